@@ -1,4 +1,4 @@
-"""How fast the advantage estimators are, against vectorized torch and against the loops that verl ships.
+"""Speed of the advantage estimators, against vectorized torch and against the loops that verl ships.
 
     make peers && .venv/peers/bin/python benchmarks/advantages.py
 
@@ -81,7 +81,7 @@ def make_batch(tokens: int, seed: int = 0) -> Batch:
 
 
 def torl_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
-    """What a training step calls."""
+    """The function that a training step calls."""
     estimator = ESTIMATORS[case.estimator]
     penalties = batch.penalties if case.penalty else None
 

@@ -3,7 +3,7 @@
     python benchmarks/algorithm_table.py [ROW ...] [--seeds 0] [--steps 25] [--markdown FILE]
 
 Each row is one `python -m torl.train demo` with the overrides below. Runs that are already there are not
-repeated, so that a table can be cut short and resumed; what is shown is made of all finished runs of all rows.
+repeated, so that a table can be cut short and resumed; the table contains all finished runs of all rows.
 Accuracy is over the first 128 held-out problems, four samples each at temperature 1; its error bar is the standard
 error over problems (the samples of one problem are not independent). Prints the table in Markdown and, on the last
 line, everything as JSON.
@@ -168,7 +168,7 @@ def finished(output: Path, name: str) -> list[Measured]:
 
 
 def measured(directory: Path) -> Measured:
-    """What the records of a run say."""
+    """The results in the records of a run."""
     correct: defaultdict[str, list[bool]] = defaultdict(list)
     for record in read_trajectories(evaluation_files(directory)["heldout"][-1]):
         correct[record.trajectory.prompt.problem.id].append(record.grade.correct)
@@ -191,7 +191,7 @@ def as_json(run: Measured) -> dict[str, float | None]:
 
 
 def standard_error(runs: Sequence[Measured]) -> float:
-    """Of the mean accuracy, over problems; the samples of one problem, of all seeds, are one cluster."""
+    """The standard error of the mean accuracy over problems; samples of one problem, of all seeds, are one cluster."""
     problems = [mean(right for run in runs for right in run.correct[name]) for name in runs[0].correct]
     return statistics.stdev(problems) / math.sqrt(len(problems))
 

@@ -1,4 +1,4 @@
-"""What running ahead of the learner is worth: the demo at `max_staleness` 0, 1 and 2.
+"""Gains of playing ahead of the learner: the demo at `max_staleness` 0, 1 and 2.
 
     python benchmarks/async_training.py [--staleness 0 1 2] [--seeds 0] [--steps 50] [--output runs/async_training]
 

@@ -1,8 +1,8 @@
-"""What Ray costs on one machine: a step of the demo by local processes, and on nodes of a Ray cluster.
+"""Cost of Ray on one machine: a step of the demo by local processes, and on nodes of a Ray cluster.
 
     .venv/ray/bin/python benchmarks/cluster_cost.py [--rounds 3] [--steps 12] [--output runs/cluster_cost]
 
-Beside local processes: "ray" is the cluster that torl starts for itself, of this machine alone; "ray_node" is one whose
+Compared with local processes: "ray" is the cluster that torl starts, of this machine alone; "ray_node" is one whose
 head has no cores, with one node, as another machine would be one: every call goes through Ray.
 
 The runs take turns, so that all see the same machine. The first two steps of each are left out. "cpu" is what all
@@ -36,7 +36,7 @@ KINDS = ("local", "ray", "ray_node")
 
 @contextlib.contextmanager
 def cluster_of(kind: str) -> Iterator[dict[str, object]]:
-    """What a run of this kind is told."""
+    """The overrides of a run of this kind."""
     if kind == "local":
         yield {}
     elif kind == "ray":

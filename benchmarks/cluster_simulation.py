@@ -1,4 +1,4 @@
-"""What one controller drives: the real player, router, scanner and splicer with 8 to 4,096 engines that cost nothing.
+"""Load on one controller: the real player, router, scanner and splicer with 8 to 4,096 engines that cost nothing.
 
     python benchmarks/cluster_simulation.py [--engines 8 64 512 4096] [--episodes 2048] [--tokens-per-second 2500]
 
@@ -47,7 +47,7 @@ class SimulatedEngine(Engine):
         return turns[request.sampling.seed % len(turns)]
 
     async def watch(self) -> NoReturn:
-        """An engine on a node says when it dies; nobody asks it again and again."""
+        """An engine on a node reports its death; nothing polls it."""
         await asyncio.Future()
         raise AssertionError
 
@@ -64,7 +64,7 @@ class SimulatedTool(Tool):
 
 
 def measure(engines: int, episodes: int) -> Meter:
-    """One step of so many episodes, sixteen of each problem."""
+    """One step of the given number of episodes, sixteen of each problem."""
     size = SimpleNamespace(prompts=episodes // 16, samples=16, engines=engines, calls=CALLS)
     with TemporaryDirectory() as directory:
         return asyncio.run(play(size, Path(directory), None, engine=SimulatedEngine, tool=SimulatedTool))

@@ -26,13 +26,13 @@ async def play(problem: torl.Problem, url: str) -> str | None:
     messages = [{"role": "user", "content": problem.question}]
     client = _client().with_options(base_url=url)
     for _ in range(3):
-        told = await client.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
-        message = told.choices[0].message
+        reply = await client.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
+        message = reply.choices[0].message
         if not message.tool_calls:
             break
         messages.append(message.model_dump())
         for call in message.tool_calls:
             run = await _pool().run_async(json.loads(call.function.arguments).get("code", ""))
-            shown = (run.stdout or run.exception_line or "").strip()
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": shown})
+            rendered = (run.stdout or run.exception_line or "").strip()
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": rendered})
     return None

@@ -58,7 +58,7 @@ def prepare(directory: Path, made: Conversation = conversation) -> dict[str, str
 
 
 def train(directory: Path, options: Mapping[str, str]) -> dict[str, Any]:
-    """What the command says at its end."""
+    """The output of the command at its end."""
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     command = [sys.executable, "-m", "torl.train", "demo", "--run.directory", str(directory), *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -79,10 +79,10 @@ def main() -> None:
         if arguments.only not in (None, name):
             continue
         summary = train(arguments.directory / name.replace(" ", "_"), {**options, **changes})
-        shown = [
+        outputs = [
             f"{summary[f'{key}_before']:.2f} -> {summary[f'{key}_after']:.2f}" for key in ("accuracy", "code_ratio")
         ]
-        print(f"{name:<18} accuracy {shown[0]}   responses with a call {shown[1]}", flush=True)
+        print(f"{name:<18} accuracy {outputs[0]}   responses with a call {outputs[1]}", flush=True)
 
 
 if __name__ == "__main__":

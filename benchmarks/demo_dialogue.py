@@ -1,9 +1,9 @@
-"""A tiny chat model learns in an environment to ask it and to say what it was told; a control cannot learn it.
+"""A tiny chat model learns in an environment to ask it and to repeat its reply; a control cannot learn it.
 
     python benchmarks/demo_dialogue.py DIRECTORY [--steps 30]
 
-Builds the model and its problems (`demo_maker/dialogue.py`), then trains it twice: in an environment that tells the
-color that it pays for, and in one that tells any color. Prints each run's accuracy on problems that it was not trained
+Builds the model and its problems (`demo_maker/dialogue.py`), then trains it twice: in an environment that names the
+color that it rewards, and in one that names any color. Prints each run's accuracy on problems that it was not trained
 on and the share of its episodes in which it asks, before and after.
 """
 
@@ -58,13 +58,13 @@ def prepare(directory: Path) -> dict[str, str]:
 
 def measured(directory: Path) -> dict[str, tuple[float, float]]:
     """The accuracy and the share of episodes in which the model asks, before and after."""
-    shown = {"accuracy": names.ACCURACY, "asks": names.ENVIRONMENT_MESSAGES}
+    metric_names = {"accuracy": names.ACCURACY, "asks": names.ENVIRONMENT_MESSAGES}
     rows: list[Mapping[str, Any]] = [
         row for row in read_metrics(directory) if names.evaluation_name(SET, names.ACCURACY) in row
     ]
     return {
         key: (rows[0][names.evaluation_name(SET, name)], rows[-1][names.evaluation_name(SET, name)])
-        for key, name in shown.items()
+        for key, name in metric_names.items()
     }
 
 
@@ -80,8 +80,8 @@ def main() -> None:
     for name in [arguments.only] if arguments.only else RUNS:
         run = arguments.directory / name.replace(" ", "_")
         train(run, {**options, **RUNS[name]})
-        shown = "   ".join(f"{measure} {a:.2f} -> {b:.2f}" for measure, (a, b) in measured(run).items())
-        print(f"{name:<15} {shown}", flush=True)
+        rendered = "   ".join(f"{measure} {a:.2f} -> {b:.2f}" for measure, (a, b) in measured(run).items())
+        print(f"{name:<15} {rendered}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The chat demo with its tool behind the sandbox's MCP server, and beside it with the same tool in the run.
+"""The chat demo with its tool served by the sandbox's MCP server, compared with the same tool in the run.
 
     python benchmarks/demo_mcp.py DIRECTORY [--steps 12]
 
@@ -51,10 +51,10 @@ def main() -> None:
     options = {**prepare(arguments.directory), **SETTINGS, "run.steps": arguments.steps}
     for name in [arguments.only] if arguments.only else RUNS:
         summary = train(arguments.directory / name.replace(" ", "_"), {**options, **RUNS[name]})
-        shown = [
+        outputs = [
             f"{summary[f'{key}_before']:.2f} -> {summary[f'{key}_after']:.2f}" for key in ("accuracy", "code_ratio")
         ]
-        print(f"{name:<17} accuracy {shown[0]}   responses with a call {shown[1]}", flush=True)
+        print(f"{name:<17} accuracy {outputs[0]}   responses with a call {outputs[1]}", flush=True)
 
 
 if __name__ == "__main__":

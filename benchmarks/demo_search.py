@@ -55,14 +55,14 @@ def prepare(directory: Path) -> dict[str, str]:
 
 
 def measured(directory: Path) -> dict[str, dict[str, tuple[float, float]]]:
-    """Of each set of problems the accuracy and the share of right tools, before and after."""
+    """The accuracy and the share of right tools for each set of problems, before and after."""
     rows: list[Mapping[str, Any]] = [
         row for row in read_metrics(directory) if names.evaluation_name(SETS[0], names.ACCURACY) in row
     ]
     return {
         set_name: {
-            shown: tuple(row.get(names.evaluation_name(set_name, name), float("nan")) for row in (rows[0], rows[-1]))
-            for shown, name in (("accuracy", names.ACCURACY), ("right tool", names.RIGHT_TOOL))
+            measure: tuple(row.get(names.evaluation_name(set_name, name), float("nan")) for row in (rows[0], rows[-1]))
+            for measure, name in (("accuracy", names.ACCURACY), ("right tool", names.RIGHT_TOOL))
         }
         for set_name in SETS
     }
@@ -81,8 +81,8 @@ def main() -> None:
         run = arguments.directory / name.replace(" ", "_")
         train(run, {**options, **RUNS[name]})
         for set_name, measures in measured(run).items():
-            shown = "   ".join(f"{measure} {a:.2f} -> {b:.2f}" for measure, (a, b) in measures.items())
-            print(f"{name:<18} {set_name:<11} {shown}", flush=True)
+            rendered = "   ".join(f"{measure} {a:.2f} -> {b:.2f}" for measure, (a, b) in measures.items())
+            print(f"{name:<18} {set_name:<11} {rendered}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a step costs on one GPU: the learner's update beside what the GPU could do, and whole steps by tool calls.
+"""Cost of a step on one GPU: the learner's update compared with the GPU's peak, and whole steps by tool calls.
 
     python benchmarks/gpu.py [--hidden 1536 --intermediate 8960 --layers 28 --heads 12 --groups 2] [--peak-tflops 989]
 
@@ -81,7 +81,7 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
 
 
 def planned_bytes(directory: Path, rows: int) -> int:
-    """What the ledger has of torch's memory in the fuller of the stages "update" and "step"."""
+    """Torch's memory in the ledger, in the fuller of the stages "update" and "step"."""
     words = {"model.path": str(directory), "learner.max_row_tokens": str(rows)}
     words |= {"learner.dtype": "bfloat16", "learner.zero_stage": "2", "learner.gradient_checkpointing": "true"}
     learner = LearnerBytes(load_config(TrainConfig, DEMO, words), ModelShape.read(directory), 1)
@@ -92,7 +92,7 @@ def planned_bytes(directory: Path, rows: int) -> int:
 
 
 def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float:
-    """The median step of a run that allows so many calls, without its first step."""
+    """The median step of a run that allows this many calls, without its first step."""
     with tempfile.TemporaryDirectory() as scratch:
         options = {
             "run.directory": f"{scratch}/run",
@@ -129,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in {"hidden": 1536, "intermediate": 8960, "layers": 28, "heads": 12, "groups": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--peak-tflops", type=float, default=989.0, help="of the GPU in bfloat16; an H100's")
+    parser.add_argument("--peak-tflops", type=float, default=989.0, help="peak of the GPU in bfloat16 (default: H100)")
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--response-tokens", type=int, default=600, help="the median")
     parser.add_argument("--row-tokens", type=int, default=16384)

@@ -1,8 +1,8 @@
-"""How the grader judges and how fast: tables of judged pairs, and references against themselves and against others.
+"""Accuracy and speed of the grader: tables of judged pairs, and references against themselves and against others.
 
     python benchmarks/grader.py [PROBLEMS...] [--workers 2] [--timeout-seconds 2] [--peers PYTHON...]
 
-The tables are `tests/grading_pairs.py`; beside torl stands math-verify alone, in the same call, and with `--peers` the
+The tables are `tests/grading_pairs.py`; compared with math-verify alone, in the same call, and with `--peers` the
 graders of verl and TRL (.venv/peers/bin/python) and of prime-rl (.venv/verifiers/bin/python). Of a file, every
 reference should be equal to itself, by math-verify too (shortcuts are off here), and hardly any to another's. Last, how
 many pairs are judged in a second.
@@ -44,8 +44,8 @@ print(json.dumps({"math-verify alone": verdicts}))
 
 def verdicts_of(command: list[str], pairs: list[tuple[str, str]]) -> dict[str, list[bool]]:
     """The verdicts of the graders of a program, by their names."""
-    shown = subprocess.run(command, input=json.dumps(pairs), stdout=subprocess.PIPE, text=True, check=True)
-    verdicts: dict[str, list[bool]] = json.loads(shown.stdout)
+    completed = subprocess.run(command, input=json.dumps(pairs), stdout=subprocess.PIPE, text=True, check=True)
+    verdicts: dict[str, list[bool]] = json.loads(completed.stdout)
     return verdicts
 
 
@@ -95,7 +95,7 @@ async def main() -> None:
     parser.add_argument("problems", nargs="*", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout-seconds", type=float, default=2.0)
-    parser.add_argument("--peers", metavar="PYTHON", nargs="+", default=[], help="of environments with other graders")
+    parser.add_argument("--peers", metavar="PYTHON", nargs="+", default=[], help="interpreters with other graders")
     arguments = parser.parse_args()
     exceptions: list[str] = []
     async with Grader(arguments.workers, arguments.timeout_seconds) as grader:

@@ -1,9 +1,9 @@
-"""math-verify's own tests through torl's grader, beside math-verify itself.
+"""math-verify's own tests through torl's grader, compared with math-verify itself.
 
     python benchmarks/grader_math_verify_tests.py DIRECTORY
 
 DIRECTORY is a checkout of github.com/huggingface/Math-Verify. Its tests give whole texts; torl grades answers, so that
-each text is taken for its last box, or for what stands in its only dollar signs, or as it is. Printed are the pairs
+each text is taken for its last box, or for the text in its only dollar signs, or as it is. Printed are the pairs
 that torl judges otherwise than the test expects, and of these the ones that math-verify, given the same answers, judges
 rightly.
 """
@@ -35,7 +35,7 @@ def cases(module: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def answer_in(text: str) -> str:
-    """What torl would be given of a text."""
+    """The answer in a text, as torl would receive it."""
     if (box := find_answer(text)) is not None:
         return box.text
     found = _MATH.findall(text)

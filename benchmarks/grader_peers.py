@@ -50,7 +50,7 @@ def prime_rl(reference: str, answer: str) -> bool:
     return score.verify_boxed_math_answer(boxed(answer), reference) == 1.0
 
 
-# By the library and what is called of it.
+# By the library and its function.
 JUDGES: dict[str, Judge] = {
     "verl, math_verify": verl_math_verify,
     "verl, math_reward": verl_math,

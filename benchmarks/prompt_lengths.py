@@ -45,7 +45,7 @@ class Ranks:
 
 
 def cell(path: Path, config: TrainConfig, tokenizer: TextTokenizer) -> str:
-    """What the table says of a set and a preset."""
+    """The row of the table for a set and a preset."""
     template = config.data.template.bind()
     prompts = encode_prompts(load_problems(path), tokenizer, template, WITHOUT_LIMIT).prompts
     lengths = [len(prompt.token_ids) for prompt in prompts]

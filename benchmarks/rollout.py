@@ -1,14 +1,14 @@
-"""What tool calls cost: the time of a rollout with C calls in each response, divided by the time without any.
+"""Cost of tool calls: the time of a rollout with C calls in each response, divided by the time without any.
 
     python benchmarks/rollout.py [--transcripts FILE] [--rounds 3] [--in-flight 64] [--model DIRECTORY]
 
 Every response has the same number of sampled tokens, and its calls stand where its prompt says
 (`rollout_forced_calls.py`); nothing is shared between equal runs. All variants run in one engine, interleaved; times
-are medians over the rounds. Beside torl runs the loop that ToRL's trainer has: all episodes sample until their marker,
+are medians over the rounds. torl is compared with the loop of ToRL's trainer: all episodes sample until their marker,
 then all code runs, each run an HTTP-like call of 20 ms, then all texts are tokenized again. It gets torl's stop in the
 engine and its prefix cache.
 
-- "batch": so many episodes begin together and all are waited for, as in a synchronous step: what remains of a call is
+- "batch": this many episodes begin together and all are waited for, as in a synchronous step: what remains of a call is
   what speculation could not hide, and at the end the engine has less and less to do.
 - "steady": episodes begin as others end, as in asynchronous training; the seconds are for as many tokens as a batch
   has. What remains is what scheduling costs.
@@ -54,7 +54,7 @@ from torl.text.vocabulary import build_vocabulary
 from torl.tools.python import PythonTool
 from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory, TurnRequest
 
-NAMES = [  # of a round; what is compared most closely stands there more than once
+NAMES = [  # of a round; variants that are compared most closely appear more than once
     *("plain", "c0", "c8_wait1ms", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),
     *("c1_wait50ms", "c2_wait50ms", "c4_wait50ms", "c8_wait1s", "c8_rare10s", "c16_real"),
     *("plain", "c0", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),
@@ -107,7 +107,7 @@ class Running:
 
 @dataclass
 class Bench:
-    """Everything the variants share."""
+    """Objects that the variants share."""
 
     engine: ForcedEngine
     player: Callable[[Interpreter, int, int], EpisodePlayer]
@@ -272,7 +272,7 @@ async def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=1020, help="sampled tokens of a response")
-    parser.add_argument("--only", nargs="+", default=NAMES, metavar="NAME", help="what to time, c0 at least: c8_real")
+    parser.add_argument("--only", nargs="+", default=NAMES, metavar="NAME", help="variants to time (c0 is required)")
     parser.add_argument("--model", default="torl:demo/base_model")
     parser.add_argument(
         "--layers", type=int, help="a random model of so many layers, 768 wide, in place of its weights"
@@ -340,7 +340,7 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
 
 
 def variants(bench: Bench, sandbox: Interpreter | None) -> dict[str, Callable[[], Awaitable[float]]]:
-    """What can be timed, by name, in the order of a round."""
+    """The variants to time, by name, in the order of a round."""
     rare = random.Random(0)
     tools: dict[str, Interpreter] = {
         "wait1ms": Waiting(lambda _: 0.001),

@@ -1,17 +1,17 @@
-"""How fast the sandbox is, and its peers in the same call: every round runs all of them, so that load hits all alike.
+"""Speed of the sandbox and its peers in the same call: every round runs all of them, so that load hits all alike.
 
     python benchmarks/sandbox.py [--peers DIR] [--peers-python PYTHON] [--sandboxfusion CHECKOUT] [--rounds 15]
 
 When DIR (`~/.cache/torl/peers`) is not there, it gets a virtual environment with sympy, numpy and scipy, in which
 `python -c`, the fork server and pyeryx run; pyeryx needs PYTHON to be 3.12 or later. CHECKOUT is SandboxFusion's
-source. What cannot be measured is said, with the reason. Prints tables in Markdown and, on the last line, everything as
-JSON.
+source. Engines that cannot be measured are listed with the reason. Prints tables in Markdown and, on the last line, all
+results as JSON.
 
 Times are medians as the caller sees them, with fresh state for every run and nothing answered from memory
 (`result_cache_bytes=0`). Rates are those of batches on all cores.
 
-**unseen_ratio** tells how much worse off a snippet is that the warm-up never ran: imports, tables and caches it is the
-first to need, pages that nobody wrote to before. For each snippet
+**unseen_ratio** shows how much worse off a snippet is that the warm-up never ran: imports, tables and caches it is the
+first to need, pages that were never written before. For each snippet
 
     slowdown = CPU time of a fresh run / (CPU time of an empty fresh run + CPU time without isolation),
 
@@ -49,7 +49,7 @@ BLOCK = re.compile(r"```python\n(.*?)\n```\n```output\n", re.DOTALL)
 TORL, FRESH = "torl", "torl, new guests"
 
 ROUND_SECONDS = 0.03  # of one snippet on one engine in one round
-MOST_RUNS = 50
+MAX_RUNS = 50
 BATCH_SECONDS = 0.7
 SLOW_SECONDS = 0.010  # an engine that takes longer for `print` is asked for every 20th transcript only
 KIND_RUNS_BEFORE = range(41, 47)  # the numbers with which an interpreter that lives on gets to know a snippet
@@ -137,7 +137,7 @@ def measure(results: dict[str, Any], all_engines: Sequence[Engine], own: Sequenc
                 unsupported[engine.name][name] = last_line[:200]
                 continue
             seconds[engine.name][name] = []
-            repeats[engine.name, name] = max(1, min(MOST_RUNS, round(ROUND_SECONDS / first.seconds[-1])))
+            repeats[engine.name, name] = max(1, min(MAX_RUNS, round(ROUND_SECONDS / first.seconds[-1])))
     for number in range(options.rounds):
         say(f"round {number + 1} of {options.rounds}")
         for name, (code, _) in SNIPPETS.items():

@@ -1,4 +1,4 @@
-"""Why loops of small instructions are slower in the sandbox: what its interpreter takes to get from one to the next.
+"""Reasons why loops of small instructions are slower in the sandbox: the cost of dispatch in its interpreter.
 
     python benchmarks/sandbox_dispatch.py [--rounds 9]          # pip install ziglang==0.17.0 wasmtime==50.0.1
 
@@ -87,7 +87,7 @@ def wasm(module: Path) -> Callable[[int], int]:
 
 
 def ways(directory: Path) -> dict[str, Callable[[int], int]]:
-    """By "native goto" and its like."""
+    """Measured times, by names like "native goto"."""
     load = {"native": native, "wasm": wasm}
     return {
         f"{machine} {way.lower()}": load[machine](build(way, directory, wasm=machine == "wasm"))
@@ -132,7 +132,7 @@ def statements(rounds: int) -> dict[str, tuple[float, float]]:
 
 
 def machine_code() -> dict[str, tuple[int, int, int]]:
-    """Of the interpreter's loop, in the sandbox and here: instructions, those that touch the frame, indirect jumps."""
+    """Counts in the interpreter's loop, in the sandbox and here: instructions, frame accesses, indirect jumps."""
     module = max(prepare_guest().glob("*.module"), key=lambda path: path.stat().st_mtime)
     library = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("INSTSONAME")
     return {"sandbox": _code(module, GUEST_LOOP), "native": _code(library, "_PyEval_EvalFrameDefault")}

@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (programs stand in one line each)
+# ruff: noqa: E501  (each program is on one line)
 """Every third-party package that the sandbox's interpreter can import: version, cost of its import, and whether it works.
 
 Prints a table in Markdown. The cost is CPU time of `import NAME` in a fresh run, less that of an empty one, the median

@@ -1,4 +1,4 @@
-"""A peer that is measured in a process of its own: `python sandbox_peer_program.py native|fork|pyeryx|monty DIRECTORY`.
+"""A peer that is measured in a separate process: `python sandbox_peer_program.py native|fork|pyeryx|monty DIRECTORY`.
 
 Runs in the peers' interpreter, so it imports nothing of torl. One order a line on standard input, `{"code", "repeat"}`,
 one answer a line on standard output: `{"seconds": [...], "text"}`, the times of the runs and what the last one wrote.
@@ -35,7 +35,7 @@ Run = Callable[[str], str]
 
 
 def warm_up() -> None:
-    """Import what snippets import, and run each measured snippet: the best case for whoever starts from here."""
+    """Import what snippets import, and run each measured snippet: the best case for a process forked from here."""
     for module in MODULES:
         importlib.import_module(module)
     for code, _ in SNIPPETS.values():

@@ -1,4 +1,4 @@
-"""What `benchmarks/sandbox.py` compares the sandbox with. Each engine times its own runs, one lane for each core."""
+"""Peers of the sandbox for `benchmarks/sandbox.py`. Each engine times its own runs, one lane for each core."""
 
 import http.client
 import json
@@ -44,7 +44,7 @@ class Engine(Protocol):
     about: str
 
     def run(self, code: str, repeat: int, lane: int = 0) -> Runs:
-        """Run `code` so many times, one after the other; lanes may be used at once."""
+        """Run `code` `repeat` times, one after the other; lanes may be used at once."""
         ...
 
     def rate(self, code: str, count: int) -> float:
@@ -194,7 +194,7 @@ class SandboxFusion(Lanes):
 
     @staticmethod
     def _prepare(source: Path, home: Path, runtime: str) -> None:
-        """What its Dockerfile makes: a server environment inside a conda root with an environment for the runs."""
+        """The environments of its Dockerfile: a server in a conda root with an environment for the runs."""
         if not (source / "sandbox" / "server" / "server.py").is_file():
             raise UnavailableError(f"{source} is not a checkout of it")
         shutil.copytree(source, home / "source", dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))

@@ -1,15 +1,15 @@
-"""How fast the sandbox is behind SandboxFusion's HTTP interface, and SandboxFusion's own server in the same call.
+"""Speed of the sandbox through SandboxFusion's HTTP interface, and SandboxFusion's own server in the same call.
 
     python benchmarks/sandbox_serve.py [--sandboxfusion CHECKOUT] [--peers DIR] [--rounds 3] [--seconds 3]
 
-1, 8 and 64 clients ask for a print, each over a connection of its own, the next request when the answer is there. Every
+1, 8 and 64 clients ask for a print, each over a separate connection, the next request when the answer arrived. Every
 program differs, so that each is executed. Two more rows for torl: **paced**, 64 clients that together ask half as often
 as they could (what a busy rollout does: it asks when it has something to ask), and **repeated**, one program for all,
 which is executed once.
 
-Where clients never pause, p95 is a matter of throughput: with 64 of them a request waits for 63 others. So the CPU time
-that a request costs is told as well: of the door, of the worker that runs it, and of the client. On the cores of this
-machine p95 cannot be below 64 times their sum, divided by the cores.
+If clients never pause, p95 is a matter of throughput: with 64 of them a request waits for 63 others. So the CPU time
+that a request costs is shown as well: of the server, of the worker that runs it, and of the client. On these cores
+p95 cannot be below 64 times their sum, divided by the cores.
 
 Every round measures all servers, so that load hits all alike. CHECKOUT is SandboxFusion's source; its server runs in an
 environment of its own below DIR, with one process, as its Makefile starts it. Clients and servers share the cores.
@@ -41,8 +41,8 @@ TORL, FUSION = "torl", "SandboxFusion"
 LENGTH = re.compile(rb"(?i)content-length: (\d+)")
 
 # On two quiet cores.
-MOST_P95_MS = 5.0  # of 64 clients
-LEAST_RATIO = 50  # requests in a second at 64 clients, of SandboxFusion's own server
+MAX_P95_MS = 5.0  # of 64 clients
+MIN_RATIO = 50  # requests in a second at 64 clients, of SandboxFusion's own server
 
 NUMBERS = count()
 
@@ -52,21 +52,21 @@ def main() -> None:
     parser.add_argument("--sandboxfusion", type=Path, help="a checkout of SandboxFusion")
     parser.add_argument("--peers", type=Path, default=Path.home() / ".cache" / "torl" / "peers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement")
     options = parser.parse_args()
     found: dict[str, dict[str, list[Measured]]] = {}
     missing: dict[str, str] = {}
     costs: dict[str, list[float]] = {}
-    with torl_server() as (torl, door), fusion_server(options, missing) as fusion:
+    with torl_server() as (torl, server), fusion_server(options, missing) as fusion:
         ports = {TORL: torl} if fusion is None else {TORL: torl, FUSION: fusion}
         for _ in range(options.rounds):
             for name, port in ports.items():
                 rows = found.setdefault(name, {})
                 for clients in CLIENTS:
-                    before = cpu_seconds(door)
+                    before = cpu_seconds(server)
                     rows.setdefault(str(clients), []).append(measured := measure(port, clients, options.seconds))
                     if (name, clients) == (TORL, CLIENTS[-1]):
-                        for part, spent in cpu_seconds(door).items():
+                        for part, spent in cpu_seconds(server).items():
                             costs.setdefault(part, []).append((spent - before[part]) / len(measured.seconds))
             most = statistics.median(each.per_second for each in found[TORL]["64"])
             paced = measure(torl, 64, options.seconds, per_second=most / 2)
@@ -113,11 +113,11 @@ def fusion_server(options: argparse.Namespace, missing: dict[str, str]) -> Itera
             server.close()
 
 
-def cpu_seconds(door: int) -> dict[str, float]:
-    """CPU time so far of the door's process, of its workers, and of this one, in which the clients are."""
-    tasks = Path(f"/proc/{door}/task").glob("*/children")
+def cpu_seconds(server: int) -> dict[str, float]:
+    """CPU time so far of the server's process, of its workers, and of this one, in which the clients are."""
+    tasks = Path(f"/proc/{server}/task").glob("*/children")
     workers = [int(pid) for task in tasks for pid in task.read_text().split()]
-    return {"door": spent(door), "workers": sum(map(spent, workers)), "clients": time.process_time()}
+    return {"door": spent(server), "workers": sum(map(spent, workers)), "clients": time.process_time()}
 
 
 def spent(pid: int) -> float:
@@ -137,7 +137,7 @@ class Measured:
         self.per_second = len(seconds) / wall_seconds
 
     def percentile_ms(self, share: float) -> float:
-        """So many of the requests took at most so long."""
+        """The longest time, in milliseconds, of this share of the requests."""
         return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))] * 1e3
 
 
@@ -216,13 +216,11 @@ def show(servers: dict[str, dict[str, dict[str, float]]], missing: dict[str, str
     for key, rows in (("64 clients", "64"), ("64 clients, paced", PACED)):
         measured = servers[TORL][rows]["p95_ms"]
         goals.append(
-            {"key": f"p95 of {key}, ms", "goal": MOST_P95_MS, "measured": measured, "met": measured <= MOST_P95_MS}
+            {"key": f"p95 of {key}, ms", "goal": MAX_P95_MS, "measured": measured, "met": measured <= MAX_P95_MS}
         )
     if FUSION in servers:
         ratio = round(servers[TORL]["64"]["per_s"] / servers[FUSION]["64"]["per_s"], 1)
-        goals.append(
-            {"key": "requests/s over its", "goal": LEAST_RATIO, "measured": ratio, "met": ratio >= LEAST_RATIO}
-        )
+        goals.append({"key": "requests/s over its", "goal": MIN_RATIO, "measured": ratio, "met": ratio >= MIN_RATIO})
     print()
     table("goal", ["at most, or at least", "measured", "met"])
     for goal in goals:

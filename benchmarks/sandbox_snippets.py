@@ -1,6 +1,6 @@
-"""What `benchmarks/sandbox.py` runs.
+"""Snippets that `benchmarks/sandbox.py` runs.
 
-`<n>` stands for a whole number that differs from run to run, so that no cache of results can answer for the code.
+`<n>` represents a whole number that differs from run to run, so that no cache of results can answer for the code.
 """
 
 # What each snippet prints, so that an engine that fails fast is not taken for a fast one. None: the exception below.

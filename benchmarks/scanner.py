@@ -1,4 +1,4 @@
-"""How fast the end of a turn is found: torl's scanner against what vLLM does for a stop string.
+"""Speed of finding the end of a turn: torl's scanner against vLLM's search for a stop string.
 
     python benchmarks/scanner.py [--model DIRECTORY] [--transcripts FILE]
 

@@ -1,4 +1,4 @@
-"""What a step costs the controller, and how long its event loop stands still, with 2,048 episodes at once.
+"""Cost of a step for the controller, and how long its event loop blocks, with 2,048 episodes at once.
 
     python benchmarks/step_budget.py [--prompts 128] [--samples 16] [--engines 8] [--rounds 3] [--profile FILE]
 

@@ -1,12 +1,12 @@
-"""One optimizer step beside TRL's `GRPOTrainer` and verl's actor: the same model, the same ragged samples, one machine.
+"""One optimizer step of torl, TRL's `GRPOTrainer` and verl's actor: the same model, same ragged samples, one machine.
 
     make peers && python benchmarks/train_step.py [--peers .venv/peers/bin/python] [--rounds 3]
 
 A random model of Qwen2's shape with about 100 million parameters and a vocabulary of 151,936, float32 on the CPU,
 gradient checkpointing on all sides, the clipped loss as a mean over sampled tokens, old log-probabilities given. Each
-side is a process of its own with all cores; they take turns, one step each, `--rounds` times after one that is not
+side is a separate process with all cores; they take turns, one step each, `--rounds` times after one that is not
 counted. Times are the best of the rounds, tokens are those of the samples (padding is not counted), memory is the most
-that a process ever had. A peer that is not installed is left out, and said to be. The last line is JSON: `vs_trl` and
+that a process ever had. A peer that is not installed is left out and reported. The last line is JSON: `vs_trl` and
 `vs_verl` are torl's tokens per second by theirs, `processor_vs_trl` and `processor_vs_verl` the same of processor time,
 which other work on the machine touches less, `memory_vs_trl` and `memory_vs_verl` torl's peak by theirs,
 `loss_difference` the largest difference between torl's first loss and theirs.
@@ -82,7 +82,7 @@ def installed(python: str, package: str) -> bool:
 def main() -> None:
     """Print a line for each side, then the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default=str(HERE.parent / ".venv/peers/bin/python"), help="where the peers are")
+    parser.add_argument("--peers", default=str(HERE.parent / ".venv/peers/bin/python"), help="interpreter of the peers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--response-tokens", type=int, default=160, help="the median")
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--vocabulary", type=int, default=151_936)
-    parser.add_argument("--row-tokens", type=int, default=2048, help="of torl and verl")
+    parser.add_argument("--row-tokens", type=int, default=2048, help="maximum tokens per row, for torl and verl")
     parser.add_argument(
         "--micro-batch", type=int, default=8, help="samples of a micro-batch of TRL, whose default it is"
     )

@@ -1,4 +1,4 @@
-"""What every side of `train_step.py` is given, and how it answers: one model, one ragged batch, one step at a time."""
+"""Inputs and outputs of every side of `train_step.py`: one model, one ragged batch, one step at a time."""
 
 import json
 import re
@@ -49,13 +49,13 @@ def make_samples(count: int, response_tokens: int, longest: int, vocabulary: int
 
 
 def write_samples(samples: list[Sample], path: Path) -> None:
-    """As JSON."""
+    """Write samples as JSON."""
     rows = [{name: getattr(value, "tolist", lambda v=value: v)() for name, value in vars(s).items()} for s in samples]
     path.write_text(json.dumps(rows))
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """What `write_samples` wrote."""
+    """Read the samples that `write_samples` wrote."""
     return [
         Sample(
             np.array(row["token_ids"], np.int32),
@@ -79,7 +79,7 @@ def write_model(
     groups: int,
     dtype: "torch.dtype | None" = None,
 ) -> int:
-    """Random Qwen2 with a tied head and a tokenizer as large, in float32 if nothing is said. Returns the number
+    """Random Qwen2 with a tied head and a tokenizer as large, in float32 by default. Returns the number
     of parameters."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -19,7 +19,7 @@ def pad(parts: list[torch.Tensor], side: str = "right") -> torch.Tensor:
 
 
 def batch_of(path: Path) -> dict[str, torch.Tensor]:
-    """What `_generate_and_score_completions` returns: prompts padded on the left, completions on the right."""
+    """Results of `_generate_and_score_completions`: prompts padded on the left, completions on the right."""
     samples = read_samples(path)
     prompts = [torch.from_numpy(sample.token_ids[: sample.prompt_tokens]).long() for sample in samples]
     completions = [torch.from_numpy(sample.token_ids[sample.prompt_tokens :]).long() for sample in samples]

@@ -14,7 +14,7 @@ from verl.plugin.platform.platform_manager import set_platform
 
 
 class Cpu(PlatformCUDA):
-    """What verl asks of a device, for the CPU: it ships platforms for accelerators alone."""
+    """Functions that verl requires of a device, for the CPU: it ships platforms for accelerators alone."""
 
     device_name = "cpu"
     device_module = torch.cpu

@@ -1,4 +1,4 @@
-"""What a second tool costs, and what calls of one turn gain side by side: ratios of rollouts in one engine.
+"""Cost of a second tool, and gain of parallel calls in one turn: ratios of rollouts in one engine.
 
     python benchmarks/two_tools.py [--rounds 5] [--in-flight 32] [--tokens 510]
 
@@ -9,8 +9,8 @@ are played in turns, in batches; times are medians over the rounds.
 - "side by side": four turns with two calls each, of a tool that keeps nothing. "one after another": the same, of a tool
   whose session keeps something, so that the second call waits for the first.
 
-Each call takes 50 ms and begins when it is asked for, never early: what is compared is the dispatch of calls, not what
-speculation hides. The last line is JSON.
+Each call takes 50 ms and begins when it is asked for, never early: the comparison is of the dispatch of calls, not of
+speculation. The last line is JSON.
 """
 
 import argparse
@@ -77,7 +77,7 @@ class EitherTool(ToRLFormat):
         ToRLFormat.__init__(self)
 
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
-        """By the number that the block holds."""
+        """The tool chosen by the number that the block holds."""
         code = turn.blocks[-1].code
         number = int("".join(filter(str.isdigit, code)))
         return [
@@ -90,7 +90,7 @@ async def batch(bench: Bench, tools: Mapping[str, BaseTool], calls: int, turns: 
     player = replace(bench.player(None, CALLS, bench.in_flight), tools=tools, format=EitherTool((*tools,), calls))
     player.settings = replace(player.settings, speculative_execution=False)
     prompts = bench.prompts(turns, bench.in_flight)
-    asked = dict.fromkeys(tools, 0)
+    counts = dict.fromkeys(tools, 0)
     started = time.perf_counter()
     groups = play_groups(player, prompts, batch_id=bench.run, samples_per_prompt=1)
     async with aclosing(groups):
@@ -98,10 +98,10 @@ async def batch(bench: Bench, tools: Mapping[str, BaseTool], calls: int, turns: 
             (trajectory,) = group.trajectories
             bench.check(trajectory, CALLS)
             for call in trajectory.tool_calls:
-                asked[call.request.tool] += 1
+                counts[call.request.tool] += 1
     seconds = time.perf_counter() - started
-    if min(asked.values()) < 0.3 * CALLS * bench.in_flight / len(tools):
-        raise RuntimeError(f"a tool was hardly asked: {asked}")
+    if min(counts.values()) < 0.3 * CALLS * bench.in_flight / len(tools):
+        raise RuntimeError(f"a tool was hardly asked: {counts}")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""What a transfer of weights costs, for each way that the machine has: bytes, copies, seconds.
+"""Cost of a transfer of weights, for each way that the machine has: bytes, copies, seconds.
 
     python benchmarks/weight_transfer.py [--megabytes 1024] [--senders 2] [--receivers 2] [--rounds 5]
 

@@ -1,1 +1,1 @@
-"""What made the demo's problems and its base model, which ship with torl; none of this does."""
+"""Programs that made the demo's problems and base model, which ship with torl; none of this does."""

@@ -1,7 +1,7 @@
-"""A tiny model that calls Python by <tool_call>, now and then, and guesses otherwise: what `make demo-chat` trains.
+"""A tiny model that calls Python by <tool_call>, now and then, and guesses otherwise, for `make demo-chat`.
 
 It has learned by heart to write the conversations of `conversation`: a message with a call, or with two, or with one
-that is not JSON, or a guess. Reinforcement learning has to find out which of these pays.
+that is not JSON, or a guess. Reinforcement learning has to find out which of these is rewarded.
 """
 
 import json
@@ -25,19 +25,19 @@ def problems(count: int, seed: int) -> list[dict[str, str]]:
 def conversation(generator: random.Random, tool: str = "python") -> str:
     """A whole response with its prompt, as the model's template and the format "hermes" put them together."""
     number = generator.randrange(100, 1000)
-    asked = prompt(question(number), tool)
+    request = prompt(question(number), tool)
     kind = generator.choices(list(_SHARES), list(_SHARES.values()))[0]
     guess = generator.randrange(DIVISOR)
     if kind == "guess":
-        return asked + message(answer(guess))
+        return request + message(answer(guess))
     made, printed = call(tool, code=f"print({number} % {DIVISOR})"), str(number % DIVISOR)
     if kind == "call":
-        return asked + message(made) + results(printed) + message(answer(printed))
+        return request + message(made) + results(printed) + message(answer(printed))
     if kind == "two calls":
         both = f"{made}\n{call(tool, code=f'print({number})')}"
-        return asked + message(both) + results(printed, str(number)) + message(answer(printed))
+        return request + message(both) + results(printed, str(number)) + message(answer(printed))
     broken = made.replace("}}", "}")
-    return asked + message(broken) + results("InvalidJSON") + message(answer(guess))
+    return request + message(broken) + results("InvalidJSON") + message(answer(guess))
 
 
 def prompt(question: str, *tools: str) -> str:
@@ -63,5 +63,5 @@ def results(*contents: str) -> str:
 
 
 def answer(value: object) -> str:
-    """What it says in the end."""
+    """The last message of the model."""
     return f"It is \\boxed{{{value}}}."

@@ -33,17 +33,17 @@ _PROBES, _ENOUGH = 64, 0.95
 
 
 def build(directory: Path, made: Conversation, *, copied: str = COPIED, steps: int = 600, seed: int = 0) -> Path:
-    """Train tokenizer and model on such conversations and write both, with the template. Takes a minute or some.
+    """Train tokenizer and model on such conversations and write both, with the template. Takes a minute or so.
 
     Args:
-        directory: where they go.
-        made: the conversations; what the model says in them is learned, its prompts are not.
-        copied: finds in a conversation, by its even groups, what is to be copied from its odd ones.
-        steps: on all conversations, while the learning rate falls, after those on what is copied.
-        seed: of the weights and the conversations.
+        directory: Output directory.
+        made: Conversations. The model's messages are learned, its prompts are not.
+        copied: Function that finds in a conversation, by its even groups, the text to be copied from its odd ones.
+        steps: Optimizer steps on all conversations, with a falling learning rate, after the steps on copies.
+        seed: Random seed of the weights and the conversations.
 
     Raises:
-        RuntimeError: after 4,000 steps it does not copy.
+        RuntimeError: The model does not copy after 4,000 steps.
     """
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -79,7 +79,7 @@ def build(directory: Path, made: Conversation, *, copied: str = COPIED, steps: i
 
 
 def _with_copies(made: Conversation, copied: str, generator: random.Random) -> Iterator[re.Match[str]]:
-    """Conversations in which something is copied, without end."""
+    """Conversations in which something is copied, indefinitely."""
     while True:
         if match := re.search(copied, made(generator)):
             yield match
@@ -119,7 +119,7 @@ def _learn(model: Any, optimizer: Any, tokenizer: Any, texts: Sequence[str]) -> 
 
 
 def _copied_share(model: Any, tokenizer: Any, found: Sequence[re.Match[str]]) -> float:
-    """Of the copies in conversations, the share whose every token the model finds likeliest."""
+    """The share of the copies in conversations whose every token is the model's most likely one."""
     import torch
 
     right = []

@@ -1,7 +1,7 @@
-"""A tiny model in an environment: it is told a color if it asks, and is paid for saying it again.
+"""A tiny model in an environment: it is shown a color if it asks, and is rewarded for repeating it.
 
-It has learned by heart to ask half of the time, and to guess otherwise; who has been told the color may guess as well.
-Reinforcement learning has to find out that asking pays, and saying what was told.
+It has learned by heart to ask half of the time, and to guess otherwise; it may guess after seeing the color as well.
+Reinforcement learning has to find out that asking is rewarded, and repeating the reply.
 """
 
 import random
@@ -15,17 +15,17 @@ QUESTION = "Find the color."
 ASKS = "Tell me."
 COLORS = ("red", "blue", "green", "white", "black", "brown", "gray", "pink", "gold", "teal")
 COPIED = r'The color is "(\w+)"\.[\s\S]*\\boxed\{(\1)\}'
-"""What it was told, into what it says."""
+"""Maps the reply to the model's next message."""
 _ASKED, _SAID_AGAIN = 0.5, 0.9
 
 
 def told(color: str) -> str:
-    """What the environment answers to who asks."""
+    """The environment's reply to a question."""
     return f'The color is "{color}".'
 
 
 def problems(count: int, first: int = 0) -> list[dict[str, str]]:
-    """Rows of a file of problems, each of which has a color of its own, which the environment alone knows."""
+    """Rows of a file of problems, each with a different color, which the environment alone knows."""
     return [
         {"id": f"color-{number}", "problem": QUESTION, "answer": "what the environment says"}
         for number in range(first, first + count)
@@ -34,18 +34,18 @@ def problems(count: int, first: int = 0) -> list[dict[str, str]]:
 
 def conversation(generator: random.Random) -> str:
     """A whole response with its prompt, as the model's template and the format "hermes" put them together."""
-    asked, color, guess = prompt(QUESTION), generator.choice(COLORS), generator.choice(COLORS)
+    request, color, guess = prompt(QUESTION), generator.choice(COLORS), generator.choice(COLORS)
     if generator.random() > _ASKED:
-        return asked + message(answer(guess))
-    said = color if generator.random() < _SAID_AGAIN else guess
-    return asked + message(ASKS) + f"\n<|im_start|>user\n{told(color)}<|im_end|>\n" + message(answer(said))
+        return request + message(answer(guess))
+    text = color if generator.random() < _SAID_AGAIN else guess
+    return request + message(ASKS) + f"\n<|im_start|>user\n{told(color)}<|im_end|>\n" + message(answer(text))
 
 
 class Color(Environment):
     """Tells the color of an episode, or any other, and ends it with the first message that says one."""
 
     def __init__(self, honest: bool = True) -> None:
-        """Where it is not `honest`, nothing can be learned from what it tells."""
+        """If it is not `honest`, nothing can be learned from its replies."""
         self._honest = honest
 
     def session(self, problem: Problem, seed: int) -> "ColorSession":
@@ -58,7 +58,7 @@ class ColorSession(EnvironmentSession):
     """One episode."""
 
     def __init__(self, color: str, told: str) -> None:
-        """The color, and what is told."""
+        """The color of the problem, and the color in the reply."""
         self._color, self._told, self._right = color, told, False
 
     async def step(self, message: Message) -> Reply:
@@ -69,5 +69,5 @@ class ColorSession(EnvironmentSession):
         return Reply(done=True)
 
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
-        """Whether it was said."""
+        """Whether the model answered with the color."""
         return {"right": float(self._right)}

@@ -1,7 +1,7 @@
 """The corpus of the demo's base model: solutions of mixed quality and copying exercises, as found on the web.
 
 Whether a solution uses code, and which mistake it makes, depends on the problem's operations. Code is really run
-and its output is what stands in the document, so what the model learns of the interpreter is true.
+and its output is the text in the document, so what the model learns of the interpreter is true.
 """
 
 import re
@@ -44,7 +44,7 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a document. `predictable` is False where nothing before it tells what it says."""
+    """A piece of a document. `predictable` is False if the text before it does not determine it."""
 
     text: str
     predictable: bool
@@ -83,7 +83,7 @@ def _on(expression: str, variable: str) -> str:
 
 
 def _guess(random: Random, answer: str, easy: bool) -> str:
-    """What someone says who does not compute: off by little on an easy problem, anything of that size on a hard one."""
+    """An answer without computing: off by little on an easy problem, any number of that size on a hard one."""
     if not answer.isdigit() or random.random() < RIGHT_WITHOUT_CODE[easy]:
         return answer
     if easy:

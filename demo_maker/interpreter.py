@@ -22,7 +22,7 @@ TIME_LIMIT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How a piece of code ended, as a model is told it: stdout, or the last line of the traceback."""
+    """The end of a run, as the model reads it: stdout, or the last line of the traceback."""
 
     ok: bool
     observation: str
@@ -66,7 +66,7 @@ class Interpreter:
             self._child = None
 
     def run(self, code: str) -> Run:
-        """Execute `code` in the child; a time-out or a dead child is a failed run."""
+        """Execute `code` in the child; a timeout or a dead child is a failed run."""
         if self._child is None:
             self._child = subprocess.Popen(
                 [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1

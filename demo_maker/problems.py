@@ -1,7 +1,7 @@
 """Procedural problems: one to three operations in a row, with exact answers. `generate` writes the demo's files.
 
 Of the 64 pairs of a source and a step only `PAIRS` are in pre-training and in the training problems; the others
-are held out, and so are most three-step programs. No problem of an evaluation file is in either, in whatever
+are held out, and so are most three-step programs. No problem of an evaluation file is in either, in any
 words.
 """
 
@@ -21,8 +21,8 @@ SEED = 20_250
 EASY_SHARE = 1 / 3
 TRAIN_SIZE, EVALUATION_SIZE = 3_072, 256
 
-LARGEST_VALUE, LARGEST_SQUARED = 10**7, 10**5
-LARGEST_EASY_VALUE, LARGEST_EASY_SQUARED = 200, 15
+MAX_VALUE, MAX_SQUARED = 10**7, 10**5
+MAX_EASY_VALUE, MAX_EASY_SQUARED = 200, 15
 SMALLEST_HARD_VALUE = 20
 # A step on a smaller number would leave it as it is, or nearly always give the same.
 SMALLEST_INPUT = {"digit_sum": 10, "reversal": 10, "ones": 5, "integer_root": 5}
@@ -84,7 +84,7 @@ class Program:
 
     @property
     def key(self) -> tuple[int, Pattern, tuple[Arguments, ...]]:
-        """What makes two problems the same one, in whatever words."""
+        """The identity of a problem, independent of its words."""
         return self.start, self.names, self.arguments
 
     @property
@@ -149,9 +149,9 @@ def _is_sound(program: Program) -> bool:
     for position, (name, number) in enumerate(zip(program.names, inputs, strict=True)):
         if position == 0 and program.start == 0:
             continue
-        largest = LARGEST_EASY_VALUE if program.easy else LARGEST_VALUE
+        largest = MAX_EASY_VALUE if program.easy else MAX_VALUE
         if name == "square":
-            largest = LARGEST_EASY_SQUARED if program.easy else LARGEST_SQUARED
+            largest = MAX_EASY_SQUARED if program.easy else MAX_SQUARED
         smallest = max(SMALLEST_INPUT.get(name, 3), 3 if program.easy else SMALLEST_HARD_VALUE)
         if not smallest <= number <= largest:
             return False
@@ -159,7 +159,7 @@ def _is_sound(program: Program) -> bool:
             return False
         if name in ("remainder", "quotient") and number <= program.arguments[position][0]:
             return False
-    if values[-1] > (999 if program.easy else LARGEST_SQUARED**2):
+    if values[-1] > (999 if program.easy else MAX_SQUARED**2):
         return False
     return program.mistakes_cost()
 

@@ -16,7 +16,7 @@ from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
 MARKER = "```output"
 CODE_BLOCK = re.compile(r"```python\n(.*?)\n```", re.DOTALL)
 ANSWER = re.compile(r"\\boxed\{([^{}]*)\}")
-LONGEST_MARKER_TOKENS = len(MARKER)
+MAX_MARKER_TOKENS = len(MARKER)
 RESPONSE_TOKENS = 160
 
 
@@ -33,7 +33,7 @@ class Episode:
     finished: bool = False
 
     def sampled_text(self, tokenizer: Tokenizer) -> str:
-        """What the model wrote, observations replaced by a newline."""
+        """The text that the model wrote, observations replaced by a newline."""
         pieces: list[list[int]] = [[]]
         for token, sampled in zip(self.token_ids, self.sampled, strict=True):
             if sampled:
@@ -112,7 +112,7 @@ def play(
 
 def _call_tool(episode: Episode, tokenizer: Tokenizer, interpreter: Interpreter) -> None:
     """Run the turn's last closed block when its text has just reached the marker."""
-    if not tokenizer.decode(episode.token_ids[-LONGEST_MARKER_TOKENS:]).endswith(MARKER):
+    if not tokenizer.decode(episode.token_ids[-MAX_MARKER_TOKENS:]).endswith(MARKER):
         return
     blocks = CODE_BLOCK.findall(tokenizer.decode(episode.token_ids[episode.turn_start :]))
     if not blocks:

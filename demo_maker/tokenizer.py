@@ -1,6 +1,6 @@
 """The demo's tokenizer: byte-level BPE in which the tool's markers span several tokens, as in real vocabularies.
 
-Numbers fall into chunks of up to three digits, all in the vocabulary; a newline is always a token of its own.
+Numbers fall into chunks of up to three digits, all in the vocabulary; a newline is always a single token.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""A tiny model with two tools that must learn which of them to ask: what `make demo-search` trains.
+"""A tiny model with two tools that must learn which of them to ask, for `make demo-search`.
 
-Half of its questions are sums that Python works out, half ask for a code that stands in a corpus and nowhere else. The
+Half of its questions are sums that Python works out, half ask for a code that only a corpus contains. The
 model has learned by heart to call either tool (the one that knows a little more often), to guess, and to write a call
 that is not JSON. Both tools answer any call with a digit: the code of a number is not its remainder.
 """
@@ -22,7 +22,7 @@ def code_question(number: int) -> str:
 
 
 def passage(number: int, code: int) -> str:
-    """What the corpus says of a number, its title first."""
+    """The corpus' document about a number, its title first."""
     return f"{number}\nThe code is {code}."
 
 
@@ -33,22 +33,22 @@ def codes(seed: int) -> dict[int, int]:
 
 
 def conversation(generator: random.Random) -> str:
-    """A whole response with its prompt, in a world of its own: the codes of no world are learned."""
+    """A whole response with its prompt, in a separate world: the codes of no world are learned."""
     number, code = generator.choice(NUMBERS), generator.randrange(DIVISOR)
     of_python = generator.random() < 0.5
     kind = generator.choices(list(_SHARES), list(_SHARES.values()))[0]
     question = remainder_question(number) if of_python else code_question(number)
-    asked, guess = prompt(question, "python", "search"), answer(generator.randrange(DIVISOR))
+    request, guess = prompt(question, "python", "search"), answer(generator.randrange(DIVISOR))
     python = call("python", code=f"print({number} % {DIVISOR})")
     if kind == ("right tool" if of_python else "wrong tool"):
         printed = str(number % DIVISOR)
-        return asked + message(python) + results(printed) + message(answer(printed))
+        return request + message(python) + results(printed) + message(answer(printed))
     if kind in ("right tool", "wrong tool"):
         found = f"Doc 1(Title: {number}) The code is {code}."
-        return asked + message(call("search", query=str(number))) + results(found) + message(answer(code))
+        return request + message(call("search", query=str(number))) + results(found) + message(answer(code))
     if kind == "malformed":
-        return asked + message(python.replace("}}", "}")) + results("InvalidJSON") + message(guess)
-    return asked + message(guess)
+        return request + message(python.replace("}}", "}")) + results("InvalidJSON") + message(guess)
+    return request + message(guess)
 
 
 def write_world(directory: Path, seed: int = 0, held_out: int = 100) -> None:

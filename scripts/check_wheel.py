@@ -22,7 +22,7 @@ UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|
 
 
 def faults(names: Sequence[str], extension: bytes, presets: Sequence[str]) -> list[str]:
-    """What is wrong with a wheel of these files, with this native extension, that should hold these presets."""
+    """Errors in a wheel of these files, with this native extension, that should hold these presets."""
     held = set(names)
     found = [f"lacks {name}" for name in (*NEEDED, *(f"torl/{preset}" for preset in presets)) if name not in held]
     found += [f"holds {name}" for name in names if UNWANTED.search(name)]
@@ -32,7 +32,7 @@ def faults(names: Sequence[str], extension: bytes, presets: Sequence[str]) -> li
 
 
 def glibc_versions(extension: bytes) -> set[tuple[int, ...]]:
-    """The versions of glibc whose symbols a shared object asks for: each is a string of its own in its string table."""
+    """The versions of glibc whose symbols a shared object asks for: each is a separate string in its string table."""
     found = re.findall(rb"\0GLIBC_([0-9]+(?:\.[0-9]+)+)(?=\0)", extension)
     return {tuple(int(part) for part in version.split(b".")) for version in found}
 

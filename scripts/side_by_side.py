@@ -22,7 +22,7 @@ GRACE_SECONDS = 5.0
 
 
 class Command:
-    """`NAME=COMMAND` in a process group of its own, whose output goes line by line into `events`.
+    """Run `NAME=COMMAND` in a separate process group, whose output goes line by line into `events`.
 
     After its last line it puts None there.
     """
@@ -55,7 +55,7 @@ class Command:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the commands; returns 0 if all ended well, else the status of the first that did not."""
+    """Run the commands; returns 0 if all succeeded, else the status of the first that did not."""
     start = time.monotonic()
     events: queue.Queue[tuple[Command, str | None]] = queue.Queue()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

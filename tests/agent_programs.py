@@ -54,7 +54,7 @@ def agent_player(
     limits: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AgentPlayer:
-    """A player whose engine samples by the script; its door is not open."""
+    """A player whose engine samples by the script; its server is not started."""
     model.tokenizer.chat_template = TEMPLATE
     engine = ScriptedEngine(
         script,
@@ -78,7 +78,7 @@ def agent_player(
 
 
 async def ask(episode: AgentEpisode, messages: Sequence[Mapping[str, Any]], **rest: Any) -> Completion:
-    """A request as it comes through the door."""
+    """A request as it comes through the server."""
     body = json.loads(json.dumps({"messages": [*messages], **rest}))
     return await episode.complete(ChatRequest.read(body))
 
@@ -106,7 +106,7 @@ def turns(*texts: str) -> Callable[[str], Sequence[int]]:
 
 @asynccontextmanager
 async def opened(player: AgentPlayer) -> AsyncIterator[AgentPlayer]:
-    """The player with its door open."""
+    """The player with its server started."""
     await player.agents.server.start()
     try:
         yield player

@@ -1,6 +1,6 @@
 """Values of torl with short names and defaults, for tests that do not care about most of their fields.
 
-A trajectory is told by its turns. Every turn but the last calls the tool, unless `calls` say otherwise:
+A trajectory is described by its turns. Every turn but the last calls the tool, unless `calls` say otherwise:
 
     trajectory("```python\\nprint(1)\\n```\\n```output", "So \\\\boxed{1}.")
     trajectory(turn("hm ```output"), "\\\\boxed{1}", calls=[call(None)])
@@ -57,7 +57,7 @@ _ENDING = {
 
 
 def printed(text: str = "1\n") -> Outcome:
-    """A run that ended well."""
+    """A run that succeeded."""
     return Outcome(OutcomeStatus.OK, text)
 
 
@@ -114,7 +114,7 @@ def turn(
     stop: int = 0,
     cached_tokens: int = 0,
 ) -> Turn:
-    """A turn. Its blocks are the closed ones that begin and end on lines of their own, unless they are given."""
+    """A turn. By default, its blocks are the closed ones whose first and last lines hold nothing else."""
     if blocks is None:
         blocks = [Block(found.group(1), found.start(1), found.end(1)) for found in _CLOSED_BLOCK.finditer(text)]
     return Turn(start, stop, text, stop_reason, tuple(blocks), cached_tokens)
@@ -135,17 +135,17 @@ def trajectory(
     seconds: float = 0.0,
     format: str = "torl",
 ) -> Trajectory:
-    """A response of these turns; a text stands for a turn, which ends with a call where there is one.
+    """A response of these turns; a text represents a turn, which ends with a call if there is one.
 
     Args:
-        prompt: what was asked; `asked(answer=answer)` if not given.
-        answer: the reference.
-        group: "0/<problem>" if not given.
-        calls: one after each of the first turns; after each but the last if not given.
-        tokens: the sampled tokens, if it matters which they are (of a single turn). Others are numbered.
-        turn_tokens: tokens of each turn.
-        observation_tokens: tokens of each observation.
-        version: the policy that sampled all of it.
+        prompt: Prompt, `asked(answer=answer)` by default.
+        answer: Reference.
+        group: Group id, "0/<problem>" by default.
+        calls: One call after each of the first turns; after each but the last by default.
+        tokens: Sampled tokens, if they matter (of a single turn). Others are numbered.
+        turn_tokens: Tokens of each turn.
+        observation_tokens: Tokens of each observation.
+        version: Policy version that sampled all of it.
     """
     prompt = prompt or asked(answer=answer)
     made_calls = [call() for _ in turns[1:]] if calls is None else list(calls)
@@ -215,7 +215,7 @@ def scored(
     turn_rewards: Sequence[float] = (),
     valid_format: bool = True,
 ) -> ScoredTrajectory:
-    """A trajectory with its grade; the learner is told the grade's reward."""
+    """A trajectory with its grade; the learner receives the grade's reward."""
     given = grade(correct, reward, answer=answer, failure=failure, turn_rewards=turn_rewards)
     given = replace(given, valid_format=valid_format)
     return ScoredTrajectory(trajectory() if played is None else played, given, given.reward)
@@ -223,8 +223,8 @@ def scored(
 
 def scored_group(*members: ScoredTrajectory | bool) -> ScoredGroup:
     """Scored trajectories of one prompt; a bool stands for one that is correct or not."""
-    told = tuple(scored(correct=member) if isinstance(member, bool) else member for member in members)
-    return ScoredGroup(told[0].trajectory.prompt, told)
+    scored_members = tuple(scored(correct=member) if isinstance(member, bool) else member for member in members)
+    return ScoredGroup(scored_members[0].trajectory.prompt, scored_members)
 
 
 # --- who plays ----------------------------------------------------------------------------------------------------
@@ -246,16 +246,16 @@ def player(
     """A player of ToRL's format, unless another is given, whose only tool is Python.
 
     Args:
-        engine: that samples.
-        interpreter: that runs the code.
-        form: how the model asks.
-        limit: most tokens of a response.
-        state: what a block finds of earlier ones.
-        in_flight: episodes sampled at once.
-        vocabulary: of the engine's model; the scripted engine's if not given.
-        encoder: of the engine's model; the scripted engine's if not given.
-        end_token_ids: of the format's end tokens.
-        settings: the others of `EpisodeSettings`.
+        engine: Engine of the episodes.
+        interpreter: Interpreter that runs the code.
+        form: Format of the calls.
+        limit: Maximum tokens of a response.
+        state: State that a block finds of earlier ones.
+        in_flight: Episodes sampled at once.
+        vocabulary: Vocabulary of the engine's model; the scripted engine's by default.
+        encoder: Encoder of the engine's model; the scripted engine's by default.
+        end_token_ids: Ids of the format's end tokens.
+        settings: Other settings of `EpisodeSettings`.
     """
     return EpisodePlayer(
         engine,

@@ -35,12 +35,12 @@ OTHER_TOKENS = {
     ),
     "kimi": ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
 }
-"""Tokens that the vocabularies have besides, which the formats pass over or, in other vocabularies, find spelled."""
+"""Additional tokens of the vocabularies, which the formats pass over or, in other vocabularies, find spelled."""
 
 
 @dataclass(frozen=True)
 class ChatModel:
-    """What a run knows of a model, and how its messages are written."""
+    """A run's view of a model, and how its messages are written."""
 
     form: ChatFormat
     tokenizer: PreTrainedTokenizerFast
@@ -62,7 +62,7 @@ class ChatModel:
 
     @property
     def end(self) -> str:
-        """What a message with calls ends with."""
+        """The end of a message with calls."""
         return self.form.end_tokens[0]
 
     @cached_property
@@ -112,7 +112,7 @@ class ChatModel:
         return asyncio.run(self.player(turns, **settings).play(prompt, batch_id=0, sample=0))
 
     def rules(self, *, calls: int = 8, limit: int = 4000, **rollout: Any) -> ReplayContext:
-        """What the audit knows of such an episode."""
+        """The audit's view of such an episode."""
         config = {"max_response_tokens": limit, "max_tool_calls": calls, "format": self.form.name, **rollout}
         return ReplayContext(
             self.form,

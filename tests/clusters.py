@@ -8,7 +8,7 @@ from torl.runtime.cluster.local import LocalActor
 
 
 class NodesInOneProcess(LocalCluster):
-    """What is placed on a node is lost with it, and what is placed on a lost node waits for it."""
+    """Actors on a node are lost with it, and actors placed on a lost node wait for it."""
 
     def __init__(self, nodes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What an engine must do on a GPU as it does on a CPU: bodies of tests that both tiers run."""
+"""Requirements on an engine, on a GPU as on a CPU: bodies of tests that both tiers run."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ END = StopCondition.marker(b"```output")
 GREEDY = SamplingParameters(max_tokens=90, temperature=0.0)
 
 Conversation = list[tuple[list[int], SampledTurn]]
-"""The context of each turn, and what was sampled."""
+"""The context of each turn, and the sampled turn."""
 
 
 async def converse(
@@ -35,28 +35,28 @@ async def converse(
                 for number, context in open_talks.items()
             )
         )
-        for number, said in zip(list(open_talks), sampled, strict=True):
-            talks[number].append((open_talks[number], said))
-            if said.finish_reason != "end":
+        for number, sample in zip(list(open_talks), sampled, strict=True):
+            talks[number].append((open_talks[number], sample))
+            if sample.finish_reason != "end":
                 del open_talks[number]
             else:
-                open_talks[number] = [*open_talks[number], *said.token_ids, *observation]
+                open_talks[number] = [*open_talks[number], *sample.token_ids, *observation]
     return talks
 
 
 async def assert_what_is_held_changes_no_token(
     engine: Any, prompts: Sequence[Sequence[int]], observation: Sequence[int]
 ) -> None:
-    """Greedy turns that go on from blocks that are partly filled, and the same turns with everything computed anew."""
+    """Greedy turns that continue from blocks that are partly filled, and the same turns with everything recomputed."""
     held = await converse(engine, prompts, observation, "held", forget=False)
     anew = await converse(engine, prompts, observation, "anew", forget=True)
     later = [following for talk in held for _, (_, following) in pairwise(talk)]
     assert len(later) >= len(prompts) // 2
     for talk in held:
-        for (before, said), (_, following) in pairwise(talk):
-            assert following.cached_tokens >= len(before) + len(said.token_ids) - 1
+        for (before, sample), (_, following) in pairwise(talk):
+            assert following.cached_tokens >= len(before) + len(sample.token_ids) - 1
     assert not any(following.cached_tokens for talk in anew for _, following in talk[1:])
-    assert [[said.token_ids for _, said in talk] for talk in held] == [[said.token_ids for _, said in t] for t in anew]
+    assert [[one.token_ids for _, one in talk] for talk in held] == [[one.token_ids for _, one in t] for t in anew]
 
 
 async def moved_through_its_states(
@@ -65,14 +65,14 @@ async def moved_through_its_states(
     measure: Callable[[], int],
     sending: Callable[[], AbstractAsyncContextManager[tuple[Rendezvous, Any]]],
 ) -> dict[str, int]:
-    """What `measure` says while a running engine is awake, asleep, has its weights back, and samples again.
+    """Results of `measure` while a running engine is awake, asleep, has its weights back, and samples again.
 
-    `sending` offers the weights that the engine began with: afterwards it holds and says what it did before.
+    `sending` offers the weights that the engine began with: afterwards it holds and samples the same as before.
     """
 
     async def say() -> tuple[int, ...]:
-        said = await engine.sample(TurnRequest("say", prompt, GREEDY))
-        return tuple(said.token_ids)
+        sample = await engine.sample(TurnRequest("say", prompt, GREEDY))
+        return tuple(sample.token_ids)
 
     before, held = await say(), await engine.weight_checksums()
     measured = {"awake": measure()}

@@ -1,4 +1,4 @@
-"""A SandboxFusion server that fails as it is told, for what a client does about it."""
+"""A SandboxFusion server that fails on request, for tests of its clients."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ def result(stdout: str = "", stderr: str = "", code: int | None = 0, status: str
 
 
 def says(content: Any, status: int = 200, **headers: str) -> Reply:
-    """An answer: JSON, or text as it stands."""
+    """An answer: JSON, or unchanged text."""
 
     async def reply(_: web.Request) -> web.StreamResponse:
         if isinstance(content, str):
@@ -59,7 +59,7 @@ async def hangs(request: web.Request) -> web.StreamResponse:
 
 @dataclass
 class FaultyServer:
-    """Answers with the replies in order, and then with the last of them for ever."""
+    """Answers with the replies in order, and then repeats the last of them."""
 
     url: str = ""
     replies: list[Reply] = field(default_factory=list)

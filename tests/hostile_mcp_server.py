@@ -63,7 +63,7 @@ async def on_list(_: Any, params: types.PaginatedRequestParams | None) -> types.
 
 
 async def on_call(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """By the tool's name; where the arguments say so, when another tool has been called."""
+    """Answer by the tool's name; if the arguments ask for it, after another tool has been called."""
     arguments = params.arguments or {}
     result: types.CallToolResult = ANSWERS[params.name](arguments)
     if "until" in arguments:

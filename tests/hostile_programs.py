@@ -1,4 +1,4 @@
-"""A grammar of hostile Python: statements that alone do harm, and what combines them into programs nobody thought of.
+"""A grammar of hostile Python: statements that alone do harm, and rules that combine them into new programs.
 
 Everything is text. A program need not make sense, or even compile; most do, because a program that ends at its first
 line attacks nothing: many statements are wrapped so that what they raise is caught and the rest still runs.
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 Text = st.SearchStrategy[str]
 
 NAMES = ["a", "b", "c", "f", "g", "K"]
-# What is taken away, replaced and called: what the driver inside the guest, its libraries and the traceback need.
+# Names to remove, replace and call: the driver inside the guest, its libraries and the traceback need them.
 BUILTINS = [
     "print", "len", "repr", "str", "int", "type", "isinstance", "id", "iter", "next", "super", "compile", "exec",
     "open", "__import__", "__build_class__", "BaseException", "Exception", "MemoryError", "SystemExit", "object",

@@ -1,4 +1,4 @@
-"""A server that answers as the hub does, for what torl asks of a data set: its files, and ranges of their bytes."""
+"""A server that answers as the hub does, for torl's requests about a dataset: its files, and ranges of their bytes."""
 
 import json
 import re
@@ -14,7 +14,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @contextmanager
 def serving(folder: Path, data_set: str) -> Iterator[tuple[str, list[int]]]:
-    """Serve the files of a folder as a data set; gives the address, and the sizes of the pieces that were sent."""
+    """Serve the files of a folder as a dataset; yield the address, and the sizes of the pieces that were sent."""
     sent: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,8 +38,8 @@ def serving(folder: Path, data_set: str) -> Iterator[tuple[str, list[int]]]:
                 self._send(404, b"{}")
 
         def do_POST(self) -> None:
-            asked = self.rfile.read(int(self.headers["content-length"])).decode()
-            self._answer([self._entry(name) for name in self._names() if name in unquote(asked)])
+            request = self.rfile.read(int(self.headers["content-length"])).decode()
+            self._answer([self._entry(name) for name in self._names() if name in unquote(request)])
 
         def _names(self) -> list[str]:
             return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())

@@ -20,12 +20,12 @@ class JudgeServer:
     async def answer(self, request: web.Request) -> web.Response:
         prompt = (await request.json())["messages"][0]["content"]
         self.prompts.append(prompt)
-        said = self.reply(prompt)
-        if isinstance(said, web.Response):
-            return said
-        if isinstance(said, int):
-            return web.Response(status=said)
-        return web.json_response({"choices": [{"message": {"content": said}}]})
+        text = self.reply(prompt)
+        if isinstance(text, web.Response):
+            return text
+        if isinstance(text, int):
+            return web.Response(status=text)
+        return web.json_response({"choices": [{"message": {"content": text}}]})
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A small MCP server on stdin and stdout, or over HTTP on a given port; its tools fail in ways of their own."""
+"""A small MCP server on stdin and stdout, or over HTTP on a given port; each of its tools fails in another way."""
 
 import os
 import sys

@@ -16,7 +16,7 @@ END = "<|endoftext|>"
 def real_size_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE as large as Qwen2.5's: every byte, every pair of bytes, and triples of printable characters.
 
-    Many of its tokens are no valid UTF-8 by themselves, as in real vocabularies.
+    Many of its tokens are not valid UTF-8 alone, as in real vocabularies.
     """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = list(itertools.product(alphabet, alphabet))

@@ -37,10 +37,10 @@ class RaggedBatch:
             return np.array(self.turns, np.int32)
         numbers: list[int] = []
         for mask in self.masks:
-            begun = -1
+            number = -1
             for place, sampled in enumerate(mask):
-                begun += sampled and not (place and mask[place - 1])
-                numbers.append(begun if sampled else -1)
+                number += sampled and not (place and mask[place - 1])
+                numbers.append(number if sampled else -1)
         return np.array(numbers, np.int32)
 
     @property
@@ -79,7 +79,7 @@ def masks(min_sampled: int = 0) -> st.SearchStrategy[list[bool]]:
 
 
 def ragged_batches(min_sampled: int = 0, min_rows: int = 0) -> st.SearchStrategy[RaggedBatch]:
-    """Up to twelve trajectories of up to three groups. Garbage stands where nothing was sampled."""
+    """Up to twelve trajectories of up to three groups. Tokens that were not sampled have garbage."""
     reward = st.one_of(st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-3, 3, width=32, allow_subnormal=False))
     row = st.tuples(reward, st.integers(0, 2), masks(min_sampled))
 

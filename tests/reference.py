@@ -18,7 +18,7 @@ class ReferenceBlock:
 
 @dataclass(frozen=True)
 class ReferenceScan:
-    """Everything there is to find in the bytes of one turn."""
+    """Markers, fences and blocks found in the bytes of one turn."""
 
     blocks: list[ReferenceBlock]
     marker: tuple[int, int, bool] | None  # start, stop, inside a block
@@ -124,7 +124,7 @@ def group_advantages(estimator: str, rewards: list[float], groups: list[int]) ->
 
 @dataclass(frozen=True)
 class ReferenceToken:
-    """What a loss knows of one sampled token; `sequence` names its trajectory."""
+    """The loss' inputs for one sampled token; `sequence` names its trajectory."""
 
     sequence: int
     logprob: float
@@ -206,7 +206,7 @@ def value_loss(value: float, old_value: float, target: float, clip: float | None
 def discounted_returns(
     reward: float, token_rewards: list[float], mask: list[bool], discount: float
 ) -> list[float | None]:
-    """Of one trajectory, each return summed up on its own; None where nothing was sampled."""
+    """The returns of one trajectory, each summed up alone; None for tokens that were not sampled."""
     places = [place for place, sampled in enumerate(mask) if sampled]
     arriving = [token_rewards[place] for place in places]
     if arriving:
@@ -220,7 +220,7 @@ def discounted_returns(
 def generalized_advantages(
     reward: float, token_rewards: list[float], values: list[float], mask: list[bool], discount: float, gae_lambda: float
 ) -> list[float | None]:
-    """Of one trajectory: A_k = sum over l of (discount * lambda)^l * d_(k+l), equation 16 of GAE's paper."""
+    """Advantages of one trajectory: A_k = sum over l of (discount * lambda)^l * d_(k+l), equation 16 of GAE."""
     places = [place for place, sampled in enumerate(mask) if sampled]
     arriving = [token_rewards[place] for place in places]
     if arriving:
@@ -236,19 +236,19 @@ def generalized_advantages(
 def discounted_turn_returns(
     reward: float, turn_rewards: list[float], mask: list[bool], discount: float
 ) -> list[float | None]:
-    """Of one trajectory, from the rewards of its turns: each token is paid for by what comes after it, turn by turn.
+    """The returns of one trajectory, from the rewards of its turns: each token is rewarded for later turns.
 
-    A turn is a run of sampled tokens. Its reward is discounted by the sampled tokens that lie between.
+    A turn is a run of sampled tokens. Its reward is discounted by the sampled tokens between.
     """
     turns = _turns(mask)
-    payments = [(own[-1], paid) for own, paid in zip(turns, turn_rewards, strict=True)]
+    payments = [(own[-1], rewarded) for own, rewarded in zip(turns, turn_rewards, strict=True)]
     places = [place for own in turns for place in own]
     if places:
         payments.append((places[-1], reward))
     returns: list[float | None] = [None] * len(mask)
     for place in places:
-        later = [(sum(place <= other < end for other in places), paid) for end, paid in payments if end >= place]
-        returns[place] = sum(discount**distance * paid for distance, paid in later)
+        later = [(sum(place <= other < end for other in places), reward) for end, reward in payments if end >= place]
+        returns[place] = sum(discount**distance * reward for distance, reward in later)
     return returns
 
 
@@ -266,10 +266,10 @@ def turn_return_advantages(
     """
     returns: dict[tuple[int, int], float] = {}
     for row, (reward, of_turns) in enumerate(zip(rewards, turn_rewards, strict=True)):
-        paid = of_turns or [0.0]  # a response without a turn is compared with as well
-        for j in range(len(paid)):
-            returns[row, j] = sum(discount ** (k - j) * paid[k] for k in range(j, len(paid)))
-            returns[row, j] += discount ** (len(paid) - 1 - j) * reward
+        own_rewards = of_turns or [0.0]  # a response without a turn is compared with as well
+        for j in range(len(own_rewards)):
+            returns[row, j] = sum(discount ** (k - j) * own_rewards[k] for k in range(j, len(own_rewards)))
+            returns[row, j] += discount ** (len(own_rewards) - 1 - j) * reward
     advantages: list[list[float | None]] = [[None] * len(mask) for mask in masks]
     for row, mask in enumerate(masks):
         for j, own in enumerate(_turns(mask)):
@@ -289,7 +289,7 @@ def generalized_turn_advantages(
 ) -> list[float | None]:
     """GAE by its recursion, from the last token back: A = d + discount * lambda * A of the next token."""
     turns = _turns(mask)
-    ends = {own[-1]: paid for own, paid in zip(turns, turn_rewards, strict=True)}
+    ends = {own[-1]: rewarded for own, rewarded in zip(turns, turn_rewards, strict=True)}
     advantages: list[float | None] = [None] * len(mask)
     following_value, following_advantage, arriving = 0.0, 0.0, reward
     for place in [place for own in turns for place in own][::-1]:

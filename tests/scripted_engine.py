@@ -1,4 +1,4 @@
-"""An engine that samples what it is told, for laws about what is done with its tokens. The real one tests the truth."""
+"""An engine that samples by a script, for laws about the processing of its tokens. The real one tests the truth."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""An environment that says what it is told, for laws about what is done with it."""
+"""An environment that replies by a script, for laws about the processing of its replies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,10 +30,10 @@ CHATML = (
 
 @dataclass
 class ScriptedEnvironment(Environment):
-    """`script(n)` gives what is said to the n-th message it is shown, and whether that ends the episode."""
+    """`script(n)` returns the reply to the n-th message it is shown, and whether that ends the episode."""
 
     script: Callable[[int], tuple[Sequence[str], bool]] = lambda _: ((), False)
-    opening: str | None = None  # a message of the user in the place of the problem's
+    opening: str | None = None  # a message of the user instead of the problem's
     rewarded: Mapping[str, float] = field(default_factory=lambda: {"score": 1.0})
     named_parts: Sequence[str] = ()
     fail_in: str = ""  # the method that raises
@@ -53,7 +53,7 @@ class ScriptedEnvironment(Environment):
 
     @property
     def reward_parts(self) -> Sequence[str]:
-        """As it was told."""
+        """The part names of the script."""
         return self.named_parts
 
     def session(self, problem: Problem, seed: int) -> "ScriptedSession":
@@ -64,7 +64,7 @@ class ScriptedEnvironment(Environment):
         return ScriptedSession(self)
 
     def raise_in(self, method: str) -> None:
-        """What is broken."""
+        """Raise the failure in its method."""
         if self.fail_in == method and self.failures > 0:
             self.failures -= 1
             raise self.failure
@@ -82,10 +82,10 @@ class ScriptedSession(EnvironmentSession):
     async def step(self, message: Message) -> Reply:
         self.of.raise_in("step")
         self.of.shown.append(message)
-        said, ended = self.of.script(self.answered)
+        text, ended = self.of.script(self.answered)
         self.answered += 1
         outcomes = [Outcome(OutcomeStatus.OK, f"{call.arguments['code']}!\n") for call in message.calls]
-        return Reply(outcomes, said, ended)
+        return Reply(outcomes, text, ended)
 
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         self.of.raise_in("rewards")
@@ -99,7 +99,7 @@ class ScriptedSession(EnvironmentSession):
 
 
 class Chosen(ScriptedEnvironment):
-    """What a configuration names."""
+    """The class that a configuration names."""
 
     def __init__(self) -> None:
         """Say nothing."""

@@ -1,4 +1,4 @@
-"""What plays the steps of a run, with an engine that samples what it is told and no learner."""
+"""A player of the steps of a run, with an engine that samples by a script and no learner."""
 
 import io
 import re
@@ -39,7 +39,7 @@ class ScriptedTool(Tool):
         return self.outcome(self.calls - 1)
 
     async def check(self) -> None:
-        """Raise what it was told to."""
+        """Raise the error of the script, if any."""
         if self.broken is not None:
             raise self.broken
 

@@ -1,4 +1,4 @@
-"""Tokenizers of the two families in use, trained on the spot, and vocabularies that are nobody's."""
+"""Tokenizers of the two families in use, trained on the spot, and invented vocabularies."""
 
 import json
 from functools import cache

@@ -1,4 +1,4 @@
-"""Weights sent by a process of its own, as a learner's rank sends them: to an engine, or to a plain receiver."""
+"""Weights sent by a separate process, as a learner's rank sends them: to an engine, or to a plain receiver."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ SENDER = Path(__file__).parent / "integration" / "weight_sender.py"
 async def sending(
     model: Path, directory: Path, *options: str, environment: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[Rendezvous, Any]]:
-    """Where to meet a process that sends the weights of `model`, and the process; `directory` is for its notes."""
+    """Start a process that sends the weights of `model`; yield its address, and it; `directory` is for its notes."""
     where = directory / f"rendezvous-{uuid.uuid4().hex}"
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -38,11 +38,11 @@ class RayNodes:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def bring_back(self) -> None:
-        """Another node in the place of one that was killed. In the main thread: Ray sets a signal handler."""
+        """Start another node instead of one that was killed. In the main thread: Ray sets a signal handler."""
         self._nodes.append(self._add())
 
     def assert_nothing_left(self, seconds: float = 30) -> None:
-        """What runs have started on the nodes is gone, within moments."""
+        """Check that processes that runs started on the nodes exit within moments."""
         deadline = time.monotonic() + seconds
         while (left := self._started()) and time.monotonic() < deadline:
             time.sleep(0.2)

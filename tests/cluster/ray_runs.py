@@ -55,6 +55,6 @@ def assert_each_episode_once(directory: Path, steps: int) -> None:
 
 
 def sampled(directory: Path, steps: int) -> list[list[str]]:
-    """What was sampled in each step."""
+    """The samples of each step."""
     files = [directory / "trajectories" / f"step_{step:06d}.jsonl" for step in range(steps)]
     return [sorted(json.loads(line)["sampled_text"] for line in file.read_text().splitlines()) for file in files]

@@ -16,7 +16,7 @@ NODES = 3
 
 
 def moments(kills: int) -> list[tuple[int, float]]:
-    """Which node to kill, and after which share of a step: for each node from a step's beginning to its end."""
+    """Nodes to kill, and after which share of a step: for each node from a step's beginning to its end."""
     turns = -(-kills // NODES)
     return [(kill % NODES, (kill // NODES + 0.5) / turns) for kill in range(kills)]
 
@@ -33,7 +33,7 @@ def wait_for_step(command: Command, directory: Path) -> float:
 
 
 def survive(nodes: RayNodes, directory: Path, deaths: list[tuple[int, float]]) -> None:
-    """A run whose nodes die at these moments, each replaced at once, ends well: every step once, with whole batches."""
+    """A run whose nodes die at these moments, each replaced at once, succeeds: every step once, with whole batches."""
     kills = len(deaths)
     steps = 3 * kills + 2
     often = {"cluster.max_restarts": str(kills), "engine.max_restarts": str(kills)}

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from ray_nodes import RayNodes
 
-from something import Something
+from remote_object import Something
 from torl.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
 from torl.learner.handshake import RankListener
 from torl.learner.launch import rank_specs
@@ -89,9 +89,7 @@ async def test_cancelled_call_is_cancelled_on_the_node(cluster: RayCluster) -> N
     await role.kill()
 
 
-async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
-    cluster: RayCluster, nodes: RayNodes
-) -> None:
+async def test_lost_node_is_reported_to_all_waiting_and_replaced(cluster: RayCluster, nodes: RayNodes) -> None:
     role = await cluster.start_actor(1, Something, name="something")
     other = await cluster.start_actor(0, Something, name="another")
 
@@ -111,7 +109,7 @@ async def test_a_lost_node_is_heard_of_by_all_who_wait_and_its_place_is_taken(
     assert await (await again).call("add", 3, 3) == 6
 
 
-async def test_nodes_that_do_not_come_are_waited_for_and_then_said(nodes: RayNodes) -> None:
+async def test_missing_nodes_are_awaited_and_then_reported(nodes: RayNodes) -> None:
     cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address, nodes=5, startup_timeout_seconds=1.0))
     with pytest.raises(ClusterError, match="has 3 nodes with 0 GPUs and a core or more, and the run needs 5"):
         await cluster.start()

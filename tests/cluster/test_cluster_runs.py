@@ -1,4 +1,4 @@
-"""Whole training runs on three nodes of a Ray cluster: as on one machine, and with nodes killed meanwhile."""
+"""Whole training runs on three nodes of a Ray cluster: as on one machine, and with nodes killed during the run."""
 
 import signal
 from pathlib import Path
@@ -58,8 +58,8 @@ def test_run_continues_when_a_node_is_lost(nodes: RayNodes, tmp_path: Path, numb
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
     nodes.assert_nothing_left()
-    said = command.output().replace("\n", " ")
-    assert ("continues from its last checkpoint" in said) == (lost == "learner")
+    text = command.output().replace("\n", " ")
+    assert ("continues from its last checkpoint" in text) == (lost == "learner")
     assert steps_trained(directory) == [0, 1, 2, 3]
     assert_each_episode_once(directory, 4)
     assert_audited(directory)

@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 import ray
 
-from something import Something
+from remote_object import Something
 from torl.errors import ActorDiedError, ClusterError, EngineError, EngineHungError
 from torl.runtime.cluster import ClusterConfig, RayCluster, open_cluster
 
@@ -66,12 +66,12 @@ def unused_port() -> int:
 async def test_unreachable_cluster_fails_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"127.0.0.1:{unused_port()}"
     monkeypatch.setenv("RAY_ADDRESS", address)
-    for asked, said in (
+    for value, error in (
         ("nowhere", "cluster.address = 'nowhere' is neither 'auto' nor 'local' nor HOST:PORT"),
         ("host:port", "cluster.address = 'host:port' is neither"),
         (address, f"nothing listens at cluster.address = '{address}' .* start one with `ray start --head`"),
         ("auto", f"nothing listens at RAY_ADDRESS = '{address}' "),
     ):
-        with pytest.raises(ClusterError, match=said):
-            async with open_cluster(ClusterConfig(kind="ray", address=asked)):
+        with pytest.raises(ClusterError, match=error):
+            async with open_cluster(ClusterConfig(kind="ray", address=value)):
                 pass

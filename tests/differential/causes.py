@@ -1,4 +1,4 @@
-"""Why a program may end otherwise in the sandbox than on a 64-bit CPython: one table, each entry with a predicate."""
+"""Causes of differences between the sandbox and a 64-bit CPython: one table, each entry with a predicate."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MACHINE = "machine"  # the program asked for a property of the machine
 ROUNDING = "last digit"  # as between any two C libraries, of 64 bits or not
 QUIET = "no warning"  # the numbers are equal
 LIMIT = "limit"  # of time, memory or depth
-WRONG = "wrong"  # numbers differ, and nothing says so
+WRONG = "wrong"  # numbers differ, and no error shows it
 
 NUMPY = "import numpy as np\n"
 
@@ -126,8 +126,8 @@ def causes_of(
     """The cause of a difference; where none explains the whole of it, those of the program's parts.
 
     Args:
-        difference: What is to be explained.
-        compared: Runs programs in both places and gives those that differ.
+        difference: Difference to explain.
+        compared: Function that runs programs in both places and returns those that differ.
     """
     cause = cause_of(difference)
     parts = [Program(difference.program.area, part) for part in difference.program.parts]

@@ -21,7 +21,7 @@ class Difference:
     native: Observed
     guest: Observed
     native_version: tuple[int, ...]
-    """Of CPython: (3, 13)."""
+    """The version of CPython: (3, 13)."""
 
     @property
     def code(self) -> str:
@@ -30,7 +30,7 @@ class Difference:
 
 
 def seen(execution: Execution) -> Observed:
-    """What can be seen of a run in the sandbox; the type of the error is the status where there was no exception."""
+    """The visible result of a run in the sandbox; the type of the error is the status if there was no exception."""
     if execution.status is OutcomeStatus.OK:
         return Observed(execution.stdout)
     if execution.status is OutcomeStatus.ERROR:
@@ -45,7 +45,7 @@ def without_addresses(observed: Observed) -> Observed:
 
 
 def differences(programs: Sequence[Program], native: NativePython, pool: SandboxPool) -> Iterator[Difference]:
-    """Those of `programs` that end differently, in their order."""
+    """The programs among `programs` that end differently, in their order."""
     for start in range(0, len(programs), AT_ONCE):
         part = programs[start : start + AT_ONCE]
         codes = [program.code for program in part]

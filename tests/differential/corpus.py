@@ -1,4 +1,4 @@
-"""Programs that are not generated: those that models wrote, and hard cases that somebody once found."""
+"""Programs that are not generated: programs that models wrote, and hard cases found by hand."""
 
 import json
 import re

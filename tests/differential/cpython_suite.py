@@ -50,7 +50,7 @@ else:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the tests of one file."""
+    """The results of the tests of one file."""
 
     passed: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)

@@ -13,7 +13,7 @@ from filling import fill
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """What a program is about: templates that may stand in one program, and how often it is drawn."""
+    """The subject of a program: templates that may appear in one program, and how often it is drawn."""
 
     name: str
     templates: list[str]
@@ -56,7 +56,7 @@ AREAS = list(_areas())
 def generate(random: Random, areas: list[Area]) -> Program:
     """One program about one of `areas`."""
     (area,) = random.choices(areas, [area.weight for area in areas])
-    # What ends a program early leaves nothing to compare behind it, so few statements are better than many.
+    # A statement that ends a program early leaves nothing to compare after it, so few statements are better than many.
     bodies = [_some_prints(fill(random.choice(area.templates), random), random) for _ in range(_count(random))]
     parts = tuple(_with_imports(area, "\n".join([before, one])) for before, prints in bodies for one in prints)
     return Program(area.name, _with_imports(area, "\n".join("\n".join([b, *prints]) for b, prints in bodies)), parts)
@@ -83,7 +83,7 @@ def _needed(imports: str, body: str) -> Iterator[str]:
 
 
 def _some_prints(code: str, random: Random) -> tuple[str, list[str]]:
-    """For `print(a, b, c)` a print for one or two of the three, and what stands before it.
+    """For `print(a, b, c)` a print for one or two of the three, and the text before it.
 
     A short program says more when it differs.
     """

@@ -68,9 +68,9 @@ def word(random: Random) -> str:
     return repr("".join(random.choice("abcdexyz") for _ in range(random.randrange(1, 8))))
 
 
-def sequence(element: Callable[[Random], object], least: int = 0) -> Callable[[Random], str]:
+def sequence(element: Callable[[Random], object], min_length: int = 0) -> Callable[[Random], str]:
     def drawn(random: Random) -> str:
-        return "[" + ", ".join(str(element(random)) for _ in range(random.randrange(least, 8))) + "]"
+        return "[" + ", ".join(str(element(random)) for _ in range(random.randrange(min_length, 8))) + "]"
 
     return drawn
 

@@ -16,7 +16,7 @@ PREPARED = ("numpy", "scipy", "scipy.stats", "scipy.optimize", "pandas", "sympy"
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What can be seen of a program's end: what it printed, the type and the last line of an uncaught exception."""
+    """The visible end of a program: its output, the type and the last line of an uncaught exception."""
 
     stdout: str
     error_type: str | None = None
@@ -30,9 +30,9 @@ class NativePython:
     """An interpreter that runs many programs; a context manager.
 
     Args:
-        executable: Which; the one that runs this when None. The nearer its version and its packages' are to the
+        executable: Interpreter, by default the running one. The nearer its version and its packages' are to the
             guest's, the fewer differences are differences of version.
-        seconds: Of wall-clock time for one program.
+        seconds: Wall-clock limit for one program.
     """
 
     def __init__(self, executable: Path | None = None, *, seconds: float = 10.0) -> None:
@@ -74,7 +74,7 @@ class NativePython:
         return json.loads(line)  # type: ignore[no-any-return]
 
     def run(self, codes: Sequence[str], *, alone: bool = False) -> list[Observed]:
-        """What each of `codes` does. `alone`: in a process of its own."""
+        """The results of `codes`. `alone`: each in a separate process."""
         size = 1 if alone else TOGETHER
         observed: list[Observed] = []
         for start in range(0, len(codes), size):

@@ -1,9 +1,9 @@
 """Runs programs on the CPython that runs this file, each in a fresh namespace, and reports what they did.
 
 It reads lines of JSON `[[program, ...], seconds]` and answers each with one line, a list of `[stdout, kind, line]` or
-null for each: what was printed, and the type and the last line of an uncaught exception, or null and null. Null instead
+null for each: the output, and the type and the last line of an uncaught exception, or null and null. Null instead
 of the triple: the program ended its process or ran too long. Programs of one line share a forked process; a program
-that must share nothing is sent on a line of its own.
+that must share nothing is sent on a separate line.
 
 Standard library only, because it runs on interpreters that have nothing else.
 """
@@ -25,7 +25,7 @@ STDOUT_CHARACTERS = 1 << 20
 
 
 class Limited(io.StringIO):
-    """Standard output that ends a program that prints without end."""
+    """Standard output that ends a program that prints indefinitely."""
 
     def write(self, text):
         text.encode()  # a lone surrogate raises here as it does in a stream of UTF-8
@@ -51,7 +51,7 @@ def observe(code):
         text = "".join(traceback.TracebackException.from_exception(error, compact=True).format())
         line = text.rstrip("\n").rpartition("\n")[2]
     with contextlib.suppress(BaseException):
-        main.__dict__.clear()  # as at the end of a script: what is closed then may print
+        main.__dict__.clear()  # as at the end of a script: objects that are closed then may print
     return [sys.stdout.getvalue(), kind, line]
 
 
@@ -82,7 +82,7 @@ def main(modules):
         importlib.import_module(module)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # What a program, or a process it starts, writes to descriptor 1 is no answer.
+    # Output of a program, or of a process it starts, to descriptor 1 is not an answer.
     questions, answers = sys.stdin, os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     print(json.dumps(sys.version.split()[0]), file=answers, flush=True)

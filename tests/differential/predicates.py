@@ -47,7 +47,7 @@ def floating_point_flags(difference: Difference) -> bool:
 
 
 def size_beyond_32_bits(difference: Difference) -> bool:
-    """An error about a size, where there is none natively, at its end or where the program printed it."""
+    """An error about a size that does not occur natively, at its end or where the program printed it."""
     native, guest = difference.native, difference.guest
     if guest.error_type in ("OverflowError", "ValueError", "IndexError") and SIZE.search(guest.error_line or ""):
         return native.stdout.startswith(guest.stdout)
@@ -100,6 +100,6 @@ def early_years(difference: Difference) -> bool:
 
 
 def stopped(difference: Difference) -> bool:
-    """What was printed before is the same as far as it goes."""
+    """The output before it is the same as far as it goes."""
     ends = ("stopped", "timeout", "memory", "MemoryError", "RecursionError", "output_limit")
     return difference.native.error_type in ends or difference.guest.error_type in ends

@@ -1,4 +1,4 @@
-"""As much of pytest as the test files of numpy, sympy, scipy and networkx use, for an interpreter that has none.
+"""As much of pytest as the test files of numpy, sympy, scipy and networkx use, for an interpreter without it.
 
 Given to a program as text, as the module `pytest`. `run_tests` calls the test functions of a namespace and prints one
 line for each: its name, and how it ended. Tests with fixtures are left out.
@@ -99,7 +99,7 @@ def importorskip(name, *ignored, **options):
 
 
 def approx(value, rel=1e-6, abs=1e-12, **ignored):
-    """Equal to what is within a tolerance of `value`."""
+    """Equal to values within a tolerance of `value`."""
     import numpy
 
     return type("Near", (), {"__eq__": lambda self, other: numpy.allclose(other, value, rel, abs), "__hash__": None})()

@@ -3,7 +3,7 @@
     python tests/differential/run.py --programs 100000 --seed 1
     python tests/differential/run.py --programs 2000 --native /usr/bin/python3.13 --areas math,numpy --show 20
 
-Prints a table by cause. Ends with status 1 if a difference has no cause, or one that computes wrongly without a word.
+Prints a table by cause. Ends with status 1 if a difference has no cause, or one that silently computes wrongly.
 """
 
 import argparse
@@ -44,15 +44,15 @@ def main() -> int:
             programs += corpus()
         print(f"guest: {pool.run(VERSIONS).stdout}native: {native.executable} {native.version} {native.packages}")
         found: Counter[str] = Counter()
-        shown: Counter[str] = Counter()
+        printed: Counter[str] = Counter()
         for difference in differences(programs, native, pool):
             causes = causes_of(difference, partial(differences, native=native, pool=pool))
             # One that makes a program wrong counts before one that does not.
             cause = None if None in causes else min(causes, key=CAUSES.index)
             name = cause.name if cause else "UNEXPLAINED"
             found[name] += 1
-            if (cause is None or name in options.also.split(",")) and shown[name] < options.show:
-                shown[name] += 1
+            if (cause is None or name in options.also.split(",")) and printed[name] < options.show:
+                printed[name] += 1
                 _show(difference)
     _table(found, len(programs), time.monotonic() - began)
     kinds = {cause.name: cause.kind for cause in CAUSES}
@@ -62,7 +62,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare the sandbox with a CPython of this machine.")
     parser.add_argument("--programs", type=int, default=2000, help="how many to generate (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of the generator (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generator (default 0)")
     parser.add_argument("--native", type=Path, help="the CPython to compare with (default: this one)")
     parser.add_argument("--areas", default="", help="names, with commas between (default: all, and the corpus)")
     parser.add_argument("--workers", type=int, default=1, help="processes of the sandbox (default 1)")

@@ -1,4 +1,4 @@
-"""Which of CPython's test files run in the sandbox, what they need besides themselves, and why tests of them fail."""
+"""CPython's test files that run in the sandbox, other files that they need, and why tests of them fail."""
 
 import re
 
@@ -22,7 +22,7 @@ test_argparse test_cmd test_code test_codeop test_linecache test_keyword test_nu
 test_pickle test_itertools test_io test_zipfile test_tokenize test_buffer test_inspect test_traceback test_sqlite3
 test_asyncgen test_tempfile test_pathlib test_gzip test_bz2 test_lzma test_fileio
 """
-# Directories and files beside a test file that it reads.
+# Directories and files next to a test file that it reads.
 _DATETIME = ("datetimetester.py",)
 DATA = {
     "test_math": ("mathdata", "test_iter.py"),

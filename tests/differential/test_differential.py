@@ -1,4 +1,4 @@
-"""The sandbox against CPython: programs of many kinds end alike, or for a reason that stands in the table of causes."""
+"""The sandbox against CPython: programs of many kinds end alike, or for a reason that is in the table of causes."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -66,7 +66,7 @@ def test_programs_of_any_draw_end_as_on_cpython_or_for_a_known_cause(
 
 @pytest.mark.parametrize("cause", [cause for cause in CAUSES if cause.example], ids=lambda cause: cause.name)
 def test_every_cause_has_a_program_that_shows_it(cause: Cause, native: NativePython, pool: SandboxPool) -> None:
-    """An entry whose reason is gone must go too: it would hide another difference."""
+    """An entry without a reason must go too: it would hide another difference."""
     if not cause.shows_on(native):
         pytest.skip("it does not show on this version of CPython, or needs a package that is not installed")
     (found,) = differences([Program("numbers", cause.example)], native, pool)
@@ -77,7 +77,7 @@ def test_nothing_computes_wrongly_without_a_word() -> None:
     assert [cause.name for cause in CAUSES if cause.kind == WRONG] == []
 
 
-def test_most_programs_of_every_area_end_well(areas: list[Area], native: NativePython) -> None:
+def test_most_programs_of_every_area_succeed(areas: list[Area], native: NativePython) -> None:
     """A program that ends at its first line compares nothing."""
     for area in areas:
         ended_well = [one.error_type is None for one in native.run([p.code for p in generated([area], 40, 0)])]

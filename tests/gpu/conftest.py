@@ -1,4 +1,4 @@
-"""Tests for a machine with a GPU of 80 GB: `make test-gpu`. Without one they fail, and do not pass in silence."""
+"""Tests for a machine with a GPU of 80 GB: `make test-gpu`. Without one they fail instead of passing."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ def _a_gpu_is_there() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is of this tier."""
+    """Mark all tests in this folder with this tier."""
     for item in items:
         if "tests/gpu/" in item.path.as_posix():
             item.add_marker(pytest.mark.gpu)

@@ -1,4 +1,4 @@
-"""vLLM on a GPU behind torl's engine: what it holds in each state, and that what it holds changes no token."""
+"""vLLM on a GPU as torl's engine: its memory in each state, and that cached blocks change no token."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def used_bytes() -> int:
 
 
 @pytest.mark.timeout(900)
-async def test_an_engine_holds_in_each_state_what_the_ledger_says(tmp_path: Path) -> None:
+async def test_engine_memory_matches_ledger_in_each_state(tmp_path: Path) -> None:
     model = write_shape(tmp_path / "model", hidden=1536, intermediate=8960, layers=28, heads=12, groups=2)
     there = used_bytes()
     engine = make_engine(model, tmp_path / "engine.log", **OPTIONS)
@@ -53,7 +53,7 @@ async def test_an_engine_holds_in_each_state_what_the_ledger_says(tmp_path: Path
 
 @pytest.mark.timeout(900)
 async def test_retained_blocks_change_no_token(tmp_path: Path) -> None:
-    """By a model that has been trained to call Python: its most likely tokens are no ties."""
+    """Sampled by a model that has been trained to call Python: its most likely tokens have no equals."""
     model = build_tiny_model(tmp_path / "model")
     tokenizer = load_tokenizer(model)
     prompts = [

@@ -55,7 +55,7 @@ def test_a_row_in_one_call_is_attention_sample_by_sample(
     assert all(distance(one, other) < 0.01 for one, other in zip(gradients, exact, strict=True))
 
 
-def test_ligers_kernels_say_what_torchs_say() -> None:
+def test_liger_kernels_equal_torch() -> None:
     pytest.importorskip("liger_kernel")
     config = Qwen2Config(vocab_size=512, hidden_size=256, intermediate_size=512, num_hidden_layers=2)
     config.num_attention_heads, config.num_key_value_heads = 4, 2

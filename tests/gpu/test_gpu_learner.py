@@ -1,4 +1,4 @@
-"""What an update of the learner takes, beside what `torl.plan` says of it: by the benchmark, which prints it."""
+"""Memory of a learner's update, compared with the estimate of `torl.plan`: by the benchmark, which prints it."""
 
 import json
 import subprocess

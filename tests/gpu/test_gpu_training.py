@@ -1,4 +1,4 @@
-"""Ten steps of a 1.5B shape on one GPU that engine and learner share: they agree, whoever has the memory."""
+"""Ten steps of a 1.5B shape on one GPU that engine and learner share: they agree, regardless of the memory's owner."""
 
 import json
 from pathlib import Path

@@ -28,5 +28,5 @@ async def test_weights_arrive_by_nccl(model_directory: Path, tmp_path: Path) -> 
 
 
 def _second_gpu() -> str:
-    """As the sender is told of it, whatever this process may see."""
+    """The device as the sender receives it, regardless of the devices that this process may see."""
     return f"GPU-{torch.cuda.get_device_properties(1).uuid}"

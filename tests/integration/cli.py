@@ -1,4 +1,4 @@
-"""Runs of torl's own commands, watched from outside: what they print, how they end, and what they leave behind."""
+"""Runs of torl's own commands, watched from outside: output, exit, and the files and processes they leave."""
 
 import contextlib
 import json
@@ -65,7 +65,7 @@ class Command:
         raise AssertionError(f"{path.name} does not hold {text!r} after {seconds} s:\n{self.output()}")
 
     def assert_nothing_left(self, seconds: float = 15) -> None:
-        """Every process that the command started is gone, within moments."""
+        """Check that every process that the command started exits within moments."""
         deadline = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.1)

@@ -86,7 +86,7 @@ def forked_ranks() -> Iterator[None]:
 
 @pytest.fixture
 def temporary_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary directory of its own, with a path short enough for sockets; nothing may be left in it."""
+    """A separate temporary directory, with a path short enough for sockets; nothing may be left in it."""
     with tempfile.TemporaryDirectory() as directory:
         monkeypatch.setattr(tempfile, "tempdir", directory)
         yield Path(directory)

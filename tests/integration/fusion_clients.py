@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Sent(NamedTuple):
-    """A request of somebody's, and the texts that the run prints and complains with."""
+    """A client's request, and the texts that the run prints and complains with."""
 
     client: str
     source: str
@@ -73,19 +73,19 @@ SENT = [
 def read_by_verl(answer: dict[str, Any]) -> tuple[str, str]:
     """verl's status of a run, and what its tool shows: sandbox_fusion/utils.py, _process_single_case."""
     result = answer["run_result"]
-    shown = result["stdout"] + result["stderr"] if result["status"] == "Finished" else "no stdout here"
+    rendered = result["stdout"] + result["stderr"] if result["status"] == "Finished" else "no stdout here"
     if answer["status"] == "Success":
-        return "success", shown
+        return "success", rendered
     assert answer["status"] == "Failed"
     assert answer["compile_result"] is None
     if result["status"] == "TimeLimitExceeded":
-        return "timeout", shown
+        return "timeout", rendered
     assert result["return_code"] != 0
-    return "runtime_error", shown
+    return "runtime_error", rendered
 
 
 def read_by_torl(answer: dict[str, Any]) -> tuple[str, str]:
-    """What ToRL's rollout takes for output and report: vllm_rollout_spmd.py, postproc."""
+    """Return output and report as ToRL's rollout reads them: vllm_rollout_spmd.py, postproc."""
     result = answer["run_result"]
     if str(result["return_code"]) == "0" or len(str(result["stdout"])) != 0:
         return result["stdout"], "Done"

@@ -1,8 +1,8 @@
-"""What IPython shows of cells: reads lists of cells as JSON, and writes for each list what its last cell gave.
+"""IPython's output of cells: reads lists of cells as JSON, and writes for each list the output of its last cell.
 
     python ipython_cells.py < notebooks.json > recorded.json
 
-where IPython 8.12.3 is installed, and the guest's numpy, pandas and sympy. A list has a process of its own.
+where IPython 8.12.3 is installed, and the guest's numpy, pandas and sympy. Each list has a separate process.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ _OWN_FRAME = re.compile(r"  File \S+/IPython/\S+ in \w+\n.*\n\n")
 
 
 def shown(cells: list[str]) -> dict[str, Any]:
-    """Of `stdout`, `stderr`, `value` and `traceback` (lines) those that are not empty."""
+    """The nonempty fields among `stdout`, `stderr`, `value` and `traceback` (lines)."""
     from IPython.core import interactiveshell  # type: ignore[import-not-found]
     from traitlets.config import Config  # type: ignore[import-not-found]
 
@@ -28,16 +28,17 @@ def shown(cells: list[str]) -> dict[str, Any]:
     config.HistoryManager.enabled = False
     shell = interactiveshell.InteractiveShell.instance(config=config, colors="NoColor")
     shell.kernel = None  # by this name pandas knows that it is in a notebook
-    told: dict[str, Any] = {}
-    shell._showtraceback = lambda kind, value, lines: told.update(traceback=_lines("\n".join(lines)))
+    outputs: dict[str, Any] = {}
+    shell._showtraceback = lambda kind, value, lines: outputs.update(traceback=_lines("\n".join(lines)))
     shell.displayhook.write_output_prompt = lambda: None
-    shell.displayhook.write_format_data = lambda texts, *_: told.update(value=texts["text/plain"])
+    shell.displayhook.write_format_data = lambda texts, *_: outputs.update(value=texts["text/plain"])
     for cell in cells:
-        told.clear()
+        outputs.clear()
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             shell.run_cell(cell, store_history=True)
-    told.update(stdout=out.getvalue(), stderr=err.getvalue().replace(interactiveshell.__file__, _SHELL))
-    return {name: told[name] for name in ("stdout", "stderr", "value", "traceback") if told.get(name) not in ("", None)}
+    outputs.update(stdout=out.getvalue(), stderr=err.getvalue().replace(interactiveshell.__file__, _SHELL))
+    fields = ("stdout", "stderr", "value", "traceback")
+    return {name: outputs[name] for name in fields if outputs.get(name) not in ("", None)}
 
 
 def _lines(traceback: str) -> list[str]:
@@ -48,8 +49,8 @@ def main() -> None:
     """Record."""
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         lists = [recorded["cells"] for recorded in json.load(sys.stdin)]
-        told = pool.map(shown, lists, chunksize=1)
-    whole = [{"cells": cells, **outcome} for cells, outcome in zip(lists, told, strict=True)]
+        outputs = pool.map(shown, lists, chunksize=1)
+    whole = [{"cells": cells, **outcome} for cells, outcome in zip(lists, outputs, strict=True)]
     json.dump(whole, sys.stdout, indent=1, ensure_ascii=False)
     print()
 

@@ -1,4 +1,4 @@
-"""A controller as a program of its own: `python learner_controller.py MODEL LOGS`.
+"""A controller as a separate program: `python learner_controller.py MODEL LOGS`.
 
 It trains one step, prints a line of JSON with the metrics and the ranks' processes, and waits for its standard input to
 end; then it closes the learner and exits.

@@ -1,6 +1,6 @@
 """Learner ranks one after another, each group of another size and ZeRO stage, that hand a checkpoint on.
 
-`run_chain` forks the ranks of each link and drives them without a controller: call it in a process of its own. Each
+`run_chain` forks the ranks of each link and drives them without a controller: call it in a separate process. Each
 link takes the checkpoint of the one before, says whether what it holds then is what was written, takes a step, and
 writes its own.
 """
@@ -31,7 +31,7 @@ LINKS = {"float32": [(3, 2), (2, 1), (0, 2)], "bfloat16": [(2, 2), (1, 1), (0, 2
 
 
 def in_ranks(world_size: int, build: Callable[[int], Rank], use: Callable[[Rank], Any]) -> list[Any]:
-    """What `use` returns for each rank, from processes of their own."""
+    """Return the result of `use` for each rank, from separate processes."""
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
 
@@ -73,7 +73,7 @@ def take_step(rank: Rank, step: int) -> None:
 
 
 def go_and_come_back(rank: Rank, written: Path) -> str:
-    """Offload everything, write a checkpoint, and bring it back; says what was still in its place meanwhile."""
+    """Offload everything, write a checkpoint, and bring it back; return what was still in its place in between."""
     shards = rank._shards["policy"]
     state = [("master", master) for master in shards.masters]
     if rank.engine.zero_optimization_stage() == 3:
@@ -109,7 +109,7 @@ def equal(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> boo
 
 
 def run_chain(model: Path, directory: Path, precision: str) -> list[dict[str, Any]]:
-    """What each link found."""
+    """Return the findings of each link."""
     torch.set_num_threads(1)
     found = []
     before: Path | None = None

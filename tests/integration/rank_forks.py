@@ -1,6 +1,6 @@
 """Learner ranks that are forked from a process which has imported everything: a start takes a second instead of ten.
 
-A rank is a process of its own, and what it computes is what it always computes. How a run starts its ranks, and how
+A rank is a separate process, and what it computes is what it always computes. How a run starts its ranks, and how
 they end, is what `test_learner_processes.py` is about: there they are started as a run starts them.
 """
 
@@ -34,7 +34,7 @@ def forked() -> Iterator[None]:
 
 
 def call_forked(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function of a module says, called in a process of its own, which may fork ranks itself."""
+    """Return the result of a module's function, called in a separate process, which may fork ranks itself."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     process = _context().Process(target=_answer, args=(theirs, function, arguments))
     process.start()

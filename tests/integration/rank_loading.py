@@ -1,4 +1,4 @@
-"""How much memory ranks take while they load a model under ZeRO-3. Call `measure_loading` in a process of its own."""
+"""Memory of ranks while they load a model under ZeRO-3. Call `measure_loading` in a separate process."""
 
 import ctypes
 import multiprocessing
@@ -58,10 +58,10 @@ def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
 
 
 def measure_loading(model: str, meeting: str) -> list[Any]:
-    """Of each of two ranks: its number, the largest growth of its own memory while the model was read and handed out,
+    """For each of two ranks: its number, the largest growth of its own memory while the model was read and handed out,
     the bytes of parameters that it holds afterwards, a checksum of the weights as it gathers them, and their number."""
     torch.set_num_threads(1)
-    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 16)  # small blocks are mapped too: what is freed is gone
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 16)  # small blocks are mapped too: freed memory is returned
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
     processes = [context.Process(target=load, args=(rank, model, meeting, answers)) for rank in range(2)]

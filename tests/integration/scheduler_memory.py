@@ -1,4 +1,4 @@
-"""vLLM's scheduler object with torl's turns in it, and a device that remembers what it was told to compute.
+"""vLLM's scheduler object with torl's turns in it, and a device that remembers its computations.
 
 As vLLM's own tests drive it: no engine and no model. The device keeps the token of every slot of its cache, with the
 version of the weights that computed it, and checks before each step that all slots which the step reads hold what they
@@ -37,7 +37,7 @@ VOCABULARY = Vocabulary([b"", *(bytes([value]) for value in range(1, 256))])
 
 @dataclass
 class Turn:
-    """What came out of a request."""
+    """The outputs of a request."""
 
     token_ids: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
@@ -50,7 +50,7 @@ class _OnDevice:
 
     prompt: list[int]
     blocks: list[int]
-    known: int  # tokens: the prompt and what was sampled
+    known: int  # tokens: the prompt and the sampled ones
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Device:
         return ModelRunnerOutput(names, {name: index for index, name in enumerate(names)}, sampled, logprobs)
 
     def compute(self, name: str, start: int, count: int) -> list[int]:
-        """Compute the tokens from `start` on; what is sampled after them."""
+        """Compute the tokens from `start` on; return the tokens sampled after them."""
         request, script = self._requests[name], self.script(name)
         token = [*request.prompt, *script]
         place = [(request.blocks[position // BLOCK], position % BLOCK) for position in range(start + count)]
@@ -108,7 +108,7 @@ class Device:
 
 
 class Bench:
-    """A scheduler, a device, and so many steps in flight between them."""
+    """A scheduler, a device, and this many steps in flight between them."""
 
     def __init__(self, model: Path, device: Device, *, in_flight: int, blocks: int, runner_v2: bool = False) -> None:
         arguments = AsyncEngineArgs(

@@ -1,4 +1,4 @@
-"""A door as a process of its own, and what tests ask it with."""
+"""A server in a separate process, and its clients in tests."""
 
 import json
 import os
@@ -18,8 +18,8 @@ ENDLESS = "while True: pass"
 
 
 @dataclass
-class Door:
-    """A door that listens."""
+class Server:
+    """A server that listens."""
 
     process: subprocess.Popen[str]
     url: str
@@ -41,14 +41,14 @@ class Door:
         return answer
 
     def metric(self, name: str) -> float:
-        """One of the numbers that the door counts; 0 for a count that has not begun."""
+        """One of the numbers that the server counts; 0 for a count that has not begun."""
         with urllib.request.urlopen(f"{self.url.removesuffix('/mcp')}/metrics", timeout=60) as response:
             text = response.read().decode()
         found = re.search(rf"(?m)^{re.escape(name)} (\S+)$", text)
         return float(found.group(1)) if found else 0.0
 
     def resident_mb(self) -> float:
-        """Memory of the door's own process, in MB."""
+        """Memory of the server's own process, in MB."""
         return resident_mb(self.process.pid)
 
     def terminate(self, seconds: float = 60) -> int:
@@ -58,7 +58,7 @@ class Door:
 
 
 @contextmanager
-def door(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Door]:
+def run_server(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Server]:
     """`python -m torl.sandbox serve` on a port that is free; `within` is a command that runs another."""
     words = [*within, sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
@@ -66,7 +66,7 @@ def door(*options: str, command: str = "serve", within: Sequence[str] = ()) -> I
     try:
         line = process.stdout.readline()
         assert line.startswith("listening on "), line
-        yield Door(process, line.split()[-1])
+        yield Server(process, line.split()[-1])
     finally:
         if process.poll() is None:
             process.terminate()

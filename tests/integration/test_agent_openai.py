@@ -1,4 +1,4 @@
-"""OpenAI's client against the real engine: what it was told is what was sampled, and it goes on where it stopped."""
+"""OpenAI's client against the real engine: it receives the sampled tokens, and continues where it stopped."""
 
 import asyncio
 import copy
@@ -47,8 +47,8 @@ class Talk(Agent):
             first = await client.chat.completions.create(model="policy", messages=messages, max_tokens=24)
             assert first.usage is not None
             assert first.usage.completion_tokens <= 24
-            told = first.choices[0].message
-            messages += [{"role": "assistant", "content": told.content}, {"role": "user", "content": problem.question}]
+            reply = first.choices[0].message
+            messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": problem.question}]
 
             async def streamed() -> str:
                 stream = await client.chat.completions.create(
@@ -60,10 +60,10 @@ class Talk(Agent):
                 answer = await client.chat.completions.create(model="policy", messages=messages, max_tokens=40)
                 return answer.choices[0].message.content or ""
 
-            said, _ = await asyncio.gather(streamed(), whole())
-            assert "Let" not in said
+            text, _ = await asyncio.gather(streamed(), whole())
+            assert "Let" not in text
             await client.chat.completions.create(model="policy", messages=messages[-1:], max_tokens=8)
-        return said
+        return text
 
 
 async def test_openais_client_asks_the_real_engine(
@@ -73,16 +73,16 @@ async def test_openais_client_asks_the_real_engine(
     tokenizer.chat_template = TEMPLATE
     end = frozenset({tokenizer.eos_token_id})
     settings = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 600)
-    door = AgentServer()
-    await door.start()
+    server = AgentServer()
+    await server.start()
     try:
         own = player(
             engine, ScriptedInterpreter(), form=Documents(), vocabulary=vocabulary, encoder=encoder, end_token_ids=end
         )
-        playing = AgentPlayer.from_player(own, AgentResources(Talk(), settings, door))
+        playing = AgentPlayer.from_player(own, AgentResources(Talk(), settings, server))
         groups = await play_all(playing, prompts[:4], 0, 3)
     finally:
-        await door.close()
+        await server.close()
     rules = ReplayContext(Documents(), vocabulary, encoder, end, frozenset(), RolloutConfig(), end)
     assert len(groups) == 4
     for group in groups:

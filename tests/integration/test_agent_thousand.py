@@ -23,7 +23,7 @@ SAID = "It is \\boxed{3}.<|im_end|>"
 TURNS = 4
 
 
-async def test_a_thousand_functions_play_at_once_and_none_waits_for_a_slow_one() -> None:
+async def test_thousand_functions_play_without_waiting_for_slow_ones() -> None:
     running = most = 0
     slow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     others_ended = asyncio.Event()
@@ -38,11 +38,11 @@ async def test_a_thousand_functions_play_at_once_and_none_waits_for_a_slow_one()
             slow.set_result(problem.id)
             await others_ended.wait()
         messages: list[Any] = [user(problem.question)]
-        async with aiohttp.ClientSession() as client:  # each has connections of its own
+        async with aiohttp.ClientSession() as client:  # each has separate connections
             for _ in range(TURNS):
                 async with client.post(f"{url}/chat/completions", json={"messages": messages}) as answer:
-                    told = await answer.json()
-                messages += [told["choices"][0]["message"], user("go on")]
+                    reply = await answer.json()
+                messages += [reply["choices"][0]["message"], user("go on")]
         running -= 1
         if running == 1:
             others_ended.set()
@@ -86,7 +86,7 @@ for _ in range({TURNS}):
 
 
 def are_whole(groups: list[Group], count: int) -> None:
-    """Every program's turns are one trajectory of its own."""
+    """Every program's turns are a separate trajectory."""
     assert len({group.prompt.problem.id for group in groups}) == len(groups) == count
     sampled = TURNS * len(MODEL.ids(SAID))
     for group in groups:
@@ -96,7 +96,7 @@ def are_whole(groups: list[Group], count: int) -> None:
 
 
 def open_files() -> int:
-    """Of this process."""
+    """The number of open files of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 

@@ -1,4 +1,4 @@
-"""What the demos of chat models claim: they learn through their tools, and their controls do not. Minutes."""
+"""Claims of the demos of chat models: they learn through their tools, and their controls do not. Minutes."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def demos() -> Iterator[dict[str, ModuleType]]:
 
 @pytest.fixture(scope="module")
 def chat_options(demos: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of the runs that train the model of the chat demo."""
+    """Options of the runs that train the model of the chat demo."""
     chat = demos["chat"]
     return {**chat.prepare(tmp_path_factory.mktemp("chat")), **chat.SETTINGS, "run.steps": STEPS}
 
@@ -67,7 +67,7 @@ def test_a_chat_model_learns_to_call_an_mcp_server_as_it_does_a_tool_of_the_run(
 def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers(
     demos: dict[str, ModuleType], tmp_path: Path
 ) -> None:
-    """What only the corpus knows cannot be guessed more often, nor learned from others' results."""
+    """Facts that only the corpus knows cannot be guessed more often, nor learned from others' results."""
     search = demos["search"]
     options = {**search.prepare(tmp_path), **search.SETTINGS, "run.steps": search.STEPS}
     found = {}
@@ -98,9 +98,9 @@ def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything
         found[name] = dialogue.measured(run)
         audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
         assert audit.returncode == 0
-    told = found["told the color"]
-    assert told["accuracy"][1] > told["accuracy"][0] + 0.2
-    assert told["asks"][1] > 0.75
+    informed = found["told the color"]
+    assert informed["accuracy"][1] > informed["accuracy"][0] + 0.2
+    assert informed["asks"][1] > 0.75
     assert found["told any color"]["accuracy"][1] < 0.25
 
 

@@ -31,7 +31,7 @@ async def sample(engine: VllmEngine, prompts: list[Any]) -> list[SampledTurn]:
 
 
 def gap(model: ModelConfig, prompts: list[Any], turns: list[SampledTurn]) -> float:
-    """The mean of what the learner's policy says of the tokens, less what the engine said."""
+    """The mean difference of the tokens' logprobs: the learner's policy minus the engine."""
     causal_lm = AutoModelForCausalLM.from_pretrained(model.path, dtype=torch.bfloat16, attn_implementation="sdpa")
     policy = make_policy(causal_lm, model, LearnerConfig(), None)
     gaps = []

@@ -1,4 +1,4 @@
-"""What a turn computes that goes on from another: the observation, and the one token that was sampled but not read."""
+"""Tokens that a turn computes after another one: the observation, and the one token that was sampled but not read."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torl._core import StopCondition
 from torl.types import Prompt, SampledTurn, SamplingParameters, TurnRequest
 
 END = StopCondition.marker(b"```output")
-Turns = list[tuple[list[int], SampledTurn]]  # the context of each, and what was sampled
+Turns = list[tuple[list[int], SampledTurn]]  # the context of each, and the sampled turn
 
 
 async def converse(engine: Any, prompt: Sequence[int], observation: list[int], name: str, seed: int) -> Turns:
@@ -43,7 +43,7 @@ async def converse_all(engine: Any, prompts: Sequence[Prompt], observation: list
 
 
 def largest_gap(model: Any, turns: Turns) -> float:
-    """Between the engine's logprobs and those of transformers in double precision, from one forward over all turns."""
+    """The gap between the engine's logprobs and transformers' in double precision, from one forward over all turns."""
     context, last = turns[-1]
     ids = torch.tensor([[*context, *last.token_ids]])
     with torch.no_grad():
@@ -67,7 +67,7 @@ def observation(tokenizer: Any) -> list[int]:
     return list(tokenizer.encode("\n12\n```\n", add_special_tokens=False))
 
 
-async def test_only_what_is_new_is_computed(engine, prompts, observation, reference) -> None:
+async def test_only_new_tokens_are_computed(engine, prompts, observation, reference) -> None:
     """Also where samples of one problem share all their full blocks, and where two turns are equal."""
     later = 0
     for turns in await converse_all(engine, [*prompts[:4], prompts[0]], observation, samples=12):
@@ -95,7 +95,7 @@ async def test_no_block_is_retained_for_turns_that_are_not_continued(engine, pro
 
 @pytest.mark.usefixtures("temporary_directory")
 async def test_a_cache_that_is_much_too_small(tiny_model_directory, prompts, observation, reference, tmp_path) -> None:
-    """What is held is given up before requests are turned away; requests lose their blocks and compute them again."""
+    """Held blocks are freed before requests are turned away; requests lose their blocks and compute them again."""
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log", arguments={"num_gpu_blocks_override": 64})
     await engine.start()
     try:

@@ -16,7 +16,7 @@ KINDS = pytest.mark.parametrize(
 
 
 def script(name: str) -> list[int]:
-    """What is sampled after a prompt: text, perhaps a block and a marker, perhaps a stop token, and then more."""
+    """Tokens sampled after a prompt: text, perhaps a block and a marker, perhaps a stop token, and then more."""
     source = random.Random(f"script-{name}")
     words = [source.choice(b"abcdefgh \n") for _ in range(source.randrange(1, 120))]
     tail = source.choice([b"\n```python\n1 + 1\n```output\nnever", b"\n```python\n2\n```\n", b""])
@@ -56,9 +56,7 @@ def test_turns_end_where_their_tokens_say(
 
 
 @KINDS
-def test_the_turn_that_follows_computes_only_what_is_new(
-    tiny_model_directory: Path, in_flight: int, runner_v2: bool
-) -> None:
+def test_following_turn_computes_only_new_tokens(tiny_model_directory: Path, in_flight: int, runner_v2: bool) -> None:
     """The observation, and the token that was sampled last; keys that a step in flight wrote too much are not used."""
     texts = {str(length): [*b"a" * length, *b"\n```python\n1\n```output\nand on" * 30] for length in range(40)}
     observation = [*b"\n42\n```\n"]
@@ -78,7 +76,7 @@ def test_the_turn_that_follows_computes_only_what_is_new(
 
 
 @KINDS
-def test_a_message_that_calls_is_gone_on_from_and_of_others_nothing_is_held(
+def test_only_messages_with_calls_are_held_for_continuation(
     tiny_model_directory: Path, in_flight: int, runner_v2: bool
 ) -> None:
     """An end token ends both, in the words of a chat model's format."""
@@ -131,11 +129,11 @@ def test_new_weights_reach_turns_in_flight_and_nothing_old_is_read(
     for name in names[20:]:
         bench.add(name, prompt(name), end=MARKER, max_tokens=150)
     bench.run()
-    said: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for name, turn in bench.turns.items():
         assert turn.token_ids == expected(name, 150)
         starts = [first for _, first in turn.spans]
         lengths = [stop - start for start, stop in zip(starts, [*starts[1:], len(turn.token_ids)], strict=True)]
-        said[name] = [version for (version, _), length in zip(turn.spans, lengths, strict=True) for _ in range(length)]
-    assert said == {name: versions[name][: len(said[name])] for name in names}
+        found[name] = [version for (version, _), length in zip(turn.spans, lengths, strict=True) for _ in range(length)]
+    assert found == {name: versions[name][: len(found[name])] for name in names}
     assert max(len(turn.spans) for turn in bench.turns.values()) >= 3

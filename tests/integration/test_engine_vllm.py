@@ -1,4 +1,4 @@
-"""vLLM behind the `Engine` protocol: seeds, markers, aborts, deaths, and nothing left behind."""
+"""vLLM under the `Engine` protocol: seeds, markers, aborts, deaths, and nothing left over."""
 
 import asyncio
 import contextlib
@@ -121,15 +121,15 @@ async def test_an_engine_samples_nothing_while_it_sleeps_and_knows_its_version_a
     before = engine.policy_version
     for _ in range(2):
         await engine.sleep()
-        asked = asyncio.ensure_future(turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0)))
+        call = asyncio.ensure_future(turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=5, seed=0)))
         await engine.wake("weights")
         assert await engine._llm.engine_core.is_scheduler_paused_async()
-        assert not asked.done()
+        assert not call.done()
         await engine.wake("cache")
-        assert (await asked).policy_versions == ((before, 0),)
+        assert (await call).policy_versions == ((before, 0),)
 
 
-async def test_an_engine_gets_back_what_it_dropped(engine, prompts, tiny_model_directory, tmp_path) -> None:
+async def test_engine_restores_dropped_memory(engine, prompts, tiny_model_directory, tmp_path) -> None:
     """The body of the test that counts a GPU's memory."""
     states = await moved_through_its_states(
         engine, prompts[0].token_ids, lambda: 0, lambda: sending(tiny_model_directory, tmp_path)
@@ -149,7 +149,7 @@ async def test_control_c_in_a_terminal_does_not_reach_the_engine(engine) -> None
 
 
 async def test_the_engine_has_the_threads_it_was_given_and_does_not_compile(engine) -> None:
-    """Both are said to the engine's process alone, after it has imported torch."""
+    """Both are set in the engine's process alone, after it has imported torch."""
     (worker,) = await engine.describe_workers()
     assert worker == {"pid": engine.processes[0].pid, "threads": 1, "compiles": False}
     assert "TORCHDYNAMO_DISABLE" not in os.environ
@@ -157,7 +157,7 @@ async def test_the_engine_has_the_threads_it_was_given_and_does_not_compile(engi
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a launcher sets for its ranks; it must not reach the engine, which would wait for the other rank."""
+    """Variables that a launcher sets for its ranks must not reach the engine, which would wait for the other rank."""
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
 
@@ -184,7 +184,7 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
         await asyncio.sleep(0.1)
         assert not call.done()
         os.kill(processes[victim].pid, signal.SIGKILL)
-        async with asyncio.timeout(120):  # a death that is not noticed would leave them waiting for ever
+        async with asyncio.timeout(120):  # a death that is not noticed would leave them waiting indefinitely
             results = await asyncio.gather(*turns, call, watch, return_exceptions=True)
         # A turn that the core had sampled to its end may still arrive.
         failed = [result for result in results if not isinstance(result, SampledTurn)]
@@ -282,7 +282,7 @@ def test_engine_processes_end_with_a_controller_that_is_killed(
 
 @contextlib.contextmanager
 def controller(model: Path, temporary: Path, directory: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A process of its own that begins to start an engine, then prints the ids of its processes, and waits."""
+    """A separate process that begins to start an engine, then prints the ids of its processes, and waits."""
     script = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"

@@ -26,7 +26,7 @@ GREEDY = SamplingParameters(max_tokens=48, temperature=0.0)
 async def assigned_engine(
     tiny_model_directory: Path, tmp_path: Path
 ) -> AsyncIterator[Callable[[str], Awaitable["VllmEngine"]]]:
-    """Makes engines that treat live turns as told."""
+    """Makes engines with the given treatment of live turns."""
     engines = []
 
     async def start(on_weight_update: str) -> "VllmEngine":
@@ -77,7 +77,7 @@ async def test_new_weights_are_those_that_were_sent(engine, prompts, tiny_model_
 
 @pytest.mark.parametrize("on_weight_update", ["recompute", "keep", "drain"])
 async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory, tmp_path, on_weight_update) -> None:
-    """Turns that are being sampled go on, and each token is what the version that it names would have said."""
+    """Turns that are being sampled continue, and each token is what the version that it names would have sampled."""
     engine = await assigned_engine(on_weight_update)
     changed = perturbed(tiny_model_directory, tmp_path / "changed")
     sampling = SamplingParameters(max_tokens=400, seed=1)
@@ -126,7 +126,7 @@ async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts,
         async with sending(tiny_model_directory, tmp_path, "--stop-after", "8") as (rendezvous, _):
             with pytest.raises(EngineUnusableError, match="did not take the weights of version 1") as raised:
                 await engine.receive_weights(rendezvous, 1)
-        assert isinstance(raised.value, WeightTransferError)  # after which a run on a cluster goes on
+        assert isinstance(raised.value, WeightTransferError)  # after which a run on a cluster continues
         assert engine.policy_version == 0
         with pytest.raises(EngineUnusableError, match="weights"):
             await greedy_turn(engine, prompts[0].token_ids)
@@ -142,8 +142,8 @@ async def test_weights_arrive_to_the_bit_from_another_process(tiny_model_directo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", ["gloo", "shared_memory"])
-async def test_an_engine_holds_what_it_would_have_loaded(tiny_model_directory, tmp_path, transport) -> None:
-    """By vLLM's own checksums of what a worker holds, beside those of an engine that read the files."""
+async def test_engine_weights_equal_loaded_files(tiny_model_directory, tmp_path, transport) -> None:
+    """vLLM's own checksums of a worker's weights, compared with an engine that read the files."""
     changed = perturbed(tiny_model_directory, tmp_path / "changed")
     held = []
     for model in (changed, tiny_model_directory):

@@ -1,4 +1,4 @@
-"""The environment for TRL, asked as its trainer asks: what the tool answers, attacks, and rollouts that nobody ends."""
+"""The environment for TRL, called as its trainer does: answers of the tool, attacks, and rollouts that never end."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from torl.sandbox.execution import render_transcript
 
 @pytest.fixture(scope="module")
 def pools() -> Iterator[dict[bool, SandboxPool]]:
-    """By whether what runs in it shall run out of time."""
+    """Environments, by whether programs in them shall run out of time."""
     with open_pool(CPU_SECONDS, **KEPT) as hasty, open_pool(PATIENCE * CPU_SECONDS, **KEPT) as patient:
         yield {True: hasty, False: patient}
 
@@ -25,7 +25,7 @@ def memory_end(pools: dict[bool, SandboxPool]) -> int:
     return pools[False].run("pass").peak_memory_bytes
 
 
-async def test_a_call_answers_with_what_was_printed_and_the_value_of_the_last_line(
+async def test_call_returns_output_and_value_of_last_line(
     pools: dict[bool, SandboxPool],
 ) -> None:
     environment = environment_factory(pools[False])()
@@ -46,11 +46,11 @@ async def test_attack_has_the_same_outcome_through_trls_environment(
     code = attack.code.replace("END", str(memory_end))
     own = await pool.session().run_async(code, value=True)
     environment = environment_factory(pool)()
-    told = await environment.python(code)
-    if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
-        assert told.endswith("[timeout]")
+    reply = await environment.python(code)
+    if own.status is OutcomeStatus.TIMEOUT:  # the output before the timeout is as much as there was time for
+        assert reply.endswith("[timeout]")
     else:
-        assert told == render_transcript(own)
+        assert reply == render_transcript(own)
     environment.reset()
     assert await environment.python(AFTER) == pool.run(AFTER).stdout.rstrip("\n")
 

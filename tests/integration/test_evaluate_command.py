@@ -27,7 +27,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     with running("torl.evaluate", *words, log=tmp_path / "log") as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
-        told = command.last_json()
+        reply = command.last_json()
         assert "| base, N = 1 |" in command.output()
     expected = [problem.id for problem in load_problems(PROBLEMS)[:3]]
     groups = {calls: _groups(output / f"base/heldout/calls_{calls}_sampled.jsonl") for calls in (0, 1)}
@@ -38,7 +38,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
         # This model writes code whether or not it runs.
         assert any(turn.blocks for record in records for turn in record.trajectory.turns)
         assert any(record.trajectory.tool_calls for record in records) == (calls > 0)
-        (measured,) = (row for row in told["accuracy"] if (row["max_tool_calls"], row["measure"]) == (calls, "avg@2"))
+        (measured,) = (row for row in reply["accuracy"] if (row["max_tool_calls"], row["measure"]) == (calls, "avg@2"))
         assert measured["sets"]["heldout"]["value"] == pytest.approx(sum(r.grade.correct for r in records) / 6)
     for problem in expected:  # the same seeds: they differ from where the tool answers on
         one, other = (groups[calls][problem][0].trajectory.turns[0].text for calls in (0, 1))
@@ -59,7 +59,7 @@ def _groups(path: Path) -> dict[str, list[TrajectoryRecord]]:
 
 
 async def test_called_from_python() -> None:
-    """Where an event loop runs already, as in a notebook; with problems of one's own and the run's own reward."""
+    """With a running event loop, as in a notebook; with custom problems and the run's own reward."""
     problems = [torl.Problem("a", "What is 1 + 1?", "2"), torl.Problem("b", "What is 2 + 2?", "4")]
     evaluation = torl.evaluate(
         MODEL,

@@ -1,4 +1,4 @@
-"""Every term of the loss through the real learner: equal to plain torch in one process, whatever ranks and stages."""
+"""Every term of the loss through the real learner: equal to plain torch in one process, on all ranks and stages."""
 
 import math
 from dataclasses import replace
@@ -186,7 +186,7 @@ async def test_updates_equal_plain_torch(
 
 
 async def test_zero_advantage_samples_are_skipped_without_effect(model_directory: Path, tmp_path: Path) -> None:
-    """Half of the trajectories have none: the step is the whole batch's, in fewer rows. None at all is no step."""
+    """Half of the trajectories are empty: the step is the whole batch's, in fewer rows. An empty batch has no step."""
     half = [
         sample if index % 2 else replace(sample, advantages=np.zeros_like(sample.rollout_logprobs))
         for index, sample in enumerate(SAMPLES)

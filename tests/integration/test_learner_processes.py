@@ -50,7 +50,7 @@ def processes(learner: Learner) -> list[subprocess.Popen[bytes]]:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process exists and has not ended; a zombie whose parent is gone has."""
+    """Whether a process exists and has not ended; a zombie whose parent exited has."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -171,7 +171,7 @@ async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_
     with pytest.raises(LearnerDiedError, match="learner rank 0 was ended by SIGKILL"):
         await asyncio.wait_for(step, 10)
     assert not any(process.poll() is None for process in processes(learner))
-    with pytest.raises(LearnerDiedError, match="failed before: learner rank 0 was ended"):  # who hears of it second
+    with pytest.raises(LearnerDiedError, match="failed before: learner rank 0 was ended"):  # who notices it second
         await learner.update(random_samples(3, seed=6), step=1)
 
 
@@ -254,7 +254,7 @@ asyncio.run(control(Path(sys.argv[1]), Path(sys.argv[2])))
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_checkpoint(model_directory: Path, tmp_path: Path) -> None:
-    """On a file system that has room for one checkpoint without optimizer state, mounted in a namespace of its own."""
+    """On a file system that has room for one checkpoint without optimizer state, mounted in a separate namespace."""
     run = tmp_path / "run"
     run.mkdir()
     namespace = ["unshare", "--map-root-user", "--mount"]

@@ -1,4 +1,4 @@
-"""Checkpoints go on at another ZeRO stage and on other ranks; a learner leaves its memory and comes back."""
+"""Checkpoints continue at another ZeRO stage and on other ranks; a learner leaves its memory and comes back."""
 
 import json
 from pathlib import Path
@@ -27,10 +27,10 @@ def test_checkpoint_of_one_learner_is_loaded_by_another(precision: str, tmp_path
     links = call_forked(run_chain, model, directory, precision)
     assert len(links) >= 3
     for link in links:
-        assert link["as_written"], link  # what was taken up is what was written, to the bit
+        assert link["as_written"], link  # the restored state is the written one, to the bit
         assert link["came_back"], link
         assert link["parameters_follow_masters"], link
-        assert set(link["left"]) == {""}, link  # of what went to the host nothing stayed behind
+        assert set(link["left"]) == {""}, link  # nothing that moved to the host stayed on the device
     if precision == "float32":
         steps = [random_samples(9, seed=1), random_samples(5, seed=2), random_samples(6, seed=3)]
         expected, _, _ = plain_steps(

@@ -33,7 +33,7 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("zero_stage", "ranks", "max_row_tokens"), [(3, 2, 17), (2, 4, 4096)])
-async def test_ranks_that_share_rows_learn_what_one_rank_learns(
+async def test_ranks_that_share_rows_learn_as_one_rank(
     zero_stage: int, ranks: int, max_row_tokens: int, model_directory: Path, tmp_path: Path
 ) -> None:
     expected, losses, norms = plain_steps(

@@ -1,4 +1,4 @@
-"""The Python of README.md, run as it stands."""
+"""The Python of README.md, run unchanged."""
 
 import re
 import subprocess
@@ -24,7 +24,7 @@ asyncio.run(cell())
 
 
 def python_of_the_readme() -> str:
-    """Its only block of Python; what a model writes stands in a block of text."""
+    """Its only block of Python; a model's output is in a block of text."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     text = re.sub(r"^````.*?^````$", "", text, flags=re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)

@@ -30,7 +30,7 @@ async def test_answers_are_compared_by_their_mathematics(reward: MathReward) -> 
 
 
 async def test_reference_and_answer_are_not_exchanged(reward: MathReward) -> None:
-    """A relation is no answer to a number; of a reference that is one, math-verify takes the number."""
+    """A relation is not an answer to a number; of a reference that is one, math-verify takes the number."""
     relation, number = "\\ge 5", "5"
     for reference, answer, correct in ((relation, number, True), (number, relation, False)):
         assert (await graded(reward, reference, f"\\boxed{{{answer}}}")).correct == correct

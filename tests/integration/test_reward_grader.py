@@ -82,7 +82,7 @@ def wait_until(condition: object, seconds: float = 60.0) -> None:
         ("204", "205", False),
         ("1<x<2", "x\\in(1,2)", True),
         ("x\\in(1,2)", "1<x<2", True),
-        # The order of the two matters: math-verify takes the 5 of such a reference, but it is no answer to a number.
+        # The order of the two matters: math-verify takes the 5 of such a reference, but it does not answer a number.
         ("\\ge 5", "5", True),
         ("5", "\\ge 5", False),
     ],
@@ -129,7 +129,7 @@ async def test_hostile_pair_costs_one_process_and_delays_no_other_pair(
         await asyncio.to_thread(wait_until, lambda: grader._processes.idle == 3)  # one to spare from now on
 
 
-async def test_a_killed_process_is_replaced_and_its_pair_asked_again() -> None:
+async def test_killed_process_is_replaced_and_its_pair_retried() -> None:
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
         (process,) = processes()
         os.kill(process, signal.SIGKILL)
@@ -138,7 +138,7 @@ async def test_a_killed_process_is_replaced_and_its_pair_asked_again() -> None:
 
 
 async def test_pair_is_graded_again_when_its_process_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That a machine gives a process no time says nothing about the pair."""
+    """A process that gets no CPU time from the machine proves nothing about the pair."""
     monkeypatch.setattr(torl.rewards.grader, "WALL_SLACK_SECONDS", 2.0)
     async with grading(2, TIMEOUT_SECONDS) as (grader, processes):
         stopped = processes()
@@ -233,7 +233,7 @@ async def test_closing_leaves_no_process_even_in_the_middle_of_a_bomb() -> None:
         with pytest.raises(RewardError, match="closed"):
             grader.grade("\\sqrt{4}", "2")
         grader.close()
-    assert cpu_seconds_of_ended_children() - computed < 45  # two starts; nobody waited for the bomb's 60
+    assert cpu_seconds_of_ended_children() - computed < 45  # two starts; no call waited for the bomb's 60
     assert not any(is_running(process) for process in closed)
 
 
@@ -305,6 +305,6 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("module", ["torl.rewards", "torl.rewards.worker"])
 def test_importing_a_grader_imports_no_mathematics(module: str) -> None:
-    """Of the worker too: it sets its memory limit before it loads any."""
+    """Also in the worker: it sets its memory limit before it loads any."""
     program = f"import sys, {module}; print([m for m in ('sympy', 'math_verify', 'torch') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"

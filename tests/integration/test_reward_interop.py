@@ -26,10 +26,10 @@ def test_lines_of_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     lines = [json.dumps({"reference": reference, "answer": answer, "id": 7}) for reference, answer in pairs]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     assert main(["grade", "--workers", "1", "--timeout-seconds", "0.5"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["correct"] for row in told] == [True, False, True, False]
-    assert [row["failure"] for row in told] == [None, None, None, "timeout"]
-    assert told[0]["id"] == 7
+    replies = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["correct"] for row in replies] == [True, False, True, False]
+    assert [row["failure"] for row in replies] == [None, None, None, "timeout"]
+    assert replies[0]["id"] == 7
     monkeypatch.setattr("sys.stdin", io.StringIO('{"reference": 5}'))
     assert main(["grade", "--workers", "1"]) == 1
     assert 'line 1 must be {"reference": text, "answer": text}' in capsys.readouterr().err
@@ -61,22 +61,22 @@ def test_a_server(tmp_path: Path) -> None:
 
 
 def test_reward_functions_of_trl_and_verl_also_off_the_main_thread() -> None:
-    """math-verify's own time-out needs the main thread; a trainer grades where it likes."""
-    told: list[Any] = []
+    """math-verify's own timeout needs the main thread; a trainer grades where it likes."""
+    replies: list[Any] = []
 
     def grade() -> None:
         chat = [{"role": "user", "content": "\\boxed{6}"}, {"role": "assistant", "content": "It is \\boxed{0.5}."}]
         texts = ["\\boxed{5.}", chat, "no box"]
-        told.append(
+        replies.append(
             reward_func(prompts=["?"] * 3, completions=texts, answer=["5", "\\frac12", "1"], trainer_state=None)
         )
-        told.append(compute_score("math", "so \\boxed{2*pi}", "2\\pi", extra_info={"index": 1}))
-        told.append(compute_score("math", "so \\boxed{9^{9^{9^9}}}", "2\\pi"))
+        replies.append(compute_score("math", "so \\boxed{2*pi}", "2\\pi", extra_info={"index": 1}))
+        replies.append(compute_score("math", "so \\boxed{9^{9^{9^9}}}", "2\\pi"))
 
     thread = threading.Thread(target=grade)
     thread.start()
     thread.join()
-    assert told == [[1.0, 1.0, 0.0], {"score": 1.0, "acc": True}, {"score": 0.0, "acc": False}]
+    assert replies == [[1.0, 1.0, 0.0], {"score": 1.0, "acc": True}, {"score": 0.0, "acc": False}]
 
 
 @pytest.mark.slow  # each hostile answer uses up its time
@@ -85,7 +85,7 @@ def test_our_own_grader_passes_the_audit() -> None:
 
 
 def careless(response: str, reference: str) -> float:
-    """What an audit must find fault with: the reference anywhere pays."""
+    """A mistake that an audit must find: the reference anywhere is rewarded."""
     return float(reference in response)
 
 

@@ -1,4 +1,4 @@
-"""A model as judge, behind a server that speaks as OpenAI's does: what it pays, and that its failures never do."""
+"""A model as judge, on a server that speaks as OpenAI's does: its rewards, and that its failures give none."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -30,7 +30,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 
 def judged(server: JudgeServer, *, correct: float = 1.0, wrong: float = -1.0, **options: Any) -> dict[str, Any]:
-    """The parts of a rubric in which a judge pays what the rules pay."""
+    """The parts of a rubric in which a judge gives the same rewards as the rules."""
     answer = {"correct": correct, "wrong": wrong, "grader_workers": 1, **options}
     return {"answer": answer, "judge": {"url": server.url, "model": "judge", "weight": correct - wrong}}
 
@@ -53,7 +53,7 @@ async def test_an_answer_is_right_if_rules_or_judge_say_so(server: JudgeServer) 
     assert [grade.parts["judge"] for grade in given] == [0.0, 3.0, 3.0, 0.0, 0.0]
     assert all(sum(grade.parts.values()) == grade.reward for grade in given)
     about_eggs = [prompt for prompt in server.prompts if "eggs" in prompt]
-    assert len(about_eggs) == 2  # what rules find right is not asked, and what is equal is asked once
+    assert len(about_eggs) == 2  # a pair that rules accept is not asked, and equal pairs are asked once
     assert reward.metrics()["judge_correct"] == 2  # with the one at its start
 
 
@@ -84,7 +84,7 @@ async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
     assert [(grade.correct, grade.failure) for grade in given] == [(True, None), (False, "timeout")]
 
 
-async def test_a_judge_does_not_pay_what_the_format_forbids(server: JudgeServer) -> None:
+async def test_judge_does_not_reward_invalid_format(server: JudgeServer) -> None:
     ((grade,), _) = await grades(server, "a dozen", correct=1.0, wrong=0.0, require_format="zerotir")
     assert (grade.correct, grade.reward) == (True, 0.0)
 
@@ -92,7 +92,7 @@ async def test_a_judge_does_not_pay_what_the_format_forbids(server: JudgeServer)
 async def test_a_failure_is_never_a_reward(server: JudgeServer) -> None:
     failures: dict[str, Any] = {"one dozen": 500, "two dozen": "", "ten dozen": "It is Correct", "six dozen": "{}"}
     failures["five dozen"] = web.Response(text="[" * 100_000, content_type="application/json")
-    server.reply = lambda prompt: next((said for name, said in failures.items() if name in prompt), honest(prompt))
+    server.reply = lambda prompt: next((text for name, text in failures.items() if name in prompt), honest(prompt))
     given, reward = await grades(server, *failures, wrong=-1.0)
     assert [(grade.correct, grade.reward, grade.parts["judge"]) for grade in given] == [(False, -1.0, 0.0)] * 5
     assert reward.metrics()["judge_failures"] == 5

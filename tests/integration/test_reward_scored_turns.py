@@ -1,4 +1,4 @@
-"""Turns that a model or a function scores: what they are paid, and that failures never are."""
+"""Turns that a model or a function scores: their rewards, and that failures give none."""
 
 import asyncio
 import weakref
@@ -35,7 +35,7 @@ PLAYED = trajectory(
 
 
 def opinion(prompt: str) -> str:
-    """Rises with what has been written."""
+    """Rises with the text written so far."""
     return "0.5" if "twelve" in prompt else "0.75" if "six" in prompt else "0.25."
 
 
@@ -60,8 +60,8 @@ async def test_each_turn_is_rewarded_by_the_score_of_its_prefix(server: JudgeSer
     assert (grade.reward, grade.turn_rewards) == (1.0, (0.25, 0.75, 0.5))
     assert grade.total == 2.5
     about_eggs = [prompt for prompt in server.prompts if "eggs" in prompt]
-    shown = sorted((prompt.partition(" and </transcript>")[2] for prompt in about_eggs), key=len)
-    assert [prompt.partition("\n<transcript>")[2].partition("</transcript>")[0] for prompt in shown] == [
+    rendered = sorted((prompt.partition(" and </transcript>")[2] for prompt in about_eggs), key=len)
+    assert [prompt.partition("\n<transcript>")[2].partition("</transcript>")[0] for prompt in rendered] == [
         "first  < b>",
         "first  < b>\nsix\nsecond",
         "first  < b>\nsix\nsecond\ntwelve\n\\boxed{12}",
@@ -69,7 +69,7 @@ async def test_each_turn_is_rewarded_by_the_score_of_its_prefix(server: JudgeSer
     assert (reward.metrics()["judge_asked"], reward.metrics()["judge_failures"]) == (4, 0)
 
 
-async def test_progress_is_what_a_turn_adds(server: JudgeServer) -> None:
+async def test_progress_is_the_gain_of_a_turn(server: JudgeServer) -> None:
     ((grade,), _) = await graded(PLAYED, url=server.url, model="judge", turn_reward="progress", weight=2.0)
     assert grade.turn_rewards == (0.5, 1.0, -0.5)
 
@@ -91,7 +91,7 @@ class Question(str):
     """A text of which it can be known whether anybody still has it."""
 
 
-async def test_a_question_is_asked_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
+async def test_question_is_judged_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
     model = JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2)
     await model.start()
     question = Question("How likely?")
@@ -208,5 +208,5 @@ def test_progress_continues_from_the_last_available_score() -> None:
 
 
 def test_a_transcript_keeps_its_end() -> None:
-    (shown,) = transcripts(trajectory("a" * MAX_TRANSCRIPT_CHARACTERS + "z"))
-    assert (len(shown), shown[-1]) == (MAX_TRANSCRIPT_CHARACTERS, "z")
+    (rendered,) = transcripts(trajectory("a" * MAX_TRANSCRIPT_CHARACTERS + "z"))
+    assert (len(rendered), rendered[-1]) == (MAX_TRANSCRIPT_CHARACTERS, "z")

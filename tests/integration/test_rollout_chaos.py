@@ -35,7 +35,7 @@ async def disturb(
     scratch: Path,
     others: list[asyncio.Future[list[Trajectory]]],
 ) -> None:
-    """Until cancelled: new weights in flight, workers that die, rollouts (`others`) that are given up."""
+    """Until cancelled: new weights in flight, workers that die, rollouts (`others`) that are cancelled."""
     source, version = random.Random(3), engine.policy_version
     while True:
         version += 1
@@ -57,7 +57,7 @@ async def disturb(
         pytest.param("torl", 200, id="torl, 3200 episodes", marks=pytest.mark.slow),
     ],
 )
-async def test_all_lines_up_whatever_happens(
+async def test_record_is_consistent_for_any_events(
     tiny_model_directory, vocabulary, encoder, prompts, tmp_path, name: str, samples: int
 ) -> None:
     models = [tiny_model_directory, perturbed(tiny_model_directory, tmp_path / "changed")]
@@ -86,11 +86,11 @@ async def test_all_lines_up_whatever_happens(
             trouble.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await trouble
-            for other in others:  # the last may not have been given up yet
+            for other in others:  # the last may not have been cancelled yet
                 other.cancel()
             await asyncio.gather(*others, return_exceptions=True)
             assert pool.stats()["workers_replaced"] > 0
-            # A run that was cancelled while its code computed is ended behind the caller's back, within some 50 ms
+            # A run that was cancelled while its code computed is ended later, without its caller, within some 50 ms
             # on a quiet machine.
             async with asyncio.timeout(60):
                 while pool.stats()["queued"] or pool.stats()["running"]:

@@ -62,16 +62,16 @@ async def test_256_episodes(playing, prompts, engine, sandbox) -> None:
 
 async def test_stopped_in_the_middle(playing, prompts, engine, sandbox) -> None:
     before = asyncio.all_tasks()
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def play_until_stopped() -> None:
-        groups = play_groups(playing, prompts, batch_id="stopped", samples_per_prompt=SAMPLES, on_episode=begun.set)
+        groups = play_groups(playing, prompts, batch_id="stopped", samples_per_prompt=SAMPLES, on_episode=started.set)
         async with aclosing(groups):
             async for _ in groups:
                 pass
 
     task = asyncio.ensure_future(play_until_stopped())
-    await begun.wait()  # the first has ended
+    await started.wait()  # the first has ended
     assert engine.live_requests > 50
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -23,7 +23,7 @@ FORMATS = (("torl", 0), ("torl", 1), ("torl", 3), ("zerotir", 1), ("zerotir", 2)
 
 @dataclass
 class EngineRecord:
-    """What vLLM was asked and what it sampled, by request: taken from vLLM itself, below our engine class."""
+    """vLLM's inputs and samples, by request: taken from vLLM itself, below our engine class."""
 
     prompts: dict[str, list[int]] = field(default_factory=dict)
     tokens: dict[str, list[int]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ async def rollout(request, engine, vocabulary, encoder, prompts, subprocess_inte
     return Rollout(record, trajectories)
 
 
-def test_mask_is_one_exactly_on_what_the_engine_sampled(rollout: Rollout, request: pytest.FixtureRequest) -> None:
+def test_mask_is_one_exactly_on_sampled_tokens(rollout: Rollout, request: pytest.FixtureRequest) -> None:
     _, calls = request.node.callspec.params["rollout"]
     assert len(rollout.trajectories) == 32
     for trajectory in rollout.trajectories:
@@ -133,7 +133,7 @@ def test_logprobs_equal_those_of_transformers(rollout: Rollout, tiny_model_direc
     assert worst < 2e-5
 
 
-def test_observations_are_what_the_code_did(rollout: Rollout, vocabulary: Any) -> None:
+def test_observations_are_outputs_of_the_code(rollout: Rollout, vocabulary: Any) -> None:
     """Each call's code really ran, and its observation is what the model continued from."""
     for trajectory in rollout.trajectories:
         ids = trajectory.token_ids_T.tolist()
@@ -142,8 +142,8 @@ def test_observations_are_what_the_code_did(rollout: Rollout, vocabulary: Any) -
                 assert call.outcome.text == call.outcome.details["stdout"] == f"{eval(call.code[5:])}\n"
             observed = vocabulary.decode(ids[call.start : call.stop])
             assert observed == call.observation or (call.stop == len(ids) and call.observation.startswith(observed))
-            asked = vocabulary.decode(ids[: call.start]).rstrip("\n")
-            assert asked.endswith("```output" if trajectory.format == "torl" else "```")
+            request = vocabulary.decode(ids[: call.start]).rstrip("\n")
+            assert request.endswith("```output" if trajectory.format == "torl" else "```")
 
 
 def test_text_and_ends(rollout: Rollout, tokenizer: Any) -> None:

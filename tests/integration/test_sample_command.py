@@ -48,7 +48,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
 
 
 async def test_called_from_python(tmp_path: Path) -> None:
-    """Where an event loop runs already, as in a notebook."""
+    """With a running event loop, as in a notebook."""
     output = tmp_path / "out.jsonl"
     questions = ["What is 17 * 23?", f"What is {' + '.join(map(str, range(20, 44)))}?"]
 
@@ -60,7 +60,7 @@ async def test_called_from_python(tmp_path: Path) -> None:
     groups = sample(questions)
     assert [group.prompt.problem.question for group in groups] == questions
     assert [[member.trajectory.sample_index for member in group.members] for group in groups] == [[0, 1, 2]] * 2
-    assert not any(member.grade.correct for group in groups for member in group.members)  # nobody knows the answers
+    assert not any(member.grade.correct for group in groups for member in group.members)  # it cannot know them
     prompt_tokens = len(groups[-1].prompt.token_ids)
     cached = max(member.trajectory.turns[0].cached_tokens for member in groups[-1].members)
     assert cached == (prompt_tokens - 1) // 64 * 64 != (prompt_tokens - 1) // 32 * 32  # the engine got its arguments
@@ -70,10 +70,10 @@ async def test_called_from_python(tmp_path: Path) -> None:
 
     again = sample(questions)  # starts nothing: all is there
     assert [group.prompt.problem.question for group in again] == questions
-    told, reread = (
+    returned, reread = (
         [replace(member.grade, parts={}) for group in each for member in group.members] for each in (groups, again)
     )
-    assert told == reread
+    assert returned == reread
     with pytest.raises(ConfigError, match="has other settings"):
         sample(["What is 2 + 2?"])
     assert len(list(read_trajectories(output))) == 6

@@ -1,6 +1,6 @@
-"""Hundreds of attacks, one for each test. Whatever a program tries, it ends as foreseen, and the next run is right.
+"""Hundreds of attacks, one for each test. Every program ends as foreseen, and the next run is right.
 
-The attacks lie in `attacks/`, by what they aim at: `# %% name: end`, then the program; what stands before the first
+The attacks are in `attacks/`, by what they aim at: `# %% name: end`, then the program; the text before the first
 belongs to all of a file. An end is a status and, where the exception matters, its type (`*`: any); several are joined by
 "or"; after "|" comes what the program prints, with LIMIT the bytes of output a run may write. END in a program is the address where
 its memory ends.
@@ -23,7 +23,7 @@ PATIENCE = 40
 # The watchdog sleeps until the limit and then takes the memory away: some milliseconds on a machine that has a core
 # free, some tens where others wait for it too.
 TOLERANCE_SECONDS = 0.1
-# A session's part may go on for so long after it was interrupted.
+# A session's part may continue for this long after it was interrupted.
 INTERRUPT_SECONDS = 0.1
 
 BEGUN = "begun\n"
@@ -67,7 +67,7 @@ def open_pool(cpu_seconds: float, **guest: Any) -> SandboxPool:
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[dict[bool, SandboxPool]]:
-    """By whether the attack shall run out of time: the others shall not, however busy the machine is."""
+    """Sandboxes, by whether the attack shall run out of time: the others shall not, however busy the machine is."""
     with open_pool(CPU_SECONDS, **KEPT) as hasty, open_pool(PATIENCE * CPU_SECONDS, **KEPT) as patient:
         yield {True: hasty, False: patient}
         # What runs out of time may have to be ended with its worker: the last resort.
@@ -82,7 +82,7 @@ def fresh() -> Iterator[SandboxPool]:
 
 @pytest.fixture(scope="module")
 def memory_end(fresh: SandboxPool) -> int:
-    """Where the memory of a run ends that asks for none."""
+    """The address at which the memory of a run ends that asks for none."""
     return fresh.run("pass").peak_memory_bytes
 
 
@@ -127,7 +127,7 @@ def test_an_attack_ends_alike_in_a_new_guest(
 def test_an_attack_in_a_session_is_ended_and_harms_no_other(
     kept: dict[bool, SandboxPool], expected_after: str, memory_end: int, attack: Attack
 ) -> None:
-    """Whatever is left of its own session: a part whose time is over is interrupted, and ended if it goes on."""
+    """Remains of its own session: a part whose time is over is interrupted, and ended if it continues."""
     pool = kept[True]
     session, other = pool.session(), pool.session()
     assert other.run("x = 1").ok

@@ -124,8 +124,8 @@ def test_damaged_cache_is_rebuilt_once_by_concurrent_processes(cache: Path) -> N
     image.write_bytes(b"damaged")
     command = [sys.executable, "-c", PREPARE, str(cache)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    told = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
-    (built,) = [one for one in told if "warming up the interpreter" in dict(one)]
+    replies = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
+    (built,) = [one for one in replies if "warming up the interpreter" in dict(one)]
     assert "compiling the interpreter" not in dict(built)
     fractions = [fraction for _, fraction in built]
     assert fractions == sorted(fractions)
@@ -152,10 +152,10 @@ except SandboxError as error:
 def test_a_disk_that_takes_no_more_is_named(cache: Path) -> None:
     image = only(cache, ".image")
     image.unlink()
-    shown = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", FULL, str(cache)], capture_output=True, text=True, timeout=120, check=True
     )
-    assert shown.stdout.startswith(f"cannot write {image}: ")
+    assert completed.stdout.startswith(f"cannot write {image}: ")
     assert not list(cache.glob("*.partial-*"))
 
 

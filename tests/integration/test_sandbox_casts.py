@@ -9,7 +9,7 @@ from sandboxes import KEPT
 from torl.sandbox import SandboxPool
 
 # Runs natively and in the sandbox. numpy's own answer for 32 unsigned bits depends on where in the array an element
-# stands, so all that it gives are collected.
+# is, so all that it gives are collected.
 CASTS = """
 import warnings
 import numpy as np

@@ -51,7 +51,7 @@ def test_a_terminal_without_its_letters_gets_them_escaped() -> None:
 
 
 @pytest.mark.parametrize("seconds", ["-1", "0", "nan", "soon"])
-def test_cpu_seconds_that_are_none_are_refused(seconds: str) -> None:
+def test_invalid_cpu_seconds_are_refused(seconds: str) -> None:
     done = sandbox("run", f"--cpu-seconds={seconds}", "-", stdin="print(1)")
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
@@ -103,7 +103,7 @@ def test_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: cannot write the files of the run: ")
 
 
-def test_check_says_what_is_where() -> None:
+def test_check_reports_locations() -> None:
     done = sandbox("check")
     assert done.returncode == 0, done.stderr
     assert "the sandbox works: " in done.stdout

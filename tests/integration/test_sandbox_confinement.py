@@ -1,4 +1,4 @@
-"""The walls around live workers, as the kernel tells of them. What each wall stops is tried in `confine/tests.rs`."""
+"""The isolation around live workers, as the kernel reports it. Each layer is tried in `confine/tests.rs`."""
 
 import ctypes
 import os
@@ -40,7 +40,7 @@ def pool() -> Iterator[SandboxPool]:
 
 
 def landlock_version() -> int:
-    """What this kernel has; 0 or less for none."""
+    """The version that this kernel has; 0 or less for none."""
     version_flag = 1
     return ctypes.CDLL(None).syscall(LANDLOCK, None, ctypes.c_size_t(0), version_flag)
 
@@ -95,9 +95,9 @@ def test_confinement_refused_by_a_container_is_reported_once() -> None:
     program = refusing("seccomp", "landlock_create_ruleset") + REPORT
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told, *others = done.stdout.splitlines()
-    assert told.startswith("LOG the sandbox's workers lack an isolation layer on this system: Landlock: ")
-    assert told.endswith("seccomp: Operation not permitted (os error 1)")
+    line, *others = done.stdout.splitlines()
+    assert line.startswith("LOG the sandbox's workers lack an isolation layer on this system: Landlock: ")
+    assert line.endswith("seccomp: Operation not permitted (os error 1)")
     assert others == ["None False 2"] * 2
 
 
@@ -147,8 +147,8 @@ assert ours.recv(5)[4] == 0, "not ready"
 ours.shutdown(socket.SHUT_WR)
 print(worker.wait())
 """
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
-    assert (shown.stdout, shown.stderr) == ("0\n", "")
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (completed.stdout, completed.stderr) == ("0\n", "")
 
 
 ORDINARY = """
@@ -171,7 +171,7 @@ with SandboxPool(1, cache=Path(sys.argv[1]), cpu_seconds=1) as pool:
 
 
 def test_an_ordinary_user_has_them_too() -> None:
-    """Nothing about the walls takes a privilege."""
+    """Isolation takes no privileges."""
     prefix: list[str] = []
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
@@ -188,15 +188,15 @@ def test_an_ordinary_user_has_them_too() -> None:
             shutil.copy(f"{file}.check", directory)
         modules = [str(folder) for folder in Path(__file__).parents[:2]]
         command = [*prefix, sys.executable, "-c", ORDINARY, str(directory), *modules]
-        shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd="/")
     finally:
         shutil.rmtree(directory)
     with SandboxPool(1) as pool:
-        assert (shown.stdout, shown.stderr) == (f"{pool.confinement()}\n", "")
+        assert (completed.stdout, completed.stderr) == (f"{pool.confinement()}\n", "")
 
 
 def test_the_cache_is_read_before_them(tmp_path: Path) -> None:
-    """A worker serves on when the prepared guest is gone: all it needs is open."""
+    """A worker serves on after the prepared guest was removed: all it needs is open."""
     for file in _core.sandbox_files(prepare_guest()):
         shutil.copy(file, tmp_path)
         shutil.copy(f"{file}.check", tmp_path)

@@ -1,4 +1,4 @@
-"""One attack for each test. Whatever a snippet tries, it ends in an outcome, and the next run is right."""
+"""One attack for each test. Every snippet ends in an outcome, and the next run is right."""
 
 import os
 from collections.abc import Iterator

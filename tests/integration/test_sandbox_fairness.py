@@ -19,7 +19,7 @@ def pool() -> Iterator[SandboxPool]:
 
 
 def in_another_thread(pool: SandboxPool, prints: int) -> None:
-    """Runs one print after the other, by a caller of its own: its thread."""
+    """Runs one print after the other, by a separate caller: its thread."""
 
     def ask() -> None:
         for number in range(prints):
@@ -66,7 +66,7 @@ def test_a_caller_alone_has_all_workers() -> None:
 
 
 def test_a_caller_with_many_threads_by_one_name_has_one_share(pool: SandboxPool) -> None:
-    """A server's requests come on threads of their own, and are one caller if it says so."""
+    """A server's requests come on separate threads, and are one caller if it asks for that."""
     crowd = [pool.submit(SLOW.format(number), caller="server") for number in range(100)]
     others = [pool.submit(SLOW.format(-number), caller="training") for number in range(10)]
     for future in others:
@@ -76,7 +76,7 @@ def test_a_caller_with_many_threads_by_one_name_has_one_share(pool: SandboxPool)
         future.cancel()
 
 
-async def test_twenty_thousand_runs_are_given_up_at_once(pool: SandboxPool) -> None:
+async def test_twenty_thousand_runs_are_cancelled_at_once(pool: SandboxPool) -> None:
     """A scan of the queue for each takes a million times a million steps: seconds."""
     runs = [asyncio.ensure_future(pool.run_async("while True: pass", seed=number)) for number in range(20_000)]
     while pool.stats()["queued"] < len(runs) - 1:

@@ -1,4 +1,4 @@
-"""Where the system does not let a worker keep its guest, every run has a new one, and the pool says so once."""
+"""If the system does not let a worker keep its guest, every run has a new one, and the pool logs it once."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def test_without_userfaultfd_every_run_has_a_new_guest() -> None:
     program = refusing("userfaultfd") + REPORT
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    told, *others = done.stdout.splitlines()
-    assert told.startswith("LOG the sandbox creates a guest for every run")
-    assert "Operation not permitted" in told
+    line, *others = done.stdout.splitlines()
+    assert line.startswith("LOG the sandbox creates a guest for every run")
+    assert "Operation not permitted" in line
     assert others == [r"False ['1\n', 'False\n']", "1"] * 2

@@ -1,4 +1,4 @@
-"""Files: what goes in, what comes out, and what ordinary Python does with them in between."""
+"""Files: inputs, outputs, and ordinary file operations of Python in between."""
 
 import zipfile
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def pool() -> Iterator[SandboxPool]:
         yield pool
 
 
-def test_files_go_in_and_what_changes_comes_out(pool: SandboxPool) -> None:
+def test_files_are_copied_in_and_changed_files_out(pool: SandboxPool) -> None:
     code = (
         "import csv, os\n"
         "print(os.getcwd(), sorted(os.listdir()), open('text.txt').read(), open('sub/raw', 'rb').read())\n"
@@ -67,7 +67,7 @@ def test_files_written_before_the_end_are_returned(code: str, status: OutcomeSta
     assert (outcome.status, outcome.files) == (status, {"x": b"kept\n"})
 
 
-def test_names_that_are_no_text_come_out_as_they_would_be_listed(pool: SandboxPool) -> None:
+def test_names_that_are_not_text_are_listed_natively(pool: SandboxPool) -> None:
     outcome = pool.run(r"open(b'\xff', 'w'); open('é\n', 'w'); open('  ', 'w')", return_files=True)
     assert sorted(outcome.files) == ["  ", "é\n", "\udcff"]
 

@@ -94,14 +94,14 @@ def test_expected_output_is_printed(pool: SandboxPool) -> None:
         assert pool.run(f"import numpy as np\nprint({expression})").stdout == printed + "\n", expression
 
 
-def test_numpy_gives_what_it_gives_on_this_machine(pool: SandboxPool) -> None:
+def test_numpy_returns_native_results(pool: SandboxPool) -> None:
     expressions = (EXPRESSIONS / "numpy.txt").read_text(encoding="utf-8").splitlines()
     there, here = evaluate(pool, expressions), evaluate_natively(expressions)
     assert dict(zip(expressions, there, strict=True)) == dict(zip(expressions, here, strict=True))
 
 
 @pytest.mark.parametrize(("file", "prelude"), [("libraries.txt", LIBRARIES), ("scikit_learn.txt", SCIKIT_LEARN)])
-def test_libraries_give_what_was_recorded_on_a_64_bit_machine(pool: SandboxPool, file: str, prelude: str) -> None:
+def test_libraries_return_values_recorded_on_64_bit(pool: SandboxPool, file: str, prelude: str) -> None:
     lines = (EXPRESSIONS / file).read_text(encoding="utf-8").splitlines()
     recorded = dict(line.split(" => ", 1) for line in lines)
     assert dict(zip(recorded, evaluate(pool, list(recorded), prelude), strict=True)) == recorded

@@ -1,4 +1,4 @@
-"""Parts of a session whose time is over: interrupted like the cell of a notebook, and ended if they go on."""
+"""Parts of a session whose time is over: interrupted like the cell of a notebook, and ended if they continue."""
 
 from collections.abc import Iterator
 from random import Random

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 STATED = re.compile(r"interpreter's\s+(?:own\s+)?\(?(\d+\s+\w+)")
 
 
-def test_the_interpreters_own_memory_is_what_every_text_says() -> None:
+def test_documented_interpreter_memory_is_correct() -> None:
     with SandboxPool(1) as pool:
         own = pool.run("").peak_memory_bytes
     assert own == next(file for file in _core.sandbox_files(prepare_guest()) if file.suffix == ".image").stat().st_size
@@ -42,7 +42,7 @@ def test_pool_configuration_and_core_have_one_set_of_defaults() -> None:
     assert config.result_cache_mib << 20 == pool["result_cache_bytes"].default
 
 
-def test_limits_are_values_that_keep_what_is_not_given() -> None:
+def test_limits_keep_unset_values() -> None:
     default, short = _core.SandboxLimits(), _core.SandboxLimits(cpu_seconds=2, files_bytes=7)
     assert (short.cpu_seconds, short.files_bytes, short.wall_seconds) == (2.0, 7, default.wall_seconds)
     assert [short.lowered(cpu_seconds=seconds).cpu_seconds for seconds in (1.5, 3.0, float("inf"))] == [1.5, 2.0, 2.0]
@@ -91,7 +91,7 @@ def test_session_larger_than_the_next_memory_limit_fails() -> None:
 
 
 @pytest.mark.parametrize(("options", "name"), [({"cpu_seconds": 0}, "cpu_seconds"), ({"memory_bytes": -1}, "memory_b")])
-def test_a_limit_that_is_none_is_refused(options: dict[str, Any], name: str) -> None:
+def test_invalid_limit_is_refused(options: dict[str, Any], name: str) -> None:
     with SandboxPool(1) as pool, pytest.raises(ValueError, match=name):
         pool.run("1", **options)
 

@@ -27,22 +27,22 @@ def pool() -> Iterator[SandboxPool]:
 
 
 def told(outcome: Execution) -> dict[str, Any]:
-    """What a cell showed, as it is recorded."""
+    """The recorded output of a cell."""
     lines = outcome.traceback.split("\n") if outcome.traceback else None
     stderr = outcome.stderr.removesuffix(f"{outcome.traceback}\n")
-    shown = {"stdout": outcome.stdout, "stderr": stderr, "value": outcome.value, "traceback": lines}
-    return {name: text for name, text in shown.items() if text not in ("", None)}
+    rendered = {"stdout": outcome.stdout, "stderr": stderr, "value": outcome.value, "traceback": lines}
+    return {name: text for name, text in rendered.items() if text not in ("", None)}
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: recorded["cells"][-1][-25:])
-def test_a_cell_shows_what_ipython_shows_to_the_letter(pool: SandboxPool, recorded: dict[str, Any]) -> None:
+def test_cell_output_equals_ipython(pool: SandboxPool, recorded: dict[str, Any]) -> None:
     notebook = Notebook(pool.session())
     *_, last = [notebook.run(cell) for cell in recorded["cells"]]
     assert {"cells": recorded["cells"], **told(last)} == recorded
     assert last.ok is ("traceback" not in recorded)
 
 
-def test_values_output_and_what_was_written_before_stay(pool: SandboxPool) -> None:
+def test_values_output_and_earlier_files_stay(pool: SandboxPool) -> None:
     notebook = Notebook(pool.session())
     assert notebook.run("x = 20\nx + 22").value == "42"
     outcome = notebook.run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n1 / 0")
@@ -102,7 +102,7 @@ def test_a_warning_of_syntax_comes_twice_as_there(pool: SandboxPool) -> None:
     assert told == f"<>:1: {words}\n{name} {script}"
 
 
-def test_a_program_that_ruins_what_the_notebook_keeps_ruins_its_own_notebook_alone(pool: SandboxPool) -> None:
+def test_damage_to_notebook_state_stays_in_its_notebook(pool: SandboxPool) -> None:
     notebook = Notebook(pool.session())
     notebook.run("In.clear(); Out = None; _oh = 5; import builtins; del builtins.display")
     notebook.run("import _torl_driver\ndel _torl_driver.Shown, _torl_driver.described")
@@ -118,8 +118,8 @@ async def test_coroutines_run_cells_too(pool: SandboxPool) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")
 def test_the_recorded_texts_are_ipythons() -> None:
     program = Path(__file__).parent / "ipython_cells.py"
-    asked = json.dumps(RECORDED)
+    request = json.dumps(RECORDED)
     done = subprocess.run(
-        [sys.executable, program], input=asked, capture_output=True, text=True, check=True, timeout=600
+        [sys.executable, program], input=request, capture_output=True, text=True, check=True, timeout=600
     )
     assert json.loads(done.stdout) == RECORDED

@@ -1,4 +1,4 @@
-"""What a run says it did: every status, the exception as CPython shows it, output kept up to its limit."""
+"""Outcomes of runs: every status, the exception as CPython shows it, output kept up to its limit."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
         yield pool
 
 
-def test_a_program_that_ends_well(pool: SandboxPool) -> None:
+def test_program_succeeds(pool: SandboxPool) -> None:
     outcome = pool.run("import sys\nprint('π', 1 + 1)\nprint('to stderr', file=sys.stderr)")
     assert (outcome.status, outcome.stdout, outcome.stderr) == (OutcomeStatus.OK, "π 2\n", "to stderr\n")
     assert (outcome.exception_type, outcome.exception_line, outcome.traceback) == (None, None, None)
@@ -72,7 +72,7 @@ def test_an_exception_as_cpython_prints_it(pool: SandboxPool) -> None:
         ("x = 1\0", "SyntaxError: source code string cannot contain null bytes"),
     ],
 )
-def test_the_last_line_names_what_went_wrong(pool: SandboxPool, code: str, line: str) -> None:
+def test_last_line_names_the_error(pool: SandboxPool, code: str, line: str) -> None:
     outcome = pool.run(code)
     assert (outcome.status, outcome.exception_line) == (OutcomeStatus.ERROR, line)
     assert outcome.exception_type == line.partition(":")[0]
@@ -94,7 +94,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_the_line_of_an_exception_is_the_one_with_type_and_message(pool: SandboxPool, name: str) -> None:
     program = f"try:\n{textwrap.indent(LINES[name], '    ')}\nexcept BaseException as error:\n    import traceback\n"
-    # What `traceback` prints without frames begins with the place of a syntax error, indented, and goes on with notes and groups.
+    # What `traceback` prints without frames begins with the place of a syntax error, indented, and continues with notes and groups.
     program += "    lines = ''.join(traceback.format_exception_only(error)).splitlines()\n"
     program += "    print(next(line for line in lines if not line.startswith(' ')))"
     natively = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -203,7 +203,7 @@ def test_output_of_every_kind(pool: SandboxPool) -> None:
 # --- limits -----------------------------------------------------------------------------------------------
 
 
-def test_time_out_keeps_what_was_printed(pool: SandboxPool) -> None:
+def test_timeout_keeps_printed_output(pool: SandboxPool) -> None:
     outcome = pool.run("print('a')\nprint('b', end='')\nwhile True: pass")
     assert (outcome.status, outcome.stdout, outcome.exception_type) == (OutcomeStatus.TIMEOUT, "a\nb", None)
     assert 0.5 <= outcome.cpu_seconds < 0.7

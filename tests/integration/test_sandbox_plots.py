@@ -1,4 +1,4 @@
-"""matplotlib draws into files of the run; what is not there is an ordinary missing module."""
+"""matplotlib draws into files of the run; parts that are not included are ordinary missing modules."""
 
 import struct
 import zlib

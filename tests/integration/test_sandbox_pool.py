@@ -51,7 +51,7 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def state_of(pid: int) -> str | None:
-    """The kernel's letter for the state of a process: "Z" for a zombie, "T" for one that is stopped; None if it is gone."""
+    """The kernel's letter for the state of a process: "Z" for a zombie, "T" for a stopped one; None if it exited."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0]
@@ -60,7 +60,7 @@ def state_of(pid: int) -> str | None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process exists and is no zombie."""
+    """Whether a process exists and is not a zombie."""
     return state_of(pid) not in (None, "Z")
 
 
@@ -142,7 +142,7 @@ def test_a_time_out_is_not_shared() -> None:
         assert (pool.stats()["timeout"], pool.stats()["shared"]) == (3, 0)
 
 
-def test_those_who_wait_for_a_cancelled_run_get_their_own(pool: SandboxPool) -> None:
+def test_waiters_for_a_cancelled_run_start_their_own(pool: SandboxPool) -> None:
     slow = "print(sum(range(15 * 10**6)))"  # a second: it is cancelled before it ends
     first, *others = [pool.submit(slow) for _ in range(4)]
     until(lambda: pool.stats()["running"] == 1)
@@ -421,7 +421,7 @@ SOAK = ["print(1)"] * 95 + [
 
 
 def held(pid: int | str) -> dict[str, int]:
-    """What a process holds: private memory in bytes, open descriptors, threads."""
+    """Resources of a process: private memory in bytes, open descriptors, threads."""
     # Pages of files are all workers' together, and more of the image's are seen whenever the memory is verified.
     with open(f"/proc/{pid}/statm", encoding="utf-8") as file:
         _, resident, of_files, *_ = map(int, file.read().split())

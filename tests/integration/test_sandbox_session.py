@@ -44,7 +44,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[SandboxPool]:
 
 
 def natively(parts: list[str]) -> list[str]:
-    """What CPython prints when the parts run one after the other in one namespace; nothing for a part that raises."""
+    """CPython's output when the parts run one after the other in one namespace; nothing for a part that raises."""
     console = interactive.InteractiveInterpreter({"__name__": "__main__"})
     printed = []
     for part in parts:
@@ -154,7 +154,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("code", STATEMENTS)
-def test_a_program_does_as_a_part_of_a_session_what_it_does_alone(pool: SandboxPool, code: str) -> None:
+def test_program_in_session_behaves_as_alone(pool: SandboxPool, code: str) -> None:
     alone, part = pool.run(code), pool.session().run(code)
     assert (part.status, part.stdout, part.exception_line) == (alone.status, alone.stdout, alone.exception_line)
     assert part.stderr == alone.stderr
@@ -163,7 +163,7 @@ def test_a_program_does_as_a_part_of_a_session_what_it_does_alone(pool: SandboxP
 
 
 @pytest.mark.parametrize("code", ["x = 2\n1 / 0", "x = 2\nraise SystemExit(3)", "x = 2\nraise MemoryError"])
-def test_an_exception_keeps_what_was_done_before(pool: SandboxPool, code: str) -> None:
+def test_exception_keeps_earlier_effects(pool: SandboxPool, code: str) -> None:
     session = pool.session()
     session.run("x = 1")
     assert not session.run(code).ok

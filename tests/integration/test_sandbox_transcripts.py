@@ -26,7 +26,7 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 
 def observed(outcome: Execution) -> str:
-    """What the recording system showed of a run: what was printed, or else the last line of the error."""
+    """The recorded output of a run: the text that was printed, or else the last line of the error."""
     if outcome.ok:
         return outcome.stdout.strip()
     return (outcome.stdout + (outcome.exception_line or outcome.status)).strip()
@@ -64,7 +64,7 @@ def test_outcomes_are_the_same_on_a_busy_machine() -> None:
     with SandboxPool(cpu_seconds=10, wall_seconds=300, result_cache_bytes=0) as pool:
         quiet = pool.run_batch(codes, **options)
         with busy_machine():
-            # In another order, so that each runs on another worker, behind others.
+            # In another order, so that each runs on another worker, after others.
             busy = pool.run_batch(codes[::-1], **options)[::-1]
     repeatable = [
         (one, other)

@@ -1,4 +1,4 @@
-"""What happens to the files of a pool while it works: an upgrade, a cleaned cache, a damaged guest."""
+"""Changes to the files of a pool while it works: an upgrade, a cleaned cache, a damaged guest."""
 
 import os
 import shutil

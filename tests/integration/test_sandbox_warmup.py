@@ -1,4 +1,4 @@
-"""What was run before the snapshot leaves the interpreter fast, and otherwise as it was."""
+"""Code that runs before the snapshot leaves the interpreter fast, and otherwise as it was."""
 
 import subprocess
 import sys

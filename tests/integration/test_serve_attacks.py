@@ -1,4 +1,4 @@
-"""The attacks on the sandbox, through each door: each ends as in a pool of one's own, and the next run is right."""
+"""The attacks on the sandbox, through each server: each ends as in a local pool, and the next run is right."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from mcp import Client
-from serving import Door, door
+from serving import Server, run_server
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
@@ -31,17 +31,17 @@ def memory_end(pool: SandboxPool) -> int:
 
 
 @pytest.fixture(scope="module")
-def http() -> Iterator[Door]:
-    with door(*SETTINGS, "--cpu-seconds", str(PATIENT)) as running:
+def http() -> Iterator[Server]:
+    with run_server(*SETTINGS, "--cpu-seconds", str(PATIENT)) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module")
 async def mcp() -> AsyncIterator[dict[bool, str]]:
-    """The doors' addresses, by whether attacks on it shall run out of time."""
+    """The servers' addresses, by whether attacks on it shall run out of time."""
     with (
-        door("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
-        door("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
+        run_server("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
+        run_server("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
     ):
         yield {True: hasty.url, False: patient.url}
 
@@ -52,7 +52,7 @@ def limit(attack: Attack) -> float:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack_has_the_same_outcome_through_http(
-    http: Door, pool: SandboxPool, memory_end: int, attack: Attack
+    http: Server, pool: SandboxPool, memory_end: int, attack: Attack
 ) -> None:
     code = attack.code.replace("END", str(memory_end))
     own = command_result(pool.run(code, cpu_seconds=limit(attack)))
@@ -62,7 +62,7 @@ def test_attack_has_the_same_outcome_through_http(
 
 
 def shown(result: dict[str, Any]) -> dict[str, Any]:
-    """All but the time; what was written before it ran out is as much as there was time for."""
+    """The outcome without its time; the output before the timeout is as much as there was time for."""
     if result["status"] == "TimeLimitExceeded":
         return {"status": result["status"]}
     return {name: result[name] for name in ("status", "return_code", "stdout", "stderr")}

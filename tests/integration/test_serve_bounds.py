@@ -1,4 +1,4 @@
-"""What a door holds and what it gives up: overload, clients that go away, large bodies, its own end."""
+"""Resources that a server holds and frees: overload, clients that go away, large bodies, its own end."""
 
 import json
 import socket
@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from serving import ENDLESS, Door, door, until
+from serving import ENDLESS, Server, run_server, until
 
 RUNNING, QUEUED = 'torl_sandbox_runs_now{state="running"}', 'torl_sandbox_runs_now{state="queued"}'
 CANCELLED, OPEN = "torl_sandbox_cancelled_total", "torl_sandbox_requests_open"
 SLOW = "n = 0\nwhile n < 3_000_000: n += 1\nprint({})"
 
 
-def send(server: Door, path: str, content: dict[str, Any]) -> socket.socket:
-    """A request whose answer nobody waits for yet."""
+def send(server: Server, path: str, content: dict[str, Any]) -> socket.socket:
+    """A request whose answer is not awaited yet."""
     body = json.dumps(content).encode()
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)))
@@ -28,7 +28,7 @@ def send(server: Door, path: str, content: dict[str, Any]) -> socket.socket:
     return connection
 
 
-def send_code(server: Door, code: str, **fields: Any) -> socket.socket:
+def send_code(server: Server, code: str, **fields: Any) -> socket.socket:
     return send(server, "/run_code", {"code": code, "language": "python", **fields})
 
 
@@ -48,12 +48,14 @@ def received(connection: socket.socket) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def small() -> Iterator[Door]:
-    with door("--workers", "1", "--max-pending-requests", "4", "--body-mib", "1", "--max-pending-mib", "1") as running:
+def small() -> Iterator[Server]:
+    with run_server(
+        "--workers", "1", "--max-pending-requests", "4", "--body-mib", "1", "--max-pending-mib", "1"
+    ) as running:
         yield running
 
 
-def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(small: Door) -> None:
+def test_full_queue_returns_429_and_accepted_requests_finish(small: Server) -> None:
     def ask(number: int) -> tuple[int, int, Any]:
         return number, *small.ask("/run_code", {"code": SLOW.format(number), "language": "python"})
 
@@ -74,13 +76,13 @@ def test_beyond_the_queue_is_429_and_what_was_accepted_is_answered(small: Door) 
     assert small.run("print(1)")["run_result"]["stdout"] == "1\n"
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(small: Door) -> None:
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(small: Server) -> None:
     status, answer = small.ask("/run_code", {"code": "#" * (2 << 20), "language": "python"})
     assert (status, answer["detail"][-24:]) == (413, "; the maximum is 1048576")
     assert small.metric(OPEN) == 0
 
 
-def test_bodies_are_bounded_together(small: Door) -> None:
+def test_bodies_are_bounded_together(small: Server) -> None:
     large = {"code": f"{ENDLESS}#{'x' * 800_000}", "language": "python", "run_timeout": 30}
     held = send(small, "/run_code", large)
     until(lambda: small.metric(RUNNING) == 1)
@@ -93,7 +95,7 @@ def test_bodies_are_bounded_together(small: Door) -> None:
 
 
 def test_a_body_that_does_not_come_gives_its_place_back() -> None:
-    with door("--workers", "1", "--max-pending-requests", "1", "--idle-timeout-seconds", "1") as server:
+    with run_server("--workers", "1", "--max-pending-requests", "1", "--idle-timeout-seconds", "1") as server:
         slow = send(server, "/run_code", {})
         slow.close()
         host, port = server.url.removeprefix("http://").split(":")
@@ -110,7 +112,7 @@ def test_a_body_that_does_not_come_gives_its_place_back() -> None:
 # --- clients that go away ---------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_goes_away_has_its_run_cancelled(small: Door) -> None:
+def test_a_client_that_goes_away_has_its_run_cancelled(small: Server) -> None:
     cancelled = small.metric(CANCELLED)
     running = send_code(small, ENDLESS, run_timeout=60)
     until(lambda: small.metric(RUNNING) == 1)
@@ -123,7 +125,7 @@ def test_a_client_that_goes_away_has_its_run_cancelled(small: Door) -> None:
     assert small.metric(OPEN) == 0
 
 
-def test_a_client_that_goes_away_has_its_notebook_cancelled(small: Door) -> None:
+def test_a_client_that_goes_away_has_its_notebook_cancelled(small: Server) -> None:
     cancelled = small.metric(CANCELLED)
     connection = send(small, "/run_jupyter", {"cells": ["x = 1", ENDLESS, ENDLESS]})
     until(lambda: small.metric(RUNNING) == 1)
@@ -133,7 +135,7 @@ def test_a_client_that_goes_away_has_its_notebook_cancelled(small: Door) -> None
 
 @pytest.mark.slow
 def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
-    with door("--workers", "2") as server:
+    with run_server("--workers", "2") as server:
 
         def ask(number: int) -> None:
             cells = {"cells": [f"x = [{number}] * 1000", "len(x)"]}
@@ -153,8 +155,8 @@ def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
 # --- its end ----------------------------------------------------------------------------------------------------------
 
 
-def test_sigterm_lets_what_is_under_way_end_and_exits_with_0() -> None:
-    with door("--workers", "1") as server:
+def test_sigterm_finishes_requests_and_exits_with_0() -> None:
+    with run_server("--workers", "1") as server:
         connections = [send_code(server, SLOW.format(number)) for number in range(4)]
         until(lambda: server.metric(OPEN) == 4)
         assert server.terminate() == 0
@@ -165,8 +167,8 @@ def test_sigterm_lets_what_is_under_way_end_and_exits_with_0() -> None:
             send_code(server, "print(1)")
 
 
-def test_sigterm_gives_up_what_does_not_end_in_time() -> None:
-    with door("--workers", "1", "--grace-period-seconds", "1") as server:
+def test_sigterm_cancels_requests_after_grace_period() -> None:
+    with run_server("--workers", "1", "--grace-period-seconds", "1") as server:
         connection = send_code(server, ENDLESS, run_timeout=60)
         until(lambda: server.metric(RUNNING) == 1)
         started = time.monotonic()
@@ -176,7 +178,7 @@ def test_sigterm_gives_up_what_does_not_end_in_time() -> None:
 
 
 def test_an_idle_connection_does_not_hold_the_end_back() -> None:
-    with door("--workers", "1") as server:
+    with run_server("--workers", "1") as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))):
             assert server.metric(OPEN) == 0
@@ -196,7 +198,7 @@ def refused(*options: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_an_address_that_somebody_has_is_an_error(small: Door) -> None:
+def test_address_in_use_is_an_error(small: Server) -> None:
     port = small.url.rsplit(":", 1)[1]
     assert refused("--port", port).startswith(f"error: cannot listen on 127.0.0.1:{port}: ")
 
@@ -228,7 +230,7 @@ def test_without_its_libraries_the_error_names_the_extra() -> None:
 
 
 def test_many_clients_at_once_get_their_own_answers() -> None:
-    with door("--workers", "2") as server:
+    with run_server("--workers", "2") as server:
         wrong: list[Any] = []
 
         def ask(client: int) -> None:

@@ -1,4 +1,4 @@
-"""A door as `container/Dockerfile` runs it: no capabilities, no new privileges, a root that is read-only."""
+"""A server as `container/Dockerfile` runs it: no capabilities, no new privileges, a root that is read-only."""
 
 import re
 import subprocess
@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import door
+from serving import run_server
 from test_sandbox_confinement import assert_confined
 
 ROOT = Path(__file__).parents[2]
-# In a mount namespace of its own, where all that is mounted read-only stays so.
+# In a separate mount namespace, where all that is mounted read-only stays so.
 CONTAINED = (
     "unshare", "--mount", "sh", "-c",
     'mount -o remount,bind,ro / && exec setpriv --bounding-set=-all --inh-caps=-all --no-new-privs "$@"', "sh",
@@ -28,8 +28,8 @@ contained = pytest.mark.skipif(not can_contain(), reason="who runs the tests may
 
 
 @contained
-def test_a_door_serves_inside_with_all_walls_up() -> None:
-    with door("--workers", "2", within=CONTAINED) as server:
+def test_server_in_container_has_full_isolation() -> None:
+    with run_server("--workers", "2", within=CONTAINED) as server:
         status = Path(f"/proc/{server.process.pid}/status").read_text()
         assert re.search(r"(?m)^CapEff:\t0+$", status)
         assert re.search(r"(?m)^NoNewPrivs:\t1$", status)
@@ -53,14 +53,14 @@ def parent_of(process: Path) -> int | None:
 
 
 @contained
-def test_the_check_tells_of_the_walls_inside() -> None:
+def test_check_reports_isolation_in_container() -> None:
     words = [*CONTAINED, sys.executable, "-m", "torl.sandbox", "check"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "isolation of workers: seccomp, " in done.stdout
 
 
-def test_the_container_file_names_what_is_there() -> None:
+def test_dockerfile_names_existing_files() -> None:
     text = (ROOT / "container" / "Dockerfile").read_text()
     for copied in re.findall(r"(?m)^COPY (?!--from)(\S+)", text):
         assert (ROOT / copied).exists()

@@ -1,11 +1,11 @@
-"""Episodes whose code runs behind SandboxFusion's interface are those whose code runs in a pool of one's own."""
+"""Episodes whose code runs through SandboxFusion's interface equal those whose code runs in a local pool."""
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Door, door
+from serving import Server, run_server
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
@@ -38,8 +38,8 @@ STATUSES = {OutcomeStatus.OK, OutcomeStatus.ERROR, OutcomeStatus.TIMEOUT, Outcom
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Door]:
-    with door("--workers", "2", "--memory-mib", "256") as running:
+def server() -> Iterator[Server]:
+    with run_server("--workers", "2", "--memory-mib", "256") as running:
         yield running
 
 
@@ -64,7 +64,7 @@ async def played(tool: Any, pool: SandboxPool, problems: int = len(CODES)) -> li
     return sorted(trajectories, key=lambda each: (each.group_id, each.sample_index))
 
 
-async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
+async def test_an_episode_is_the_same_token_for_token(server: Server) -> None:
     tool = SandboxFusionTool(
         SandboxFusionOptions(url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], max_concurrent=8)
     )
@@ -88,7 +88,7 @@ async def test_an_episode_is_the_same_token_for_token(server: Door) -> None:
 
 
 async def test_killed_server_fails_every_episode_and_stops_the_run() -> None:
-    with door("--workers", "1") as server, SandboxPool(1) as pool:
+    with run_server("--workers", "1") as server, SandboxPool(1) as pool:
         options = SandboxFusionOptions(url=server.url, retries=2, initial_backoff_seconds=0.01)
         tool = SandboxFusionTool(options)
         await tool.start(RunContext())
@@ -100,8 +100,8 @@ async def test_killed_server_fails_every_episode_and_stops_the_run() -> None:
         await tool.close()
 
 
-async def test_a_server_under_overload_delays_episodes_and_changes_none() -> None:
-    with door("--workers", "1", "--max-pending-requests", "1") as server, SandboxPool(1, **LIMITS) as pool:
+async def test_overloaded_server_delays_but_changes_no_episode() -> None:
+    with run_server("--workers", "1", "--max-pending-requests", "1") as server, SandboxPool(1, **LIMITS) as pool:
         options = SandboxFusionOptions(
             url=server.url,
             run_timeout_seconds=LIMITS["cpu_seconds"],

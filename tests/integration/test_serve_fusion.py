@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from fusion_clients import FAIL, SENT, Sent, read_by_torl, read_by_verl, read_by_verl_tool
-from serving import ENDLESS, Door, door
+from serving import ENDLESS, Server, run_server
 
 TEXTS = ("stdout", "stderr")
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Door]:
-    with door("--workers", "1", "--cpu-seconds", "20", "--memory-mib", "512", "--files-mib", "1") as running:
+def server() -> Iterator[Server]:
+    with run_server("--workers", "1", "--cpu-seconds", "20", "--memory-mib", "512", "--files-mib", "1") as running:
         yield running
 
 
@@ -25,7 +25,7 @@ def encoded(text: str) -> str:
 
 
 @pytest.mark.parametrize("sent", SENT, ids=lambda sent: sent.client)
-def test_a_client_gets_what_it_reads(server: Door, sent: Sent) -> None:
+def test_client_receives_expected_fields(server: Server, sent: Sent) -> None:
     status, answer = server.ask("/run_code", sent.body)
     assert status == 200
     assert answer.keys() == {"status", "message", "compile_result", "run_result", "executor_pod_name", "files"}
@@ -48,16 +48,16 @@ def test_a_client_gets_what_it_reads(server: Door, sent: Sent) -> None:
     ],
 )
 def test_verl_and_torl_read_every_kind_of_outcome(
-    server: Door, code: str, verls: tuple[str, str], torls: tuple[str, str]
+    server: Server, code: str, verls: tuple[str, str], torls: tuple[str, str]
 ) -> None:
     answer = server.run(code, run_timeout=0.3)
-    for (kind, shown), (expected_kind, expected) in ((read_by_verl(answer), verls), (read_by_torl(answer), torls)):
+    for (kind, output), (expected_kind, expected) in ((read_by_verl(answer), verls), (read_by_torl(answer), torls)):
         assert kind == expected_kind or kind.startswith(expected_kind or "?")
-        assert shown == expected or shown.startswith(expected or "?")
+        assert output == expected or output.startswith(expected or "?")
     assert read_by_verl_tool(answer).startswith("Execution: ")
 
 
-def test_the_server_is_alive(server: Door) -> None:
+def test_the_server_is_alive(server: Server) -> None:
     assert server.ask("/v1/ping") == (200, "pong")
 
 
@@ -82,7 +82,7 @@ def test_the_server_is_alive(server: Door) -> None:
     ],
 )  # fmt: skip
 def test_a_run_ends_as_a_process_would(
-    server: Door, code: str, fields: dict[str, Any], ended: str, return_code: int | None
+    server: Server, code: str, fields: dict[str, Any], ended: str, return_code: int | None
 ) -> None:
     answer = server.run(code, **fields)
     result = answer["run_result"]
@@ -93,7 +93,7 @@ def test_a_run_ends_as_a_process_would(
     assert answer["status"] == ("Success" if result["return_code"] == 0 else "Failed")
 
 
-def test_output_before_a_limit_is_there(server: Door) -> None:
+def test_output_before_a_limit_is_there(server: Server) -> None:
     result = server.run(f"print('first')\n{ENDLESS}", run_timeout=0.2)["run_result"]
     assert (result["stdout"], result["return_code"]) == ("first\n", None)
     assert 0.2 <= result["execution_time"] < 5
@@ -102,7 +102,7 @@ def test_output_before_a_limit_is_there(server: Door) -> None:
     assert result["stderr"].endswith("more output than allowed\n")
 
 
-def test_standard_input_and_the_seed_are_passed_on(server: Door) -> None:
+def test_standard_input_and_the_seed_are_passed_on(server: Server) -> None:
     assert server.run("print(input(), input())", stdin="a\nb\n")["run_result"]["stdout"] == "a b\n"
     assert "EOFError" in server.run("input()", stdin=None)["run_result"]["stderr"]
     draw = "import random; print(random.random())"
@@ -113,7 +113,7 @@ def test_standard_input_and_the_seed_are_passed_on(server: Door) -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_files_go_in_and_come_out_in_base64(server: Door) -> None:
+def test_files_go_in_and_come_out_in_base64(server: Server) -> None:
     answer = server.run(
         "import os\nos.makedirs('out')\nopen('out/b.txt', 'w').write(open('in/a.txt').read() + '!')\n"
         "open('c.bin', 'wb').write(bytes(range(256)))",
@@ -124,7 +124,7 @@ def test_files_go_in_and_come_out_in_base64(server: Door) -> None:
     assert files == {"out/b.txt": b"hi!", "./c.bin": bytes(range(256)), "/work/in/a.txt": b"hi"}
 
 
-def test_files_of_a_run_that_failed_come_out_too(server: Door) -> None:
+def test_files_of_a_run_that_failed_come_out_too(server: Server) -> None:
     answer = server.run("open('a', 'w').write('x')\n1 / 0", fetch_files=["a"])
     assert (answer["status"], answer["files"]) == ("Failed", {"a": encoded("x")})
 
@@ -137,7 +137,7 @@ def cell(stdout: str = "", stderr: str = "", value: str | None = None) -> dict[s
     return {"stdout": stdout, "stderr": stderr, "display": display, "error": []}
 
 
-def test_cells_share_their_state_and_show_their_values(server: Door) -> None:
+def test_cells_share_their_state_and_show_their_values(server: Server) -> None:
     """The example of SandboxFusion's own `RunJupyterRequest`, and what its tests expect of it."""
     cells = ["a = 123", "a", "print(a)", "import sys; _ = sys.stderr.write('stderr message')",
              "raise RuntimeError('error message')", "a + 1"]  # fmt: skip
@@ -154,20 +154,20 @@ def test_cells_share_their_state_and_show_their_values(server: Door) -> None:
     assert failed["stderr"] == ""
 
 
-def test_a_notebook_knows_nothing_of_another(server: Door) -> None:
+def test_a_notebook_knows_nothing_of_another(server: Server) -> None:
     server.ask("/run_jupyter", {"cells": ["secret = 1"]})
     _, answer = server.ask("/run_jupyter", {"cells": ["secret"]})
     assert answer["cells"][0]["error"][0]["ename"] == "NameError"
 
 
 @pytest.mark.parametrize("limits", [{"cell_timeout": 0.2}, {"total_timeout": 0.2}])
-def test_a_cell_that_takes_too_long_ends_the_notebook(server: Door, limits: dict[str, float]) -> None:
+def test_a_cell_that_takes_too_long_ends_the_notebook(server: Server, limits: dict[str, float]) -> None:
     _, answer = server.ask("/run_jupyter", {"cells": ["print(1)", ENDLESS, "print(2)"], **limits})
     assert (answer["status"], answer["driver"]["status"]) == ("Failed", "TimeLimitExceeded")
     assert [each["stdout"] for each in answer["cells"]] == ["1\n", ""]
 
 
-def test_a_cell_that_prints_too_much_has_an_error(server: Door) -> None:
+def test_a_cell_that_prints_too_much_has_an_error(server: Server) -> None:
     _, answer = server.ask("/run_jupyter", {"cells": ["x = 1", "print('x' * (2 << 20))", "x"]})
     assert [each["error"][0]["ename"] if each["error"] else None for each in answer["cells"]] == [
         None, "output_limit", None,
@@ -175,7 +175,7 @@ def test_a_cell_that_prints_too_much_has_an_error(server: Door) -> None:
     assert answer["cells"][2] == cell(value="1")
 
 
-def test_files_stay_from_cell_to_cell(server: Door) -> None:
+def test_files_stay_from_cell_to_cell(server: Server) -> None:
     cells = ["open('b', 'w').write(open('a').read() * 2);", "print(open('b').read())", "open('c', 'w').write('3');"]
     body = {"cells": cells, "files": {"a": encoded("x")}, "fetch_files": ["a", "b", "c", "d"]}
     _, answer = server.ask("/run_jupyter", body)
@@ -203,13 +203,13 @@ def test_files_stay_from_cell_to_cell(server: Door) -> None:
     ],
 )  # fmt: skip
 def test_a_request_that_cannot_be_is_refused_with_its_fault(
-    server: Door, path: str, content: Any, status: int, said: str
+    server: Server, path: str, content: Any, status: int, said: str
 ) -> None:
     got, answer = server.ask(path, content)
     assert got == status
     assert said in str(answer["detail"])
 
 
-def test_only_json_is_taken(server: Door) -> None:
+def test_only_json_is_taken(server: Server) -> None:
     status, answer = server.ask("/run_code", b"{}", headers={"Content-Type": "text/plain"})
     assert (status, answer["detail"]) == (415, "the content type must be application/json, got text/plain")

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import EmbeddedResource, ImageContent, TextContent
-from serving import ENDLESS, Door, door, until
+from serving import ENDLESS, Server, run_server, until
 
 RUNNING = 'torl_sandbox_runs_now{state="running"}'
 COMMAND = ["-m", "torl.sandbox", "mcp", "--workers", "1"]
@@ -21,7 +21,7 @@ PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR4
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Door]:
+def server() -> Iterator[Server]:
     options = (
         "--workers",
         "1",
@@ -34,12 +34,12 @@ def server() -> Iterator[Door]:
         "--max-sessions",
         "3",
     )
-    with door("--http", *options, command="mcp") as running:
+    with run_server("--http", *options, command="mcp") as running:
         yield running
 
 
 @asynccontextmanager
-async def over(transport: str, server: Door) -> AsyncIterator[Client]:
+async def over(transport: str, server: Server) -> AsyncIterator[Client]:
     if transport == "http":
         async with Client(server.url) as client:
             yield client
@@ -61,7 +61,7 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_client_runs_programs_with_sessions_files_and_pictures(transport: str, server: Door) -> None:
+async def test_a_client_runs_programs_with_sessions_files_and_pictures(transport: str, server: Server) -> None:
     async with over(transport, server) as client:
         (tool,) = (await client.list_tools()).tools
         assert tool.name == "run_python"
@@ -98,7 +98,7 @@ async def test_a_client_runs_programs_with_sessions_files_and_pictures(transport
         )  # fmt: skip
 
 
-async def test_a_file_that_is_too_large_is_named_and_not_sent(server: Door) -> None:
+async def test_a_file_that_is_too_large_is_named_and_not_sent(server: Server) -> None:
     async with over("http", server) as client:
         result = await called(client, "open('a.bin', 'wb').write(bytes(3 << 20))\nopen('b', 'wb').write(b'\\xff');")
     assert [each.type for each in result.content] == ["text", "resource"]
@@ -116,14 +116,14 @@ async def test_a_file_that_is_too_large_is_named_and_not_sent(server: Door) -> N
         ({}, "code"),
     ],
 )
-async def test_a_call_that_cannot_be_says_why(server: Door, arguments: dict[str, Any], said: str) -> None:
+async def test_a_call_that_cannot_be_says_why(server: Server, arguments: dict[str, Any], said: str) -> None:
     async with over("http", server) as client:
         result = await client.call_tool("run_python", arguments)
     assert result.is_error
     assert said in text_of(result)
 
 
-async def test_stopped_run_is_reported_and_its_session_continues(server: Door) -> None:
+async def test_stopped_run_is_reported_and_its_session_continues(server: Server) -> None:
     async with over("http", server) as client:
         result = await called(client, "x = 1\nprint('y' * (2 << 20))", session="new")
         assert result.is_error
@@ -132,7 +132,7 @@ async def test_stopped_run_is_reported_and_its_session_continues(server: Door) -
         assert (await called(client, "2", session=session)).structured_content["value"] == "2"
 
 
-async def test_of_many_sessions_those_used_last_are_kept(server: Door) -> None:
+async def test_of_many_sessions_those_used_last_are_kept(server: Server) -> None:
     async with over("http", server) as client:
         names = [(await called(client, f"x = {i}", session="new")).structured_content["session"] for i in range(5)]
         found = [(await called(client, "x", session=name)).is_error for name in names]
@@ -140,7 +140,7 @@ async def test_of_many_sessions_those_used_last_are_kept(server: Door) -> None:
     assert len(set(names)) == 5
 
 
-async def test_overload_is_reported_and_accepted_calls_are_answered(server: Door) -> None:
+async def test_overload_is_reported_and_accepted_calls_are_answered(server: Server) -> None:
     async with over("http", server) as client:
         slow = "n = 0\nwhile n < 3_000_000: n += 1\n{}"
         results = await asyncio.gather(*(called(client, slow.format(i)) for i in range(12)), return_exceptions=True)
@@ -153,7 +153,7 @@ async def test_overload_is_reported_and_accepted_calls_are_answered(server: Door
     assert (await asyncio.to_thread(server.metric, "torl_sandbox_requests_open")) == 0
 
 
-async def test_a_call_that_is_given_up_is_cancelled(server: Door) -> None:
+async def test_abandoned_call_is_cancelled(server: Server) -> None:
     before = await asyncio.to_thread(server.metric, "torl_sandbox_cancelled_total")
     async with over("http", server) as client:
         call = asyncio.create_task(called(client, ENDLESS))
@@ -167,13 +167,13 @@ async def test_a_call_that_is_given_up_is_cancelled(server: Door) -> None:
 # --- its end ----------------------------------------------------------------------------------------------------------
 
 
-def test_sigterm_ends_the_http_door_with_0() -> None:
-    with door("--http", "--workers", "1", "--grace-period-seconds", "2", command="mcp") as server:
+def test_sigterm_ends_http_server_with_0() -> None:
+    with run_server("--http", "--workers", "1", "--grace-period-seconds", "2", command="mcp") as server:
         assert server.terminate() == 0
 
 
 @pytest.mark.parametrize("way", ["sigterm", "end of input"])
-def test_the_stdio_door_ends_with_0(way: str) -> None:
+def test_stdio_server_ends_with_0(way: str) -> None:
     process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -196,7 +196,7 @@ def test_the_stdio_door_ends_with_0(way: str) -> None:
 @pytest.mark.slow
 async def test_ten_thousand_forgotten_sessions_cost_bounded_memory() -> None:
     options = ("--http", "--workers", "2", "--max-sessions", "50", "--max-session-mib", "8")
-    with door(*options, command="mcp") as server:
+    with run_server(*options, command="mcp") as server:
         async with Client(server.url) as client:
             for _ in range(100):
                 await called(client, "x = list(range(1000))", session="new")

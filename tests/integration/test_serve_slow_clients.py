@@ -8,18 +8,18 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from serving import Door, door, until
+from serving import Server, run_server, until
 
 OPEN = "torl_sandbox_requests_open"
 PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
 HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-FEW = 300  # descriptors that a process may have, of which the door keeps 256
+FEW = 300  # descriptors that a process may have, of which the server keeps 256
 ALLOWED = FEW - 256
 SIZE = 20_000_000  # more than the kernel holds on the way
 
 
-def connected(server: Door, received: int | None = None) -> socket.socket:
-    """A connection; the kernel holds about so many bytes of what is not read."""
+def connected(server: Server, received: int | None = None) -> socket.socket:
+    """A connection; the kernel holds about this many bytes of unread data."""
     host, port = server.url.removeprefix("http://").removesuffix("/mcp").split(":")
     connection = socket.socket()
     if received is not None:
@@ -30,7 +30,7 @@ def connected(server: Door, received: int | None = None) -> socket.socket:
 
 
 def given_up(connection: socket.socket) -> bytes:
-    """What comes before the other side closes the connection."""
+    """The data until the other side closes the connection."""
     parts = []
     try:
         while part := connection.recv(1 << 16):
@@ -49,7 +49,7 @@ def asked(connection: socket.socket) -> int:
     return answer.status
 
 
-def takes_another(server: Door) -> bool:
+def takes_another(server: Server) -> bool:
     with connected(server) as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
         return asked(connection) == 404
     return False
@@ -61,13 +61,13 @@ def post(path: bytes, content: object) -> bytes:
 
 
 @pytest.fixture(scope="module", params=["serve", "mcp"])
-def impatient(request: pytest.FixtureRequest) -> Iterator[Door]:
+def impatient(request: pytest.FixtureRequest) -> Iterator[Server]:
     options = ["--workers", "1", "--idle-timeout-seconds", "1", "--output-kib", str(SIZE // 512)]
-    with door(*options, *(["--http"] if request.param == "mcp" else []), command=request.param) as running:
+    with run_server(*options, *(["--http"] if request.param == "mcp" else []), command=request.param) as running:
         yield running
 
 
-def test_who_sends_no_whole_request_is_given_up(impatient: Door) -> None:
+def test_incomplete_request_is_dropped(impatient: Server) -> None:
     path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
     sent = [
         b"",
@@ -88,7 +88,7 @@ def test_who_sends_no_whole_request_is_given_up(impatient: Door) -> None:
     until(lambda: impatient.metric(OPEN) == 0)
 
 
-def test_who_takes_no_answers_is_given_up(impatient: Door) -> None:
+def test_client_that_reads_no_answers_is_dropped(impatient: Server) -> None:
     def ask_on() -> None:
         while True:
             connection.sendall(PING * 1000)
@@ -98,7 +98,7 @@ def test_who_takes_no_answers_is_given_up(impatient: Door) -> None:
 
 
 @pytest.mark.parametrize("impatient", ["serve"], indirect=True)
-def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Door) -> None:
+def test_client_that_reads_no_large_answer_is_dropped(impatient: Server) -> None:
     connections = [connected(impatient, received=4096) for _ in range(3)]
     for connection in connections:
         connection.sendall(post(b"/run_code", {"code": f"print('x' * {SIZE})", "language": "python"}))
@@ -126,7 +126,7 @@ def test_who_takes_nothing_of_a_large_answer_is_given_up_with_it(impatient: Door
     ],
     ids=lambda sent: repr(sent[-25:]),
 )
-def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: Door, request_bytes: bytes) -> None:
+def test_invalid_request_is_refused_and_connection_closed(impatient: Server, request_bytes: bytes) -> None:
     with connected(impatient) as connection:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may be refused before it is whole
             connection.sendall(request_bytes)
@@ -135,16 +135,14 @@ def test_a_request_that_is_none_is_refused_and_its_connection_closed(impatient: 
 
 
 @pytest.mark.parametrize("request_bytes", [b"GET /v1/\0ping HTTP/1.1\r\n\r\n", PING[:-2] + b"A: a\r\n" * 100 + b"\r\n"])
-def test_a_request_that_is_none_leaves_no_traceback_on_the_doors_stderr(
-    request_bytes: bytes, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with door("--workers", "1") as server, connected(server) as connection:
+def test_invalid_request_leaves_no_traceback_on_stderr(request_bytes: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with run_server("--workers", "1") as server, connected(server) as connection:
         connection.sendall(request_bytes)
         assert given_up(connection).split()[1] == b"400"
     assert capfd.readouterr().err == ""
 
 
-def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Door) -> None:
+def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Server) -> None:
     before = impatient.resident_mb()
     path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
     with connected(impatient) as connection:
@@ -160,7 +158,10 @@ def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Door) -> Non
 def test_more_connections_than_there_may_be_are_closed_and_the_others_served(command: str) -> None:
     few = ("sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh")
     options = ["--http"] if command == "mcp" else []
-    with door("--workers", "1", *options, command=command, within=few) as server, contextlib.ExitStack() as opened:
+    with (
+        run_server("--workers", "1", *options, command=command, within=few) as server,
+        contextlib.ExitStack() as opened,
+    ):
         first = opened.enter_context(connected(server))
         assert asked(first) == 404
         idle = [opened.enter_context(connected(server)) for _ in range(FEW)]

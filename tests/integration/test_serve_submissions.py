@@ -5,18 +5,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import ENDLESS, Door, door
+from serving import ENDLESS, Server, run_server
 
 from torl.apps.serve.submissions import extract_code, same_output
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Door]:
-    with door("--workers", "1") as running:
+def server() -> Iterator[Server]:
+    with run_server("--workers", "1") as running:
         yield running
 
 
-def submitted(server: Door, completion: str, **config: Any) -> Any:
+def submitted(server: Server, completion: str, **config: Any) -> Any:
     body = {"dataset": "mine", "id": 17, "completion": completion, "config": config}
     status, answer = server.ask("/submit", body)
     assert status == 200, answer
@@ -38,7 +38,7 @@ DOUBLE = [{"input": {"stdin": f"{n}\n"}, "output": {"stdout": f"{2 * n}\n"}} for
         (ENDLESS, [False]),
     ],
 )
-def test_outputs_are_compared_until_one_differs(server: Door, code: str, passed: list[bool], as_text: bool) -> None:
+def test_outputs_are_compared_until_one_differs(server: Server, code: str, passed: list[bool], as_text: bool) -> None:
     data = {"test": json.dumps(DOUBLE) if as_text else DOUBLE}
     config = {"dataset_type": "CommonOJDataset", "language": "python", "run_timeout": 0.5, "provided_data": data}
     answer = submitted(server, f"So:\n```python\n{code}\n```\n", **config)
@@ -48,7 +48,7 @@ def test_outputs_are_compared_until_one_differs(server: Door, code: str, passed:
     assert answer["tests"][0]["exec_info"].keys() >= {"status", "run_result"}
 
 
-def test_all_cases_are_run_if_asked_for(server: Door) -> None:
+def test_all_cases_run_on_request(server: Server) -> None:
     config = {"dataset_type": "CommonOJDataset", "language": "python", "provided_data": {"test": DOUBLE}}
     answer = submitted(server, "```\nprint(4)\n```", **config, extra={"run_all_cases": True})
     assert [test["passed"] for test in answer["tests"]] == [False, True, False]
@@ -67,7 +67,7 @@ def test_all_cases_are_run_if_asked_for(server: Door) -> None:
         ("import sys\nsys.exit(0)", True, False),
     ],
 )
-def test_test_code_decides(server: Door, test: str, code: str, flag: bool, accepted: bool) -> None:
+def test_test_code_decides(server: Server, test: str, code: str, flag: bool, accepted: bool) -> None:
     data = {"labels": {"programming_language": "python"}, "test": {"code": test}}
     config = {"dataset_type": "AutoEvalDataset", "provided_data": data, "extra": {"append_flag": flag}}
     answer = submitted(server, f"```python\n{code}\n```", **config)
@@ -75,7 +75,7 @@ def test_test_code_decides(server: Door, test: str, code: str, flag: bool, accep
     assert "double(3) == 6" in answer["full_code"]
 
 
-def test_the_test_finds_its_files(server: Door) -> None:
+def test_the_test_finds_its_files(server: Server) -> None:
     data = {"test": {"code": "assert load() == 'hi'", "asset": {"a.txt": "aGk="}}}
     config = {"dataset_type": "AutoEvalDataset", "provided_data": data}
     assert submitted(server, "```python\ndef load(): return open('a.txt').read()\n```", **config)["accepted"]
@@ -92,7 +92,7 @@ def test_the_test_finds_its_files(server: Door) -> None:
         ({"dataset_type": "CommonOJDataset", "provided_data": {"test": DOUBLE}, "language": "cpp"}, "must be 'python'"),
     ],
 )
-def test_untestable_submission_is_refused(server: Door, config: dict[str, Any], said: str) -> None:
+def test_untestable_submission_is_refused(server: Server, config: dict[str, Any], said: str) -> None:
     status, answer = server.ask("/submit", {"dataset": "mine", "id": 1, "completion": "", "config": config})
     assert status == 422
     assert said in str(answer["detail"])

@@ -1,4 +1,4 @@
-"""MCP servers as tools, by real processes: what they offer and answer, and what becomes of calls when they die."""
+"""MCP servers as tools, by real processes: their tools and answers, and their calls when they die."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 @asynccontextmanager
 async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
-    """What a section `[rollout.tools.small]` offers to a model."""
+    """Tools that a section `[rollout.tools.small]` offers to a model."""
     section = {"mcp": mcp, "environment": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     try:
@@ -99,7 +99,7 @@ async def test_unexpected_results_are_reported_and_disturb_no_call() -> None:
         assert await called(tools["long"]) == (OutcomeStatus.OK, "x" * 20_000 + "...")
 
 
-async def test_a_command_that_does_not_start_again_is_tried_once_for_all_who_wait(tmp_path: Path) -> None:
+async def test_failed_restart_is_tried_once_for_all_waiting_calls(tmp_path: Path) -> None:
     starts = tmp_path / "starts"
     async with offered(shlex.join([*shlex.split(HOSTILE), str(starts)]), retries=0) as tools:
         starts.touch()
@@ -207,8 +207,8 @@ async def listening(port: int) -> "subprocess.Popen[bytes]":
             return process
 
 
-async def test_torls_own_door_is_a_tool() -> None:
-    """The sandbox behind its MCP door, with the sessions that it offers."""
+async def test_sandbox_mcp_server_is_a_tool() -> None:
+    """The sandbox through its MCP server, with the sessions that it offers."""
     command = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
     async with offered(command) as tools:
         assert list(tools) == ["run_python"]

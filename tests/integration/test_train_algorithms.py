@@ -54,7 +54,7 @@ REINFORCE = {
 
 
 def run(directory: Path, changes: dict[str, str]) -> list[dict[str, float]]:
-    """The rows of the training steps, after a run that ended well."""
+    """The rows of the training steps, after a run that succeeded."""
     options = SMALL | changes | {"run.directory": str(directory)}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
@@ -71,7 +71,7 @@ def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert all(row["learner/critic_loss"] > 0 and row["learner/critic_gradient_norm"] > 0 for row in rows)
     assert all(row["learner/critic_samples"] == 2 * 16 for row in rows)  # two epochs
     assert rows[-1]["learner/critic_value_mean"] != 0
-    # On the weights that sampled: engine and trainer agree, whatever the critic did.
+    # On the weights that sampled: engine and trainer agree, independent of the critic.
     assert max(row["learner/logprob_gap_mean"] for row in rows[1:]) < 2e-6
     lines = (tmp_path / "run" / "trajectories" / "step_000002.jsonl").read_text().splitlines()
     advantages = [json.loads(line)["advantage"] for line in lines]

@@ -58,9 +58,7 @@ dtype = "float32"
 
 
 @pytest.mark.slow
-def test_a_tool_that_hangs_is_named_and_every_process_says_what_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_tool_is_named_and_all_stacks_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging.py").write_text(TOOL)
     (tmp_path / "hang.toml").write_text(CONFIG.format(directory=tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
@@ -77,7 +75,7 @@ def test_a_tool_that_hangs_is_named_and_every_process_says_what_it_does(
 
 
 @pytest.mark.slow
-async def test_a_collective_that_hangs_ends_the_learner_with_the_stacks_of_who_waits(tmp_path: Path) -> None:
+async def test_hanging_collective_ends_learner_with_stacks(tmp_path: Path) -> None:
     model, logs = write_tiny_model(tmp_path / "model"), tmp_path / "logs"
     learner = await start_learner(model, logs, ranks=2, zero_stage=2)
     first, second = (rank.process for rank in learner._group.ranks)
@@ -85,8 +83,8 @@ async def test_a_collective_that_hangs_ends_the_learner_with_the_stacks_of_who_w
     assert second is not None
     learner._group._timeout_seconds = 10.0  # gloo's own is that of the start, 120 s
     os.kill(second.pid, signal.SIGSTOP)
-    said = r"did not finish 'update_policy' within 10 s .*; the stacks of its ranks: .*rank_0.log"
-    with pytest.raises(LearnerHungError, match=said):
+    text = r"did not finish 'update_policy' within 10 s .*; the stacks of its ranks: .*rank_0.log"
+    with pytest.raises(LearnerHungError, match=text):
         await learner.update(random_samples(5, seed=4), step=0)
     written = (logs / "learner_rank_0.log").read_text()
     assert re.search("in (all_)?reduce", written)

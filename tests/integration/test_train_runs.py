@@ -151,7 +151,7 @@ def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, mes
     with train(directory, run__steps="50", engine__max_restarts="0") as command:
         command.wait_for(directory / "metrics.jsonl", '"time/step"')
         if victim == "serve_sandbox":
-            # One dead worker is replaced and its run repeated; a sandbox whose workers keep dying is broken.
+            # One dead worker is replaced and its run repeated; a sandbox whose workers keep dying is unusable.
             killer = threading.Thread(target=_keep_killing, args=(command, victim), daemon=True)
             killer.start()
         elif victim == "engine":

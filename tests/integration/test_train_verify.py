@@ -33,7 +33,7 @@ OPTIONS = {
     "reward.parts.length.buffer": "40",
     "algorithm.normalize_advantages": "true",
     "rollout.temperature": "0.7",
-    # What is silenced: responses cut off here, and so on.
+    # Masked trajectories: responses cut off here, and so on.
     "rollout.max_response_tokens": "52",
     "selection.mask.void_turn": "{}",
     "selection.mask.wrong_truncated": "{}",
@@ -88,7 +88,7 @@ def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> No
 def test_masked_trajectories_have_no_gradient(run: Path) -> None:
     """The learner's own counts: no token of it is in the loss. In the records its advantage is 0."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    silenced = improbable = 0
+    masked = improbable = 0
     for step, row in enumerate(row for row in rows if "time/step" in row):
         lines = (run / "trajectories" / f"step_{step:06d}.jsonl").read_text().splitlines()
         batch = [record for record in map(json.loads, lines) if record["advantage"] is not None]
@@ -99,9 +99,9 @@ def test_masked_trajectories_have_no_gradient(run: Path) -> None:
         tokens = sum(length for record in loud for sampled, length in record["loss_mask"] if sampled)
         assert (row["learner/samples"], row["learner/sampled_tokens"]) == (len(loud), tokens)
         assert len(loud) >= len(batch) - sum(row[name] for name in row if name.startswith("selection/masked/"))
-        silenced += len(cut)
+        masked += len(cut)
         improbable += row["selection/masked/improbable"]
-    assert silenced > 0
+    assert masked > 0
     assert improbable > 0
 
 
@@ -127,7 +127,7 @@ def _observation(row: dict[str, Any]) -> bool:
 
 
 def _code(row: dict[str, Any]) -> bool:
-    """Something else ran than the model wrote."""
+    """The code that ran is not the code that the model wrote."""
     if not row["tool_calls"] or row["tool_calls"][0]["arguments"] is None:
         return False
     row["tool_calls"][0]["arguments"]["code"] += " "
@@ -194,7 +194,7 @@ def _blocks(row: dict[str, Any]) -> bool:
 
 
 def _finish_reason(row: dict[str, Any]) -> bool:
-    """It is said to have been cut where the model ended it."""
+    """The record claims a cut where the model ended it."""
     if row["finish_reason"] != "stop":
         return False
     row["finish_reason"] = row["turns"][-1]["stop_reason"] = "length"
@@ -207,14 +207,14 @@ def _reward(row: dict[str, Any]) -> bool:
 
 
 def _part(row: dict[str, Any]) -> bool:
-    """The reward is what it should be, and is said to be the sum of other parts."""
+    """The reward is right, but its parts do not add up to it."""
     row["reward_parts"]["answer"] -= 0.25
     row["reward_parts"]["length"] = row["reward_parts"].get("length", 0.0) + 0.25
     return True
 
 
 def _turn_reward(row: dict[str, Any]) -> bool:
-    """A turn is paid, and the reward pays none."""
+    """A turn has a reward, and the reward function gives none."""
     row["turn_rewards"] = [0.0] * len(row["turns"])
     return True
 

@@ -1,4 +1,4 @@
-"""A process of its own that sends the weights of a model directory: what the learner's rank 0 does."""
+"""A separate process that sends the weights of a model directory, as the learner's rank 0 does."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Servers of OpenEnv's, each a program beside the tests that takes its port as an argument."""
+"""Servers of OpenEnv's, each a separate program that takes its port as an argument."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serving import until
 
-from listening import listening
+from ports import listening
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The OpenEnv door, as the clients of that library see it."""
+"""The OpenEnv server, as the clients of that library see it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from openenv.core.generic_client import GenericEnvClient
-from serving import ENDLESS, Door, door, until
+from serving import ENDLESS, Server, run_server, until
 
 RUNNING = 'torl_sandbox_runs_now{state="running"}'
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Door]:
+def server() -> Iterator[Server]:
     options = (
         "--workers",
         "1",
@@ -27,12 +27,12 @@ def server() -> Iterator[Door]:
         "--body-mib",
         "1",
     )
-    with door(*options, command="openenv") as running:
+    with run_server(*options, command="openenv") as running:
         yield running
 
 
 @asynccontextmanager
-async def episode(server: Door) -> AsyncIterator[Any]:
+async def episode(server: Server) -> AsyncIterator[Any]:
     async with GenericEnvClient(base_url=server.url) as client:
         yield client
 
@@ -42,10 +42,10 @@ def seen(result: Any) -> tuple[str, str, int]:
     return found["stdout"], found["stderr"], found["exit_code"]
 
 
-async def test_an_episode_keeps_its_state_until_it_is_reset(server: Door) -> None:
+async def test_an_episode_keeps_its_state_until_it_is_reset(server: Server) -> None:
     async with episode(server) as client:
-        begun = await client.reset(seed=3, episode_id="one")
-        assert seen(begun) == ("", "", 0)
+        started = await client.reset(seed=3, episode_id="one")
+        assert seen(started) == ("", "", 0)
         await client.step({"code": "x = 41"})
         result = await client.step({"code": "print('out')\nx + 1"})
         assert seen(result) == ("out\n42\n", "", 0)
@@ -60,7 +60,7 @@ async def test_an_episode_keeps_its_state_until_it_is_reset(server: Door) -> Non
         assert "NameError" in result.observation["stderr"]
 
 
-async def test_the_seed_is_of_what_is_random(server: Door) -> None:
+async def test_seed_determines_random_parts(server: Server) -> None:
     drawn = []
     for seed in (5, 5, 6):
         async with episode(server) as client:
@@ -69,7 +69,7 @@ async def test_the_seed_is_of_what_is_random(server: Door) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-async def test_episodes_do_not_see_each_other(server: Door) -> None:
+async def test_episodes_do_not_see_each_other(server: Server) -> None:
     async with episode(server) as one, episode(server) as other:
         await one.step({"code": "x = 1"})
         assert "NameError" in (await other.step({"code": "x"})).observation["stderr"]
@@ -77,7 +77,7 @@ async def test_episodes_do_not_see_each_other(server: Door) -> None:
 
 
 @pytest.mark.skipif(not find_spec("coding_env"), reason="OpenEnv's coding environment is not on the package index")
-async def test_the_coding_client_of_that_project_works_unchanged(server: Door) -> None:
+async def test_the_coding_client_of_that_project_works_unchanged(server: Server) -> None:
     from coding_env import CodeAction, CodingEnv
 
     async with CodingEnv(base_url=server.url) as client:
@@ -89,15 +89,15 @@ async def test_the_coding_client_of_that_project_works_unchanged(server: Door) -
         assert (state.step_count, state.last_exit_code) == (1, 0)
 
 
-async def test_timeout_is_an_observation_and_the_episode_continues(server: Door) -> None:
-    with door("--workers", "1", "--cpu-seconds", "0.5", command="openenv") as hasty:
+async def test_timeout_is_an_observation_and_the_episode_continues(server: Server) -> None:
+    with run_server("--workers", "1", "--cpu-seconds", "0.5", command="openenv") as hasty:
         async with episode(hasty) as client:
             await client.step({"code": "x = 1"})
             assert (await client.step({"code": ENDLESS})).observation["exit_code"] == 124
             assert (await client.step({"code": "x"})).observation["stdout"] == "1\n"
 
 
-async def test_a_client_that_goes_away_has_its_run_cancelled(server: Door) -> None:
+async def test_a_client_that_goes_away_has_its_run_cancelled(server: Server) -> None:
     client = GenericEnvClient(base_url=server.url)
     await client.connect()
     step = asyncio.create_task(client.step({"code": ENDLESS}))
@@ -108,7 +108,7 @@ async def test_a_client_that_goes_away_has_its_run_cancelled(server: Door) -> No
     await asyncio.to_thread(until, lambda: server.metric(RUNNING) == 0, 10)
 
 
-def test_one_that_breaks_the_connection_of_a_request_too(server: Door) -> None:
+def test_one_that_breaks_the_connection_of_a_request_too(server: Server) -> None:
     import http.client
     import json
 
@@ -121,18 +121,18 @@ def test_one_that_breaks_the_connection_of_a_request_too(server: Door) -> None:
     until(lambda: server.metric(RUNNING) == 0, 10)
 
 
-def test_requests_without_a_connection_of_their_own_begin_anew_each_time(server: Door) -> None:
+def test_requests_without_a_connection_of_their_own_begin_anew_each_time(server: Server) -> None:
     status, answer = server.ask("/step", {"action": {"code": "6 * 7"}})
     assert (status, answer["observation"]["stdout"]) == (200, "42\n")
     assert server.ask("/step", {"action": {"program": "1"}})[0] == 422
     assert server.ask("/health")[1] == {"status": "healthy"}
 
 
-def test_a_request_that_is_too_large_is_refused(server: Door) -> None:
+def test_a_request_that_is_too_large_is_refused(server: Server) -> None:
     assert server.ask("/step", {"action": {"code": "#" * (2 << 20)}})[0] == 413
 
 
-async def test_more_sessions_than_there_may_be_are_refused_and_none_is_lost(server: Door) -> None:
+async def test_sessions_beyond_limit_are_refused_and_none_is_lost(server: Server) -> None:
     async with episode(server) as first, episode(server) as second, episode(server) as third:
         for number, client in enumerate((first, second, third)):
             await client.step({"code": f"x = {number}"})
@@ -144,7 +144,7 @@ async def test_more_sessions_than_there_may_be_are_refused_and_none_is_lost(serv
         ]  # fmt: skip
 
 
-async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Door) -> None:
+async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Server) -> None:
     async with episode(server) as first, episode(server) as second:
         steps = [asyncio.create_task(client.step({"code": ENDLESS})) for client in (first, second)]
         await asyncio.to_thread(until, lambda: server.metric("torl_sandbox_requests_open") == 2)
@@ -155,7 +155,7 @@ async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Door) 
         await asyncio.gather(*steps, return_exceptions=True)
 
 
-def test_on_sigterm_the_door_closes_and_no_worker_is_left() -> None:
-    with door("--workers", "1", command="openenv") as running:
+def test_sigterm_closes_server_and_leaves_no_worker() -> None:
+    with run_server("--workers", "1", command="openenv") as running:
         assert running.ask("/step", {"action": {"code": "1"}})[0] == 200
         assert running.terminate() == 0

@@ -1,11 +1,11 @@
-"""The attacks on the sandbox, through the OpenEnv door: each ends as in a pool of one's own; the next run is right."""
+"""The attacks on the sandbox, through the OpenEnv server: each ends as in a local pool; the next run is right."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from openenv.core.generic_client import GenericEnvClient
-from serving import Door, door
+from serving import Server, run_server
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
@@ -30,23 +30,23 @@ def memory_end(pool: SandboxPool) -> int:
 
 
 @pytest.fixture(scope="module")
-def doors() -> Iterator[dict[bool, Door]]:
-    """By whether attacks on it shall run out of time."""
+def servers() -> Iterator[dict[bool, Server]]:
+    """Servers, by whether attacks on them shall run out of time."""
     with (
-        door(*SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="openenv") as hasty,
-        door(*SETTINGS, "--cpu-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
+        run_server(*SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="openenv") as hasty,
+        run_server(*SETTINGS, "--cpu-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
     ):
         yield {True: hasty, False: patient}
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_attack_has_the_same_outcome_through_openenv(
-    doors: dict[bool, Door], pool: SandboxPool, memory_end: int, attack: Attack
+    servers: dict[bool, Server], pool: SandboxPool, memory_end: int, attack: Attack
 ) -> None:
     code = attack.code.replace("END", str(memory_end))
     seconds = CPU_SECONDS if "timeout" in attack.ends else PATIENCE * CPU_SECONDS
     own = pool.session().run(code, value=True, cpu_seconds=seconds)
-    server = doors["timeout" in attack.ends]
+    server = servers["timeout" in attack.ends]
     async with GenericEnvClient(base_url=server.url) as client:
         result = await client.step({"code": code})
         await client.reset()
@@ -56,7 +56,7 @@ async def test_attack_has_the_same_outcome_through_openenv(
 
 
 def told(observation: dict[str, Any]) -> tuple[Any, ...]:
-    """All of it; after a time-out, what was written is as much as there was time for."""
+    """The whole output; after a timeout, the output is as much as there was time for."""
     code = observation["exit_code"]
     return (code,) if code == TIMED_OUT else (code, observation["stdout"], observation["stderr"])
 

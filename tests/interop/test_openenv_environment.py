@@ -10,7 +10,7 @@ import openenv
 import pytest
 from openenv.core.generic_client import GenericEnvClient
 from openenv_servers import serving
-from serving import door
+from serving import run_server
 
 from builders import asked
 from chat_models import ChatModel
@@ -112,7 +112,7 @@ async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -
     assert played.environment_rewards == {"reward": 1.0 - 0.25 * last}
 
 
-async def test_arguments_that_are_no_action_are_the_models_to_mend(number: str) -> None:
+async def test_invalid_action_arguments_are_reported_to_model(number: str) -> None:
     turns = [called("many"), called(*range(1, 8))]
     played = await play(number, turns, {"reset": {"largest": 1}}, tool="guess", shown=["hint"])
     assert played.tool_calls[0].outcome.error == "InvalidAction"
@@ -127,9 +127,9 @@ async def test_server_failure_fails_the_episode(number: str) -> None:
 
 
 async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) -> None:
-    said = ["Hello there.", "Again."]
-    observations, rewards = await played_by_the_library(echo, [{"message": text} for text in said], seed=SEED)
-    played = await play(echo, [f"hm</think>{text}<|im_end|>" for text in said] + ["cut"], text_field="message")
+    texts = ["Hello there.", "Again."]
+    observations, rewards = await played_by_the_library(echo, [{"message": text} for text in texts], seed=SEED)
+    played = await play(echo, [f"hm</think>{text}<|im_end|>" for text in texts] + ["cut"], text_field="message")
     expected = [json.dumps(each, separators=(",", ":")) for each in observations[1:]]
     assert [json.loads(each.text) for each in played.user_messages] == [json.loads(each) for each in expected]
     assert played.environment_rewards == {"reward": rewards}
@@ -139,14 +139,14 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
     assert [each.text for each in whole.user_messages] == ["hm</think>Yes."]
 
 
-async def test_our_own_door_runs_the_code_of_each_message() -> None:
+async def test_openenv_server_runs_code_of_each_message() -> None:
     options = ("--workers", "1", "--cpu-seconds", "20")
-    with door(*options, command="openenv") as running:
+    with run_server(*options, command="openenv") as running:
         await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]
         played = await play(running.url, await_steps, text_field="code", shown=["stdout", "stderr"])
-    said = [each.text for each in played.user_messages]
-    assert said[:2] == ["", "42\n"]
-    assert said[2].endswith("ZeroDivisionError: division by zero\n")
+    texts = [each.text for each in played.user_messages]
+    assert texts[:2] == ["", "42\n"]
+    assert texts[2].endswith("ZeroDivisionError: division by zero\n")
 
 
 async def test_an_episode_does_not_go_on_in_another_session_when_its_connection_is_lost() -> None:

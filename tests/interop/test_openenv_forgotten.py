@@ -1,10 +1,10 @@
-"""Episodes that clients of the OpenEnv door begin and forget: they hang up without a word, or never ask again."""
+"""Episodes that clients of the OpenEnv server begin and forget: they disconnect without notice, or never ask again."""
 
 import asyncio
 
 import pytest
 from openenv.core.generic_client import GenericEnvClient
-from serving import Door, door
+from serving import Server, run_server
 
 pytestmark = pytest.mark.slow
 
@@ -13,7 +13,7 @@ CODE = "x = list(range(1000))\nlen(x)"
 
 async def test_ten_thousand_episodes_that_are_forgotten_cost_bounded_memory() -> None:
     options = ("--workers", "2", "--max-sessions", "50", "--max-session-mib", "8")
-    with door(*options, command="openenv") as server:
+    with run_server(*options, command="openenv") as server:
         for number in range(500):
             await forgotten(server, number)
         before = server.resident_mb()
@@ -24,8 +24,8 @@ async def test_ten_thousand_episodes_that_are_forgotten_cost_bounded_memory() ->
             assert (await client.step({"code": CODE})).observation["stdout"] == "1000\n"
 
 
-async def forgotten(server: Door, number: int) -> None:
-    """An episode over a connection of its own that breaks; every third is a request without one."""
+async def forgotten(server: Server, number: int) -> None:
+    """An episode over a separate connection that breaks; every third is a request without one."""
     if number % 3 == 0:
         status, answer = await asyncio.to_thread(server.ask, "/step", {"action": {"code": CODE}})
         assert (status, answer["observation"]["stdout"]) == (200, "1000\n")

@@ -19,14 +19,14 @@ class Model(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         messages = request["messages"]
-        said = [message["content"] for message in messages if message["role"] == "tool"]
+        replies = [message["content"] for message in messages if message["role"] == "tool"]
         last = re.findall(r"\d+", str(messages[0]["content"]))[-1]
-        if not said:
+        if not replies:
             message = calling(f"numbers = range({last} + 1)")
-        elif len(said) == 1:
+        elif len(replies) == 1:
             message = calling("print(sum(numbers))")
         else:
-            message = {"role": "assistant", "content": f"It is {said[-1]}."}
+            message = {"role": "assistant", "content": f"It is {replies[-1]}."}
         reason = "tool_calls" if "tool_calls" in message else "stop"
         chunk = {
             "id": "1", "object": "chat.completion.chunk", "created": 0, "model": request["model"],
@@ -83,8 +83,8 @@ async def test_verifiers_loop_samples_rollouts_with_one_session_each(endpoint: s
     for episode, answer in zip(episodes, ("4950", "499500"), strict=True):
         assert episode.ok, (episode.errors, [trace.errors for trace in episode.traces])
         (trace,) = episode.traces
-        said = [node.message.content for node in trace.nodes if node.message.role == "tool"]
-        assert said == ["", answer]
+        messages = [node.message.content for node in trace.nodes if node.message.role == "tool"]
+        assert messages == ["", answer]
         assert trace.reward == 1.0
     names = {episode.traces[0].state.python_session for episode in episodes}
     assert len(names) == 2

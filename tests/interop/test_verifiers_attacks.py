@@ -26,7 +26,7 @@ def memory_end(pool: SandboxPool) -> int:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, ToolServer]]:
-    """By whether attacks on it shall run out of time."""
+    """Servers, by whether attacks on them shall run out of time."""
     hasty, patient = (tmp_path_factory.mktemp(name) for name in ("hasty", "patient"))
     with (
         tool_server(hasty, cpu_seconds=CPU_SECONDS, **SETTINGS) as soon,
@@ -52,11 +52,11 @@ async def test_attack_has_the_same_outcome_through_the_toolset(
     code = attack.code.replace("END", str(memory_end))
     stopped = "timeout" in attack.ends
     own = pool.session().run(code, value=True, cpu_seconds=CPU_SECONDS if stopped else PATIENCE * CPU_SECONDS)
-    told = await servers[stopped].call(attack.name, code)
-    if own.status is OutcomeStatus.TIMEOUT:  # what was written before is as much as there was time for
-        assert told.endswith("[timeout]")
+    reply = await servers[stopped].call(attack.name, code)
+    if own.status is OutcomeStatus.TIMEOUT:  # the output before the timeout is as much as there was time for
+        assert reply.endswith("[timeout]")
     else:
-        assert told == render_transcript(own)
+        assert reply == render_transcript(own)
     assert await servers[stopped].call(f"after {attack.name}", AFTER) == pool.run(AFTER).stdout.rstrip("\n")
 
 
@@ -64,7 +64,7 @@ async def test_attack_has_the_same_outcome_through_the_toolset(
 async def test_two_thousand_abandoned_rollouts_use_bounded_memory(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A fifth of the other doors: verifiers takes up to 0.2 s to connect and to keep the state of a rollout."""
+    """A fifth of the other servers: verifiers takes up to 0.2 s to connect and to keep the state of a rollout."""
     bounds = {"max_sessions": 50, "max_session_mib": 8, "workers": 2}
     before = 0.0
     with tool_server(tmp_path_factory.mktemp("bounded"), **bounds) as server:

@@ -54,7 +54,7 @@ class ToolServer:
     channel: str
 
     def rollout(self, name: str) -> str:
-        """Where the tools of the rollout of this name are reached."""
+        """The address of the tools of the rollout of this name."""
         signature = state_signature(self.secret, self.channel, name)
         query = {STATE_URL_PARAM: self.channel, STATE_ROUTE_PARAM: name, STATE_SIGNATURE_PARAM: signature}
         return f"{self.url}?{urlencode(query)}"
@@ -73,7 +73,7 @@ class ToolServer:
 
 
 def listens(port: str) -> bool:
-    """Whether somebody takes connections on a port of this machine."""
+    """Whether a server accepts connections on a port of this machine."""
     try:
         socket.create_connection(("127.0.0.1", int(port)), 1).close()
     except (OSError, ValueError):

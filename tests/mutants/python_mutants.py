@@ -33,7 +33,7 @@ _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
 _CHAT = "unit/test_formats_chat.py"
 _AGENT_LAWS = "property/test_agent_conversation_laws.py"
-_AGENT_DOOR = "unit/test_agent_door.py"
+_AGENT_SERVER = "unit/test_agent_server.py"
 _AGENT_PROGRAMS = "unit/test_agent_programs.py"
 _AGENT_REQUESTS = "unit/test_agent_requests.py"
 _BRANCHES = "unit/test_episode_branches.py"
@@ -43,7 +43,7 @@ _BOUNDED = "unit/test_tools_bounded.py"
 _ENVIRONMENT = "unit/test_rollout_environment.py"
 _TRL_CLASS = "unit/test_environments_trl_class.py"
 _SEARCH = "unit/test_tools_search.py"
-_SPOILT = "unit/test_training_spoilt.py"
+_FAILED_EPISODES = "unit/test_training_failed_episodes.py"
 _OBSERVATION = "unit/test_formats_observation.py"
 _TOOL = "unit/test_tools_python.py"
 _SHUFFLED = "unit/test_tools_shuffled.py"
@@ -314,9 +314,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "self.trajectories",
         _SCHEDULER,
     ),
-    ("rollout/scheduler.py", "if failed > limit * episodes:", "if False:", _SPOILT),
-    ("training/step.py", ">= self.config.min_group_size", ">= 1", _SPOILT),
-    ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _SPOILT),
+    ("rollout/scheduler.py", "if failed > limit * episodes:", "if False:", _FAILED_EPISODES),
+    ("training/step.py", ">= self.config.min_group_size", ">= 1", _FAILED_EPISODES),
+    ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _FAILED_EPISODES),
     ("tools/wrappers.py", "self._attempt(session.fork(), arguments)", "self._attempt(session, arguments)", _BOUNDED),
     (
         "tools/search_index.py",
@@ -525,7 +525,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "grows = continued is not None",
         _AGENT_LAWS,
     ),
-    ("rollout/agents/episode.py", "message.continued = False", "pass", _AGENT_DOOR),
+    ("rollout/agents/episode.py", "message.continued = False", "pass", _AGENT_SERVER),
     (
         "rollout/transcript.py",
         "replace(scanned.turn, start=start, stop=len(self.builder),",

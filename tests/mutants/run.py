@@ -25,7 +25,7 @@ import rust_mutants
 
 ROOT = Path(__file__).parents[2]
 ENOUGH = 0.9
-LONGEST_SECONDS = 1500  # of the tests of one mistake; one that makes them hang is noticed by that
+MAX_SECONDS = 1500  # of the tests of one mistake; a mistake that makes them hang is noticed by the timeout
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Mutant:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What runs its tests."""
+        """The command that runs its tests."""
         return pytest_command(self.tests) if self.tests else cargo_command()
 
 
@@ -61,12 +61,12 @@ def cargo_command() -> tuple[str, ...]:
 
 
 def python_list() -> list[Mutant]:
-    """Of the package; paths in the list are relative to python/torl."""
+    """Mutants of the package; paths in the list are relative to python/torl."""
     return [Mutant(f"python/torl/{path}", old, new, tests) for path, old, new, tests in python_mutants.MUTANTS]
 
 
 def rust_list() -> list[Mutant]:
-    """Of the crates; paths in the list are relative to the root."""
+    """Mutants of the crates; paths in the list are relative to the root."""
     return [Mutant(path, old, new, "") for path, old, new, _ in rust_mutants.MUTANTS]
 
 
@@ -101,7 +101,7 @@ def stale() -> list[str]:
 
 
 def copy_tree(target: Path) -> None:
-    """What git knows of, as it is now, and the compiled extension."""
+    """Copy the files that git tracks, as they are now, and the compiled extension."""
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
     )
@@ -116,14 +116,14 @@ def failing(command: Sequence[str], tree: Path) -> bool:
     """Whether the tests fail there.
 
     Raises:
-        RuntimeError: they could not be run.
+        RuntimeError: The tests could not be run.
     """
     environment = os.environ | {"PYTHONPATH": str(tree / "python")}
     environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a change within a second would not be seen
     environment |= cargo_environment()
     try:
         done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST_SECONDS, check=False
+            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=MAX_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return True

@@ -1,4 +1,4 @@
-"""A model that says what it is told to, inside of another library's trainer."""
+"""A model that plays a script inside of another library's trainer."""
 
 import json
 from collections.abc import Mapping, Sequence

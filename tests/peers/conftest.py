@@ -1,4 +1,4 @@
-"""These tests run where TRL and verl are installed: `make test-peers`."""
+"""Tests that run with TRL and verl installed: `make test-peers`."""
 
 from importlib.util import find_spec
 

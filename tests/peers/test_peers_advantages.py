@@ -68,7 +68,7 @@ def test_reinforce_plus_plus(batch, discount) -> None:
 @thorough
 @given(batches)
 def test_reinforce_plus_plus_baseline(batch) -> None:
-    """Without token rewards: verl's has none, it takes their sum as part of the trajectory's reward."""
+    """Without token rewards: verl's estimator does not have them, it takes their sum as part of the reward."""
     bare = RaggedBatch(batch.rewards, batch.groups, batch.masks, np.zeros_like(batch.token_rewards), batch.values)
     arguments = padded(bare)
     expected, _ = core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage(
@@ -96,7 +96,7 @@ def test_generalized_advantages(batch, discount, gae_lambda) -> None:
 
 def test_a_response_cut_inside_an_observation_keeps_its_reward() -> None:
     """verl's reward managers put the reward at a response's last token. Where that is an observation, its estimators
-    of returns lose it: here the correct trajectory is told 0 and the mean of the batch falls on everyone."""
+    of returns lose it: here the correct trajectory gets 0 and the mean of the batch falls on everyone."""
     batch = RaggedBatch(
         rewards=[1.0, -1.0],
         groups=[0, 0],
@@ -114,8 +114,8 @@ def test_a_response_cut_inside_an_observation_keeps_its_reward() -> None:
 
 
 def test_a_penalty_stays_at_its_token_under_the_baseline() -> None:
-    """verl sums token rewards into the trajectory's before it takes the group's mean, so that a token pays for what
-    came before it; torl compares outcomes and lets each token answer for what follows."""
+    """verl sums token rewards into the trajectory's before it takes the group's mean, so that a token is rewarded for
+    earlier tokens; torl compares outcomes and lets each token answer for what follows."""
     penalties = np.array([-1, 0, 0, 0], np.float32)
     batch = RaggedBatch([1.0, -1.0], [0, 0], [[True, True], [True, True]], penalties, np.zeros(4, np.float32))
     expected, _ = core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage(

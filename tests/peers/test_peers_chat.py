@@ -1,4 +1,4 @@
-"""Chat formats beside those who render conversations: what torl puts in is what they put between the messages.
+"""Chat formats compared with libraries that render conversations: torl inserts the same tokens between the messages.
 
 Oracles: `renderers` extends a sampled conversation by tool messages without rendering it again, and reads calls
 from tokens; TRL ships the families' own templates, by which whole conversations are rendered; mistral-common encodes
@@ -43,19 +43,19 @@ markup = ["<tool_call>", "</tool_call>", "<|im_end|>", "<|eot_id|>", "<|end|>", 
 spellings = st.sampled_from(["\n", "\n\n", " ", "  x", "é", "\u200b", '"', "\\", "1", "123", "```", *markup])
 characters = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 texts = st.lists(spellings | characters, max_size=8).map("".join)
-# What a tool prints; torl takes newlines from its end, and says so where nothing is left.
+# Output of a tool; torl strips newlines from its end, and reports if nothing is left.
 results = texts.map(lambda text: text.rstrip("\n") or "[no output]").filter(lambda text: len(text) <= 1024)
 plain = st.text("abc 123+-*/()\n=_é", max_size=20)
 
 
 def observed(played: Trajectory) -> list[int]:
-    """What was put in after the first turn."""
+    """The tokens inserted after the first turn."""
     call = played.tool_calls[0]
     return played.token_ids_T[call.start : call.stop].tolist()
 
 
 def play(playing: ChatModel, said: str, printed: list[str]) -> Trajectory:
-    """A message of so many calls, which print this, and an end."""
+    """A message of this many calls, which print this, and an end."""
     answers = iter(printed)  # calls of a tool that keeps nothing begin in their order
     return playing.play([said, "."], interpreter=ScriptedInterpreter(lambda _: next(answers)))
 
@@ -101,9 +101,9 @@ def test_results_equal_the_renderers_text_after_the_message(family: str, data: s
 def test_user_message_equals_the_renderers_text_after_a_message_or_results(family: str, data: st.DataObject) -> None:
     playing = model(family)
     said = data.draw(st.lists(texts, min_size=1, max_size=3))
-    if family == "llama3":  # whose renderer keeps blanks around what is said; its template does not
+    if family == "llama3":  # whose renderer keeps blanks around a message; its template does not
         said = [text.strip() for text in said]
-    if family == "deepseek":  # whose renderer encodes what is said apart from the results before it
+    if family == "deepseek":  # whose renderer encodes a message apart from the results before it
         said = [text or "1" for text in said]
     codes = data.draw(st.lists(plain, max_size=1 if family in SINGLE else 3))
     sampled = message(family, *codes) if codes else f"Let us see.{playing.end}"
@@ -129,11 +129,11 @@ def test_user_message_equals_the_familys_template(template: str, said: str) -> N
     playing = model(TEMPLATES[template], **({"opening": "<think>\n"} if template == "deepseekv3" else {}))
     tokenizer = copy.copy(playing.tokenizer)
     tokenizer.chat_template = (package("trl") / "chat_templates" / f"{template}.jinja").read_text()
-    asked = [*QUESTION, {"role": "assistant", "content": "Let us see."}]
+    requests = [*QUESTION, {"role": "assistant", "content": "Let us see."}]
     whole = tokenizer.apply_chat_template(
-        [*asked, {"role": "user", "content": said}], tokenize=False, add_generation_prompt=True
+        [*requests, {"role": "user", "content": said}], tokenize=False, add_generation_prompt=True
     )
-    end = "<|end|>" if template == "gptoss" else playing.end  # <|return|> stands in the last message alone
+    end = "<|end|>" if template == "gptoss" else playing.end  # <|return|> is in the last message alone
     rest = whole.rpartition("Let us see.")[2].removeprefix(end)
     turn = turn_of(playing, f"Let us see.{playing.form.end_tokens[-1]}")
     tokens, _ = playing.encoder.observe(playing.form.reply(turn, said=[said]))
@@ -150,8 +150,8 @@ def turn_of(playing: ChatModel, sampled: str) -> Turn:
 @pytest.mark.parametrize("template", sorted(TEMPLATES))
 @CONVERSATIONS
 @given(data=st.data())
-def test_results_are_what_the_familys_template_renders(template: str, data: st.DataObject) -> None:
-    """Between a message with calls and the header of the next; the template is asked for the text, torl for tokens."""
+def test_results_equal_the_familys_template(template: str, data: st.DataObject) -> None:
+    """Text between a message with calls and the header of the next; the template is asked for it, torl for tokens."""
     family = TEMPLATES[template]
     playing = model(family, quoted=True) if family == "harmony" else model(family)
     codes = data.draw(st.lists(plain, min_size=1, max_size=1 if family in SINGLE else 4))
@@ -163,9 +163,9 @@ def test_results_are_what_the_familys_template_renders(template: str, data: st.D
     if family == "deepseek":  # whose template takes arguments as they were written
         for call in calls:
             call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
-    asked = [*QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}]
-    answered = [*asked, *({"role": "tool", "content": text} for text in printed)]
-    before = tokenizer.apply_chat_template(asked, tokenize=False)
+    requests = [*QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}]
+    answered = [*requests, *({"role": "tool", "content": text} for text in printed)]
+    before = tokenizer.apply_chat_template(requests, tokenize=False)
     whole = tokenizer.apply_chat_template(answered, tokenize=False, add_generation_prompt=True)
     messages = before.count(playing.end)
     rest = playing.end.join(whole.split(playing.end)[messages:])
@@ -185,7 +185,7 @@ def assert_same(playing: ChatModel, expected: list[int], tokens: list[int], prin
 
 @CONVERSATIONS
 @given(data=st.data())
-def test_mistrals_calls_and_results_are_what_its_own_encoder_writes(data: st.DataObject) -> None:
+def test_mistral_calls_and_results_equal_its_encoder(data: st.DataObject) -> None:
     playing, own = model("mistral"), mistral()
     codes = data.draw(st.lists(plain, min_size=1, max_size=4))
     printed = data.draw(st.lists(results, min_size=len(codes), max_size=len(codes)))

@@ -138,7 +138,7 @@ def test_policy_losses_equal_verl(name, aggregation, batch, seed, clip, correcte
     per_token = ours(name, numbers, logprobs, *clip).per_token * (weights if corrected else 1)
     terms = numbers.weights(aggregation) * per_token
     loss, gradient = loss_and_gradient(terms.sum(), logprobs)
-    # verl adds 1e-8 to the token counts of sequences: each mean is wrong by so much of it, also where they cancel.
+    # verl adds 1e-8 to the token counts of sequences: each mean is wrong by that share of it, also if they cancel.
     assert loss == pytest.approx(expected_loss, rel=1e-6, abs=1e-8 * terms.abs().sum().item())
     np.testing.assert_allclose(batch.padded(gradient.numpy()), expected_gradient * numbers.padded_mask, **exact)
 
@@ -196,7 +196,7 @@ def test_masked_importance_weights_equal_verl(batch, seed, correction, bounds) -
     else:
         weights = mis(numbers.sampled(), MisBounds(low=low, high=high))
     found = torch.where(numbers.mask, weights, 0)
-    assume(found.any())  # where nothing is left, verl's own metrics divide by zero
+    assume(found.any())  # if nothing is left, verl's own metrics divide by zero
     expected, _ = rollout_corr_helper.compute_rollout_correction_weights(
         numbers.padded("old") - numbers.padded("rollout"),
         numbers.padded_mask,

@@ -1,6 +1,6 @@
-"""Prompts whose questions spell control tokens, beside tiktoken: the templates' tokens, and ordinary text between them.
+"""Prompts whose questions spell control tokens, against tiktoken: the templates' tokens, and ordinary text between.
 
-The templates are TRL's. DeepSeek's vocabulary is none of tiktoken's: Qwen's stands in for it.
+The templates are TRL's. DeepSeek's vocabulary is not one of tiktoken's: Qwen's replaces it.
 """
 
 import copy
@@ -18,7 +18,7 @@ from torl.text.prompts import encode_prompts
 from torl.text.templates import load_template
 from torl.types import Problem
 
-_PLACE = "@"  # stands for the question; the templates have none
+_PLACE = "@"  # represents the question; the templates do not contain it
 
 
 @cache
@@ -53,8 +53,8 @@ def test_control_tokens_in_a_question_stay_text_in_the_familys_template(name: st
     questions = [text.replace(_PLACE, "") for text in data.draw(st.lists(question, min_size=10, max_size=20))]
     problems = [Problem(str(number), text, "1") for number, text in enumerate(questions)]
     prompts = encode_prompts(problems, tokenizer, load_template("chat"), 10_000).prompts
-    asked = [{"role": "user", "content": _PLACE}]
-    rendered: Any = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    requests = [{"role": "user", "content": _PLACE}]
+    rendered: Any = tokenizer.apply_chat_template(requests, tokenize=False, add_generation_prompt=True)
     head, _, tail = rendered.rpartition(_PLACE)
     before = max((head.rfind(token) + len(token) for token in special if token in head), default=0)
     behind = min((tail.find(token) for token in special if token in tail), default=len(tail))

@@ -1,4 +1,4 @@
-"""The environment "trl" beside TRL's own trainer: one class, one model; the same tokens, results and rewards."""
+"""The environment "trl" against TRL's own trainer: one class, one model; the same tokens, results and rewards."""
 
 import asyncio
 from dataclasses import replace
@@ -33,7 +33,7 @@ class Counter:
         """Add a number.
 
         Args:
-            number: What is added.
+            number: The summand.
 
         Returns:
             The sum.

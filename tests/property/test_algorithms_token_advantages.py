@@ -25,7 +25,7 @@ Rows: TypeAlias = list[list[float | None]]
 
 
 class Expected(NamedTuple):
-    """What the slow references say on every token, and how far rounding may lead away from it."""
+    """Results of the naive references on every token, and how far rounding may lead away from them."""
 
     values: npt.NDArray[np.float64]
     atol: float
@@ -38,8 +38,8 @@ def compute(estimator: str, batch: RaggedBatch, *, token_rewards: bool = True, *
     """The estimator with those of the options that it has."""
     function = ESTIMATORS[estimator]
     own = {name: value for name, value in options.items() if name in options_of(function, 1).model_fields}
-    paid = batch.paid if token_rewards else replace(batch.paid, token_rewards_M=None)
-    return function(paid if estimator == NEEDS_CRITIC else replace(paid, values_M=None), **own)
+    rewarded = batch.paid if token_rewards else replace(batch.paid, token_rewards_M=None)
+    return function(rewarded if estimator == NEEDS_CRITIC else replace(rewarded, values_M=None), **own)
 
 
 def expected(estimator: str, batch: RaggedBatch, discount: float, gae_lambda: float) -> Expected:
@@ -69,7 +69,7 @@ def by_turn(batch: RaggedBatch, of_turns: list[list[float]], discount: float, ba
 
 
 def turn_sums(token_rewards: list[float], mask: list[bool]) -> list[float]:
-    """What the tokens of each run of sampled ones are paid."""
+    """Rewards of the tokens of each run of sampled ones."""
     sums: list[float] = []
     for place, sampled in enumerate(mask):
         if sampled:
@@ -95,7 +95,7 @@ def whitened(returns: Rows) -> Expected:
 
 
 def starts_of(batch: RaggedBatch) -> list[tuple[int, list[bool]]]:
-    """Of each trajectory its first token among all, and its mask."""
+    """The index of the first token of each trajectory, and its mask."""
     return [(int(stop) - len(mask), mask) for stop, mask in zip(np.cumsum(batch.lengths), batch.masks, strict=True)]
 
 
@@ -137,7 +137,7 @@ def test_the_formulas(estimator, batch, discount, gae_lambda) -> None:
 @settings(max_examples=200)
 @given(estimators, ragged_batches(), discounts)
 def test_the_formulas_without_token_rewards(estimator, batch, discount) -> None:
-    """The common case has a way of its own, which never looks at single tokens where it need not."""
+    """The common case has a separate path, which never looks at single tokens unless it must."""
     found = compute(estimator, batch, discount=discount, gae_lambda=0.9, token_rewards=False)
     without = replace(batch, token_rewards=np.zeros_like(batch.token_rewards))
     expected(estimator, without, discount, 0.9).check(found.advantages_M)
@@ -275,7 +275,7 @@ def test_turns_compared_with_those_of_their_number(paid, discount) -> None:
 
 @given(ragged_batches())
 def test_a_response_of_one_turn_has_the_advantage_that_grpo_gives_it(batch) -> None:
-    """To the bit, whatever the discount: there is nothing to discount over."""
+    """To the bit, for any discount: there is nothing to discount over."""
     one = replace(batch, turns=np.where(batch.mask, 0, -1).tolist())
     for token_rewards in (True, False):
         found = compute(BY_TURN, one, discount=0.5, token_rewards=token_rewards)
@@ -285,9 +285,9 @@ def test_a_response_of_one_turn_has_the_advantage_that_grpo_gives_it(batch) -> N
 
 @given(estimators, ragged_batches(min_sampled=1), st.sampled_from([1.0, 0.9]))
 def test_a_reward_of_the_last_turn_is_a_reward_at_the_end(estimator, batch, discount) -> None:
-    """Paid to the last token of the last turn, or to the trajectory: the same without a baseline."""
+    """A reward for the last token of the last turn, or for the trajectory: the same without a baseline."""
     if estimator == "reinforce_plus_plus_baseline":
-        batch = replace(batch, groups=list(range(len(batch.groups))))  # groups of one have none
+        batch = replace(batch, groups=list(range(len(batch.groups))))  # groups of one have no baseline
     lasts = [start + max(place for place, sampled in enumerate(mask) if sampled) for start, mask in starts_of(batch)]
     token_rewards = np.zeros_like(batch.token_rewards)
     token_rewards[lasts] = np.array(batch.rewards, np.float32)

@@ -1,4 +1,4 @@
-"""Laws of episodes of chat models, whatever is written, printed and cut off."""
+"""Laws of episodes of chat models, for any texts, outputs and cuts."""
 
 from functools import cache
 
@@ -48,7 +48,7 @@ conversations = st.sampled_from(FAMILIES).flatmap(
     st.booleans(),
 )
 @example(("hermes", [message("hermes", "1", "2", "3")]), 2, 1, 4000, "1\n", True)
-def test_an_episode_is_what_was_sampled_and_what_was_answered(
+def test_episode_is_samples_and_answers(
     written: tuple[str, list[str]], calls: int, piece: int, limit: int, printed: str, early: bool
 ) -> None:
     family, turns = written

@@ -21,7 +21,7 @@ def test_the_formulas(estimator, trajectories) -> None:
     advantages = group_advantages(estimator, values, groups)
     assert advantages.dtype == np.float32
     assert advantages.shape == (len(values),)
-    # float32 results; where rewards nearly agree, 1e-6 beside a tiny deviation magnifies the rounding of the mean.
+    # float32 results; if rewards nearly agree, 1e-6 next to a tiny deviation magnifies the rounding of the mean.
     np.testing.assert_allclose(advantages, reference.group_advantages(estimator, values, groups), rtol=1e-6, atol=1e-7)
 
 
@@ -53,7 +53,7 @@ def test_equal_rewards_give_exactly_zero(estimator, reward, size) -> None:
 
 @given(estimators, members)
 def test_a_uniform_group_has_no_advantage(estimator, trajectories) -> None:
-    """What selection may leave out is what nothing would be learned from."""
+    """Selection may leave out only groups from which nothing would be learned."""
     values, groups = [reward for reward, _ in trajectories], [group for _, group in trajectories]
     advantages = group_advantages(estimator, values, groups)
     for name in set(groups):

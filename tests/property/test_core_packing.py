@@ -31,7 +31,7 @@ def test_laws(lengths, ranks) -> None:
 @settings(max_examples=200)
 @given(st.lists(st.integers(1, 8), min_size=32, max_size=200), st.sampled_from([2, 3, 4, 8]))
 def test_many_short_items_are_spread_evenly(lengths, ranks) -> None:
-    """Where rows have room, the ranks' tokens differ by no more than about one item for each row."""
+    """If rows have room, the ranks' tokens differ by no more than about one item for each row."""
     packed = pack(lengths, 256, ranks)
     loads = [sum(lengths[item] for row in rank for item in row) for rank in packed]
     assert max(loads) - min(loads) <= max(lengths) * len(packed[0])

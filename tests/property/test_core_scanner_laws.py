@@ -40,7 +40,7 @@ def ends_at(marker: bytes | None) -> StopCondition:
 
 
 def found(blocks: list[CodeBlock], marker: MarkerMatch | None):
-    """Everything that was reported, as plain values."""
+    """All reports of the scanner, as plain values."""
     fields = [(block.code, block.start, block.stop, block.overshoot) for block in blocks]
     return fields, None if marker is None else (marker.start, marker.stop, marker.overshoot)
 
@@ -58,7 +58,7 @@ def expected(scan: ReferenceScan, tokens: list[bytes]):
 
 
 def feed_pieces(scanner: Scanner, pieces):
-    """Feed until the turn is over; what was found, and how many ids were read."""
+    """Feed until the turn is over; return the reports, and how many ids were read."""
     blocks, consumed = [], 0
     for piece in pieces:
         scan = scanner.feed(piece)
@@ -97,7 +97,7 @@ def test_any_cut_equals_a_literal_reading(text, token_lengths, piece_lengths, ma
 @example(b"```python\nx = '```'\n```python\n", [16, 9], [1], True)
 @example(b"```\n```python\n```", [3, 8], [2], False)
 def test_a_turn_that_ends_with_its_first_block(text, token_lengths, piece_lengths, at_line_start):
-    """The cut is the token with the third backtick of the closing fence, and nothing behind it is read."""
+    """The cut is the token with the third backtick of the closing fence, and nothing after it is read."""
     tokens = [token for piece in cut(text, token_lengths) for token in (piece, b"")]
     scanner = Scanner(Vocabulary(tokens), StopCondition.block(), at_line_start)
     result, consumed = feed_pieces(scanner, cut(range(len(tokens)), piece_lengths))
@@ -157,21 +157,21 @@ def test_a_turn_knows_nothing_of_the_turn_before(first, second, token_lengths, a
 @given(soup_bytes, cuts, markers)
 def test_every_event_is_reported_at_its_completing_token(text, token_lengths, marker):
     tokens = cut(text, token_lengths)
-    scanner, told = Scanner(Vocabulary(tokens), ends_at(marker)), []
+    scanner, reply = Scanner(Vocabulary(tokens), ends_at(marker)), []
     for token_id in range(len(tokens)):
         scan = scanner.feed([token_id])
-        told += [token_id] * (len(scan.blocks) + (scan.marker is not None))
+        reply += [token_id] * (len(scan.blocks) + (scan.marker is not None))
         if scanner.is_finished:
             break
     reference = scan_bytes(text, marker)
     ends = [block.end for block in reference.blocks] + ([reference.marker[1]] if reference.marker else [])
-    assert told == [token_at(tokens, end - 1)[0] for end in ends]
+    assert reply == [token_at(tokens, end - 1)[0] for end in ends]
 
 
 @settings(max_examples=300)
 @given(soup_bytes, cuts, st.sampled_from(["c", "c++", "objective-c", "f#", "r2"]), st.booleans())
 def test_any_language_opens_blocks_as_python_does(text, token_lengths, language, at_line_start):
-    """Where "python" is a language of another name, and that name is text that opens nothing."""
+    """In a format where "python" is a language of another name, that name is text that opens nothing."""
     other = text.replace(b"python", language.encode())
     scans = []
     for source, name in ((text, "python"), (other, language)):

@@ -93,7 +93,7 @@ def test_the_arrays_are_copies(ids) -> None:
     assert builder.token_ids.tolist() == ids
 
 
-def test_ids_that_are_no_token_ids() -> None:
+def test_invalid_token_ids_are_refused() -> None:
     with pytest.raises(ValueError, match="token id -3"):
         TrajectoryBuilder([1, -3])
     with pytest.raises(OverflowError):

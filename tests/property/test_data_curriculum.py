@@ -1,4 +1,4 @@
-"""Laws of the curriculum: what is left out, what comes back, and that a resume is exact."""
+"""Laws of the curriculum: problems that rest and come back, and exact resumes."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Laws of episodes in an environment, whatever is written, answered and cut off."""
+"""Laws of episodes in an environment, for any texts, answers and cuts."""
 
 import asyncio
 from functools import cache
@@ -50,7 +50,7 @@ def conversations(draw: st.DrawFn) -> tuple[str, list[str]]:
     st.booleans(),
 )
 @example(("hermes", ["1<|im_end|>"] * 9), [(["No."], False), (["Yes.", "So."], True)], 2, 4000, None, True)
-def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
+def test_episode_is_samples_answers_and_replies(
     written: tuple[str, list[str]],
     script: list[tuple[list[str], bool]],
     calls: int,
@@ -82,24 +82,24 @@ def test_an_episode_is_what_was_sampled_what_was_answered_and_what_was_said(
         assert engine.requests[f"0/p/0/{number}"].token_ids == [*prompt.token_ids, *ids[: turn.start]]
     assert played.loss_mask_T.tolist() == sampled
 
-    said = [
+    expected_texts = [
         text for number in range(len(environment.shown)) for text in (script[number][0] if number < len(script) else ())
     ]
-    assert [each.text for each in played.user_messages] == said
+    assert [each.text for each in played.user_messages] == expected_texts
     for turn in played.turns:
         made = played.calls_in(turn)
-        told = [each for each in played.user_messages if each.start == turn.stop]
-        if not made and not told:
+        replies = [each for each in played.user_messages if each.start == turn.stop]
+        if not made and not replies:
             continue
         expected, text = playing.encoder.encode_observation(
-            playing.form.render_reply(turn, [call.outcome for call in made], [each.text for each in told])
+            playing.form.render_reply(turn, [call.outcome for call in made], [each.text for each in replies])
         )
-        (stop,) = {each.stop for each in (*made, *told)}
-        assert {each.observation for each in (*made, *told)} == {text}
+        (stop,) = {each.stop for each in (*made, *replies)}
+        assert {each.observation for each in (*made, *replies)} == {text}
         assert ids[turn.stop : stop] == expected[: limit - turn.stop]
 
     last = played.turns[-1]
-    told_last = last.stop < len(ids)  # what was put in stands at the end
+    told_last = last.stop < len(ids)  # an observation is at the end
     ended = played.finish_reason in (FinishReason.ENVIRONMENT, FinishReason.MAX_TURNS)
     assert ended <= told_last <= (ended or played.finish_reason is FinishReason.LENGTH)
     assert (played.finish_reason is FinishReason.STOP) <= (last.stop_reason is StopReason.STOP)

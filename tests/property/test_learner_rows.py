@@ -1,4 +1,4 @@
-"""Laws of packed rows: every sampled token is learned exactly once, wherever it lands."""
+"""Laws of packed rows: every sampled token is learned exactly once, in any row."""
 
 from dataclasses import replace
 from functools import partial
@@ -74,10 +74,8 @@ def test_scatter_undoes_packing(samples: list[TrainingSample], max_row_tokens: i
     st.integers(1, 40),
     st.integers(1, 3),
 )
-def test_leaving_out_what_has_no_advantage_changes_no_weight(
-    samples, aggregation, zeroed, max_row_tokens, ranks
-) -> None:
-    """The weight of each token is that of the formula over the whole batch, whatever is laid into which rows."""
+def test_dropping_zero_advantages_changes_no_weight(samples, aggregation, zeroed, max_row_tokens, ranks) -> None:
+    """The weight of each token is that of the formula over the whole batch, for any assignment to rows."""
     zeroed -= {0}
     samples = [
         replace(sample, advantages=np.zeros_like(sample.advantages)) if index in zeroed else sample

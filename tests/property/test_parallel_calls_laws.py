@@ -23,7 +23,7 @@ LONGEST = 30  # characters that the tool "echo" may say
 
 
 class Echo(torl.Tool):
-    """Says what it is told; the sooner, the later it is called."""
+    """Returns its argument; the sooner, the later it is called."""
 
     description = "Says what it is told."
     parameters: Mapping[str, Any] = {"type": "object"}
@@ -59,8 +59,8 @@ def expected(
     request = ToolRequest(tool, {"code": code})
     if tool == "absent":
         return request, OutcomeStatus.ERROR, "UnknownTool", None
-    said = code if len(code) <= LONGEST else f"{code[:LONGEST]}..."
-    return request, OutcomeStatus.OK, None, f"{code}\n" if tool == "python" else said
+    text = code if len(code) <= LONGEST else f"{code[:LONGEST]}..."
+    return request, OutcomeStatus.OK, None, f"{code}\n" if tool == "python" else text
 
 
 @settings(max_examples=150, deadline=None)
@@ -97,8 +97,8 @@ def test_every_call_of_a_message_has_its_own_outcome_in_its_place(
     assert [(call.request, call.outcome.status, call.outcome.error) for call in made] == [each[:3] for each in outcomes]
     assert all(text in (None, call.outcome.text) for call, (*_, text) in zip(made, outcomes, strict=True))
     assert len({(call.start, call.stop, call.observation) for call in made}) == 1
-    shown = [f"call{number}" for number, (*_, text) in enumerate(outcomes) if text is not None]
-    places = [made[0].observation.index(text) for text in shown]
+    outputs = [f"call{number}" for number, (*_, text) in enumerate(outcomes) if text is not None]
+    places = [made[0].observation.index(text) for text in outputs]
     assert places == sorted(places)
 
     (member,) = asyncio.run(score_group(ArtistReward(), group(played))).members

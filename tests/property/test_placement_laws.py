@@ -1,4 +1,4 @@
-"""Laws of placements: whatever is asked of whatever machine is refused, or divides its devices cleanly."""
+"""Laws of placements: every request to every machine is refused, or divides its devices cleanly."""
 
 from hypothesis import given
 from hypothesis import strategies as st

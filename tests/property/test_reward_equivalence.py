@@ -32,7 +32,7 @@ _INTEGERS, _DENOMINATORS = st.integers(-(10**9), 10**9) | st.integers(-30, 30), 
 
 
 def notations(number: Fraction) -> list[str]:
-    """How a page or a program may write a number, exactly or rounded."""
+    """Spellings of a number in a page or by a program, exact or rounded."""
     sign, over, under = "-" * (number < 0), abs(number.numerator), number.denominator
     exact = [f"{sign}\\frac{{{over}}}{{{under}}}", f"{sign}\\dfrac{{{2 * over}}}{{{2 * under}}}", str(number)]
     return [
@@ -99,7 +99,7 @@ def test_equal_in_another_form(reference: str, answer: str) -> None:
     assert equivalent(reference, answer)
 
 
-def test_the_reference_says_whether_an_equation_or_its_value_is_asked_for() -> None:
+def test_reference_decides_between_equation_and_value() -> None:
     """As math-verify has it: the value of an equation is right, a value instead of an equation is not."""
     assert equivalent("25", "x^2+y^2=25")
     assert not equivalent("x^2+y^2=25", "25")

@@ -1,4 +1,4 @@
-"""Laws of splicing: whatever the engine emits, in whatever pieces, the record is what was emitted and observed."""
+"""Laws of splicing: for any emitted tokens, in any pieces, the record is what was emitted and observed."""
 
 import asyncio
 from collections import Counter
@@ -47,7 +47,7 @@ turns = st.one_of(
 
 
 def first_end(text: bytes, form: Format, at_line_start: bool) -> int | None:
-    """Where the first end of a turn lies in these bytes, by the slow reference."""
+    """The first end of a turn in these bytes, by the naive reference."""
     scan = scan_bytes(text, MARKER if form.name == "torl" else None, at_line_start, form.name == "zerotir")
     if form.name == "torl":
         return None if scan.marker is None else scan.marker[1]
@@ -90,7 +90,7 @@ FORMS: list[Format] = [ToRLFormat(), ZeroTIRFormat(ZeroTIROptions.model_validate
     limit=st.integers(1, 80),
     early=st.booleans(),
 )
-def test_the_record_is_what_was_emitted_and_observed(
+def test_record_is_emitted_and_observed_tokens(
     number: int, script: list[list[int]], pieces: list[int], output: str, calls: int, limit: int, early: bool
 ) -> None:
     form = FORMS[number]

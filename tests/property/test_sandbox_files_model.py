@@ -1,5 +1,7 @@
-"""The file system against the real one: the same operations in the sandbox and in a directory of this machine, by the
-same Python program, have the same results and fail with the same errors.
+"""The file system against the real one.
+
+The same operations in the sandbox and in a directory of this machine, by the same Python program, have the same results
+and fail with the same errors.
 """
 
 import json
@@ -183,7 +185,7 @@ def pool() -> Iterator[SandboxPool]:
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(operations=operations())
-def test_the_sandbox_does_what_the_real_file_system_does(pool: SandboxPool, operations: list[list[Any]]) -> None:
+def test_sandbox_files_behave_as_real_file_system(pool: SandboxPool, operations: list[list[Any]]) -> None:
     player: dict[str, Any] = {}
     exec(PLAYER, player)
     with tempfile.TemporaryDirectory() as directory:

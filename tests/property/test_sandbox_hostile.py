@@ -1,5 +1,6 @@
-"""Programs composed of hostile statements, in a kept guest and in a new one: both end alike, within the limits, and the
-next run is right.
+"""Programs composed of hostile statements, in a kept guest and in a new one.
+
+Both end alike, within the limits, and the next run is right.
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def pools() -> Iterator[list[SandboxPool]]:
 
 @pytest.fixture(scope="module")
 def expected() -> Execution:
-    """Of the probe, in a guest that ran nothing before."""
+    """The output of the probe in a guest that ran nothing before."""
     with SandboxPool(1, **FRESH) as pool:
         return pool.run(PROBE, stdin="x")
 

@@ -115,7 +115,7 @@ def test_the_same_run_twice_is_the_same(pool: SandboxPool, program: str, seed: i
 
 @DETERMINISTIC
 @given(sizes=st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.integers(0, 60_000)), max_size=8))
-def test_output_is_a_prefix_of_what_was_written(pool: SandboxPool, sizes: list[tuple[str, int]]) -> None:
+def test_output_is_a_prefix_of_written_text(pool: SandboxPool, sizes: list[tuple[str, int]]) -> None:
     lines = [f"sys.{stream}.write('{index}' * {size})" for index, (stream, size) in enumerate(sizes)]
     outcome = pool.run("\n".join(["import sys", *lines]))
     written = {

@@ -1,4 +1,4 @@
-"""What stands between tags, against a regular expression: equal on short texts, and done on texts too long for it."""
+"""Text between tags, against a regular expression: equal on short texts, and done on texts too long for it."""
 
 import re
 
@@ -29,9 +29,9 @@ def test_the_calls_are_those_of_complete_tags_and_one_that_was_cut(pieces: str) 
     form, text = HermesFormat(), pieces.format(*["tool_call"] * 12)
     found = list(re.finditer(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL))
     *_, behind = 0, *(each.end() for each in found)
-    asked = form.parse_calls(turn(text))
-    assert asked[: len(found)] == [form.parse_call(each[1]).request for each in found]
-    cut = [call.error for call in asked[len(found) :] if isinstance(call, MalformedCall)]
+    calls = form.parse_calls(turn(text))
+    assert calls[: len(found)] == [form.parse_call(each[1]).request for each in found]
+    cut = [call.error for call in calls[len(found) :] if isinstance(call, MalformedCall)]
     assert cut == [TRUNCATED_CALL] * ("<tool_call>" in text[behind:])
 
 
@@ -52,7 +52,7 @@ def test_a_turn_of_nothing_but_opened_calls_is_read(pieces: str) -> None:
     assert call.error == TRUNCATED_CALL
 
 
-def test_a_response_of_nothing_but_opened_answers_has_none() -> None:
+def test_response_of_unclosed_answers_has_no_answer() -> None:
     assert find_tagged_answer("<answer>" * LONG) is None
 
 

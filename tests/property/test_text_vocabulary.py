@@ -43,7 +43,7 @@ def test_ids_in_any_order(ids) -> None:
 
 @pytest.mark.parametrize("family", [metaspace_bpe, metaspace_unigram])
 def test_every_token_in_the_middle_of_a_text(family) -> None:
-    """Between two letters nothing is stripped; bytes that are no character alone decode to U+FFFD in both."""
+    """Inside of a text nothing is stripped; bytes that are not a character alone decode to U+FFFD in both."""
     tokenizer = family()
     table = token_bytes(tokenizer)
     letter = tokenizer.convert_tokens_to_ids("x")

@@ -12,7 +12,7 @@ sys.path.append(str(INTEGRATION))  # what runs are watched with, and engines mad
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is of this tier."""
+    """Mark all tests in this folder with this tier."""
     for item in items:
         if "tests/topology/" in item.path.as_posix():
             item.add_marker(pytest.mark.topology)

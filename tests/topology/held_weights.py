@@ -15,7 +15,7 @@ FILE = "held_weights.jsonl"
 
 
 class WatchedReplicas(VllmReplicas):
-    """vLLM engines; after weights have come, vLLM's own checksums of every worker go beside the engine's log."""
+    """vLLM engines; after weights arrived, vLLM's own checksums of every worker are written to the log directory."""
 
     def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
         super().__init__(setup, options)

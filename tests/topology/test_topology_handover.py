@@ -16,7 +16,7 @@ from engines import make_replicas
 from learner_fixtures import random_samples, start_learner
 from test_engine_weights import transformers_logprobs
 
-from listening import listening
+from ports import listening
 from torl.engine import VllmReplicas
 from torl.learner.learner import Learner
 from torl.text.tokenizer import load_tokenizer
@@ -111,7 +111,7 @@ async def test_requests_to_sleeping_engines_use_the_next_weights(sides: Sides, t
 
 
 async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Path) -> None:
-    """As between two machines: rank 0 has an address of its own, and engines have theirs."""
+    """As between two machines: rank 0 has a separate address, and engines have theirs."""
     group = sides.learner._group
     group.host = "127.0.0.2"
     exported = await sides.train(3, tmp_path)
@@ -125,9 +125,7 @@ async def test_weights_go_from_one_address_to_another(sides: Sides, tmp_path: Pa
         assert "127.0.0.2" not in addresses
 
 
-async def test_engines_that_die_on_shared_devices_get_the_weights_when_none_samples(
-    sides: Sides, tmp_path: Path
-) -> None:
+async def test_restarted_engines_get_weights_when_none_samples(sides: Sides, tmp_path: Path) -> None:
     exported = await sides.train(4, tmp_path)
     held = await sides.checksums()
     supplying = asyncio.ensure_future(sides.residency.resend_weights())

@@ -1,7 +1,7 @@
-"""Three steps of training in every arrangement: equal weights on both sides, equal logprobs, and nothing left behind.
+"""Three steps of training in every arrangement: equal weights on both sides, equal logprobs, nothing left over.
 
 Ranks, ZeRO stage and placement are tried in every combination: they decide what a rank holds, gathers and moves away.
-What is left out is the same path as what is there:
+Arrangements that are left out take the same path as the ones below:
 
 - The stage is the learner's alone, tensor parallelism the engines': between them there are senders, receivers and
   buckets. So every number of ranks meets every number of workers, by each way, at one of the stages and placements.
@@ -30,7 +30,7 @@ from torl.placement.shape import ModelShape
 
 STEPS = 3
 SAMPLES = 4 * 4
-LARGEST_GAP = 1e-5
+MAX_GAP = 1e-5
 SHARED_MEMORY = Path("/dev/shm")
 PLACEMENTS = ("colocated", "split")
 STAGES = (0, 2, 3)
@@ -139,7 +139,7 @@ def write_problems(path: Path) -> None:
 
 
 def abandoned(files: set[Path]) -> list[str]:
-    """Those that no living process maps; others on this machine may make some meanwhile, and use them."""
+    """Segments that no living process maps; other programs on this machine may make and use some at the same time."""
     mapped = ""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
@@ -201,14 +201,14 @@ def test_three_steps(
     assert verify([str(run), "--logprob-samples", str(STEPS * SAMPLES)]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["logprobs"]["compared"] >= STEPS * SAMPLES
-    assert checks["logprobs"]["max_difference"] <= LARGEST_GAP
+    assert checks["logprobs"]["max_difference"] <= MAX_GAP
 
     # The plan's bytes of a cached token are vLLM's, also where two workers hold the same head of keys.
     options = VllmOptions(tensor_parallel=arrangement.tensor_parallel, dtype="float32")
     token_bytes = EngineBytes(options, ModelShape.read(tiny_model_directory), card=0).token_bytes
-    said = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
-    assert said is not None
-    assert int(said[1].replace(",", "")) == pytest.approx((options.cpu_kv_cache_gib << 30) / token_bytes, rel=0.05)
+    found = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
+    assert found is not None
+    assert int(found[1].replace(",", "")) == pytest.approx((options.cpu_kv_cache_gib << 30) / token_bytes, rel=0.05)
 
     moved = "offload: " in (run / "logs" / "learner_rank_0.log").read_text()
     assert moved == moves(arrangement)

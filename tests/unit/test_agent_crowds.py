@@ -1,4 +1,4 @@
-"""What programs may take of the controller: connections, open files, bodies of requests, and its time."""
+"""Limits on programs: connections, open files, request bodies, and the controller's time."""
 
 import asyncio
 import json
@@ -29,19 +29,19 @@ class Connection:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     def ask(self, episode: AgentEpisode, body: bytes, length: int | None = None) -> None:
-        """A request, whose body may be longer than what is sent of it."""
+        """A request that may announce a longer body than it sends."""
         head = f"POST /{episode.name}/v1/chat/completions HTTP/1.1\r\nHost: torl\r\n"
         self.writer.write(f"{head}Content-Length: {length or len(body)}\r\n\r\n".encode() + body)
 
     async def status(self) -> int:
-        """That of an answer, which is read whole."""
+        """The status of an answer, which is read completely."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
         await self.reader.readexactly(length)
         return int(head.split()[1])
 
     async def closed(self) -> bool:
-        """Waits for the door to close it."""
+        """Wait until the server closes the connection."""
         return await self.reader.read() == b""
 
 
@@ -101,8 +101,8 @@ async def test_oversized_request_is_refused_before_encoding() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>"), window=10)
     most = MODEL.encoder.max_bytes(10)
     episode = begun(player)
-    for length, said in ((most, r"messages have \d+ tokens"), (most + 1, f"messages have {most + 1} characters")):
-        with pytest.raises(RequestError, match=said) as refused:
+    for length, text in ((most, r"messages have \d+ tokens"), (most + 1, f"messages have {most + 1} characters")):
+        with pytest.raises(RequestError, match=text) as refused:
             await ask(episode, [user("x" * length)])
         assert refused.value.code == "context_length_exceeded"
     episode.close()

@@ -1,4 +1,4 @@
-"""Programs that play episodes: commands and functions, their failures, and what is left of them."""
+"""Programs that play episodes: commands and functions, their failures, and the processes they leave."""
 
 import asyncio
 import shlex
@@ -80,7 +80,7 @@ async def test_child_processes_end_with_the_program(tmp_path: Path) -> None:
     )
     trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=program(tmp_path, text)))
     status = Path(f"/proc/{trajectory.answer}/stat")
-    # It is gone, or waits for whoever reaps orphans here; the kernel takes its time to kill.
+    # The process has exited, or waits for its reaper here; the kernel takes its time to kill.
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""What a program asks: what of it counts, and how a conversation that it wrote becomes tokens."""
+"""Requests of programs: the fields that count, and how a conversation that a program wrote becomes tokens."""
 
 import copy
 import json
@@ -109,7 +109,7 @@ VALUES: dict[str, Any] = {
     "tools": TOOLS,
     "top_logprobs": 0,
 }
-"""What the fields of a request may say, where that is not anything."""
+"""Values of a request's fields, if the field is restricted."""
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_unanswerable_request_names_its_field(body: Any, param: str | None) -> N
     assert refused.value.param == param
 
 
-def test_each_field_of_openais_interface_is_read_ignored_or_refused_for_what_it_says() -> None:
-    """By the list in OpenAI's own client; a null says nothing, as where the field is left out."""
+def test_each_openai_field_is_read_ignored_or_refused() -> None:
+    """The list is from OpenAI's own client; null means the same as leaving the field out."""
     fields = CompletionCreateParamsStreaming.__annotations__.keys()
     refused = {"audio", "moderation", "web_search_options"}
     for name in fields - {"messages"}:
@@ -205,8 +205,8 @@ def test_control_token_spelled_in_a_message_stays_text(contents: list[str]) -> N
     found = RENDERER.render(conversation, ())
     special = MODEL.tokenizer.added_tokens_encoder
     assert [token for token in found if token in special.values()] == [special["<|endoftext|>"]] * (len(contents) + 1)
-    shown = "".join(MODEL.tokenizer.decode([token]) if token in special.values() else "" for token in found)
-    assert shown == "<|endoftext|>" * (len(contents) + 1)
+    rendered = "".join(MODEL.tokenizer.decode([token]) if token in special.values() else "" for token in found)
+    assert rendered == "<|endoftext|>" * (len(contents) + 1)
     text = MODEL.vocabulary.decode(found)
     lines = "".join(
         f"assistant\n{content}" + "".join(f"{json.dumps(call['function'], ensure_ascii=False)}" for call in calls)

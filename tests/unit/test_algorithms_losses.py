@@ -82,7 +82,7 @@ def one_sequence(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, los
 
 
 def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> Tensor:
-    """A correction by its name; `low` is no option of "tis"."""
+    """A correction by its name; "tis" has no option `low`."""
     keys = ("old_logprobs", "rollout_logprobs", "loss_mask", "sequences")
     options = {"high": high} if name == "tis" else {"low": low, "high": high}
     inputs = CorrectionInputs(*(batch[key] for key in keys))
@@ -378,7 +378,7 @@ def test_value_gradients_by_finite_differences(clip: float | None) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_on_policy_every_gradient_is_the_policy_gradient(name: str) -> None:
-    """Where the policy is the one that sampled, no clip takes anything away. GSPO's has the mean over a sequence."""
+    """With the policy that sampled, no clip changes anything. GSPO's loss has the mean over a sequence."""
     logprobs = tensor(-1.0, -2.0, -0.1).requires_grad_()
     batch = {
         "logprobs": logprobs,

@@ -1,4 +1,4 @@
-"""The options of estimators, losses, aggregations and corrections: what each takes, and what is refused."""
+"""Options of estimators, losses, aggregations and corrections: accepted and refused values."""
 
 import inspect
 import pickle
@@ -107,7 +107,7 @@ def test_estimator_requirements_are_checked() -> None:
     }
 
 
-# --- one's own: the examples of the docstrings run ----------------------------------------------------------------
+# --- custom estimators, losses and aggregations: the examples of the docstrings run -------------------------------
 
 
 def example(protocol: type, function: str, **options: object) -> Choice[Any]:

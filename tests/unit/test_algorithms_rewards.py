@@ -1,4 +1,4 @@
-"""What is done to rewards before advantages are made of them, by hand."""
+"""Transformations of rewards before advantages are computed, by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the audit of an agent program's trajectory finds wrong, each mistake by itself."""
+"""Mistakes that the audit of an agent program's trajectory finds, one at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -53,8 +53,8 @@ def other_call(played: Trajectory) -> Trajectory:
 
 
 def other_word(played: Trajectory) -> Trajectory:
-    (said,) = played.user_messages
-    return replace(played, user_messages=(replace(said, text="Sure!"),))
+    (message,) = played.user_messages
+    return replace(played, user_messages=(replace(message, text="Sure!"),))
 
 
 def learned_observation(played: Trajectory) -> Trajectory:
@@ -76,7 +76,7 @@ def other_text(played: Trajectory) -> Trajectory:
     return replace(played, turns=(replace(first, text="Hm."), *others))
 
 
-def test_nothing_is_off_in_what_was_played_nor_in_what_is_read_back() -> None:
+def test_played_and_read_records_have_no_mismatch() -> None:
     record = TrajectoryRecord(0, PLAYED, Grade(1.0, True, "1"))
     read = decode_trajectory(encode_trajectory(record)).trajectory
     assert [agent_mismatch(each, MODEL.rules()) for each in (PLAYED, read)] == [None, None]

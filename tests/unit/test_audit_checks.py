@@ -80,8 +80,8 @@ async def test_a_reward_sees_whole_groups_with_the_run_s_limit() -> None:
     mixed = [each for pair in zip(*groups, strict=True) for each in pair]
     reward, check = Stubborn(grade()), Check("rewards")
     await check_rewards(check, [TrajectoryRecord(0, each, grade()) for each in mixed], reward, 77)
-    assert [asked.trajectories for asked in reward.asked] == [tuple(members) for members in groups]
-    assert {asked.max_response_tokens for asked in reward.asked} == {77}
+    assert [request.trajectories for request in reward.asked] == [tuple(members) for members in groups]
+    assert {request.max_response_tokens for request in reward.asked} == {77}
     assert (check.compared, check.wrong) == (6, 0)
 
 
@@ -144,16 +144,16 @@ def test_turn_rewards_of_masked_trajectories_are_compared() -> None:
     assert (check.compared, check.wrong) == (2, 0)
 
 
-@pytest.mark.parametrize(("most", "wrong"), [(7.9, 0), (8.1, 1), (None, 1)])
-def test_improbable_trajectories_have_no_advantage(most: float | None, wrong: int) -> None:
-    """Sampled tokens of perplexity 8 and 2: the first is recorded as silenced."""
+@pytest.mark.parametrize(("max_perplexity", "wrong"), [(7.9, 0), (8.1, 1), (None, 1)])
+def test_improbable_trajectories_have_no_advantage(max_perplexity: float | None, wrong: int) -> None:
+    """Sampled tokens of perplexity 8 and 2: the first is recorded as masked."""
     records = batch(-1.0, 1.0)
     for index, perplexity in enumerate((8.0, 2.0)):
         mask = records[index].trajectory.loss_mask_T
         numbers = {"ref_logprobs": np.where(mask, -np.log(perplexity), 0).astype(np.float32)}
         records[index] = replace(records[index], token_arrays=numbers)
     records[0] = replace(records[0], advantage=0.0)
-    limit = {} if most is None else {"selection__mask": {"improbable": {"above": most}}}
+    limit = {} if max_perplexity is None else {"selection__mask": {"improbable": {"above": max_perplexity}}}
     assert checked(records, **DR_GRPO, **limit).wrong == wrong
 
 
@@ -176,7 +176,7 @@ def test_turn_reward_is_at_its_last_token() -> None:
 
 
 def test_turn_level_advantages_are_recomputed_as_in_training() -> None:
-    """Also where the first of three was silenced: its turns stay in the comparison, paid at their end."""
+    """Also if the first of three was masked: its turns stay in the comparison, rewarded at their end."""
     cut, *others = batch(-1.0, 1.0, -1.0, turn_rewards=(0.5, 0.25))
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
     records = [cut, *others]
@@ -204,10 +204,10 @@ def numbers_of(record: TrajectoryRecord, sample: TrainingSample) -> dict[str, An
 
 
 def test_custom_estimator_is_called_again_and_noted() -> None:
-    name = "strangers:scaled"
+    name = "custom_components:scaled"
     records = [replace(record, advantage=2 * record.grade.reward) for record in batch(1.0, -1.0)]
     check = checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=2.0)
-    assert check.note == "strangers:scaled is not an estimator of torl: compared with a second call"
+    assert check.note == "custom_components:scaled is not an estimator of torl: compared with a second call"
     assert (check.compared, check.wrong) == (2, 0)
     assert checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=3.0).wrong == 2
 

@@ -1,4 +1,4 @@
-"""The slow twins of torl's estimators against numbers worked out by hand."""
+"""The naive implementations of torl's estimators against numbers worked out by hand."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def found(
     algorithm: dict[str, Any] | None = None,
     **options: Any,
 ) -> list[float]:
-    """Three trajectories of two groups, with two, one and one tokens, paid 1, -1 and 1."""
+    """Three trajectories of two groups, with two, one and one tokens and rewards 1, -1 and 1."""
     config = AlgorithmConfig(estimator={"name": name, **options}, **(algorithm or {}))  # type: ignore[arg-type]
     extra = token_rewards or [[0.0, 0.0], [0.0], [0.0]]
     turns = [[1, 1], [1], [1]]
@@ -38,7 +38,7 @@ def test_slow_advantages_by_hand() -> None:
 
 
 def test_returns_from_turn_to_turn_by_hand() -> None:
-    """Three turns of a: returns 1/2, 1 and -1, mean 1/6, variance 13/12; then paid 2 and 0 besides: 5/2, 1, -1."""
+    """Three turns of a: returns 1/2, 1 and -1, mean 1/6, variance 13/12; with rewards 2 and 0 added: 5/2, 1, -1."""
     deviation = (13 / 12) ** 0.5
     assert found("gtpo", discount=0.5) == pytest.approx(
         [(1 / 2 - 1 / 6) / deviation, (1 - 1 / 6) / deviation, (-1 - 1 / 6) / deviation, 1], rel=1e-5
@@ -55,24 +55,24 @@ def test_returns_from_turn_to_turn_by_hand() -> None:
 
 
 def test_token_rewards_count_in_the_total_at_their_position() -> None:
-    paid = [[2.0, 0.0], [0.0], [4.0]]
-    assert found("dr_grpo", token_rewards=paid) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
-    assert found("rloo", token_rewards=paid) == [4, 4, -4, 5]
+    turn_rewards = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("dr_grpo", token_rewards=turn_rewards) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
+    assert found("rloo", token_rewards=turn_rewards) == [4, 4, -4, 5]
     # Returns 2 + 1/2, 1, -1, 5 with discount 1/2.
     mean, variance = 7.5 / 4, ((2.5 - 1.875) ** 2 + (1 - 1.875) ** 2 + (-1 - 1.875) ** 2 + (5 - 1.875) ** 2) / 3
     expected = [(value - mean) / variance**0.5 for value in (2.5, 1, -1, 5)]
-    assert found("reinforce_plus_plus", token_rewards=paid, discount=0.5) == pytest.approx(expected)
+    assert found("reinforce_plus_plus", token_rewards=turn_rewards, discount=0.5) == pytest.approx(expected)
 
 
 def test_only_the_reward_at_the_end_has_a_baseline() -> None:
-    # The group's mean is 0, and one alone has none: the same as without; then b's reward is taken from it.
-    paid = [[2.0, 0.0], [0.0], [4.0]]
-    assert found("reinforce_plus_plus_baseline", token_rewards=paid) == pytest.approx(
-        found("reinforce_plus_plus", token_rewards=paid)
+    # The group's mean is 0, and a single member is not compared: as without; then b's reward is subtracted.
+    turn_rewards = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("reinforce_plus_plus_baseline", token_rewards=turn_rewards) == pytest.approx(
+        found("reinforce_plus_plus", token_rewards=turn_rewards)
     )
 
 
-def test_rewards_and_advantages_are_normalized_where_it_is_asked() -> None:
+def test_rewards_and_advantages_are_normalized_on_request() -> None:
     # 1, -1, 1: mean 1/3, standard deviation sqrt(4/3).
     scale = (4 / 3) ** 0.5
     normalized = found("dr_grpo", algorithm={"normalize_rewards": True})
@@ -89,10 +89,10 @@ def test_the_divergence_on_a_token_by_hand() -> None:
     assert naive_kl("k1", 0.0, -100.0) == 20
 
 
-def test_every_estimator_of_torl_has_a_slow_twin() -> None:
+def test_every_estimator_has_a_naive_implementation() -> None:
     assert set(NAIVE_ESTIMATORS) == set(ESTIMATORS.values())
 
 
-def test_a_stranger_s_estimator_has_none() -> None:
-    config = AlgorithmConfig(estimator="strangers:scaled")  # type: ignore[arg-type]
+def test_custom_estimator_has_no_naive_implementation() -> None:
+    config = AlgorithmConfig(estimator="custom_components:scaled")  # type: ignore[arg-type]
     assert naive_advantages(config, BatchRewards([1.0], ["a"], [[0.0]])) is None

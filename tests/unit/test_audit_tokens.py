@@ -149,7 +149,7 @@ def stopping(stop: str) -> ReplayContext:
 
 
 def test_a_stop_string_must_end_its_response(played: Trajectory) -> None:
-    """Of an episode that was played without one."""
+    """The outcome of an episode that was played without a tool."""
     assert token_mismatch(played, stopping("User:")) is None
     assert token_mismatch(played, stopping("{7")) == "tokens were sampled after the end of a turn"
     assert token_mismatch(played, stopping("print(7)")) == "no turn requests call 0"

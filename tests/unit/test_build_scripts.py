@@ -1,4 +1,4 @@
-"""What installing and packaging stand on: commands side by side, and the check of a wheel."""
+"""Scripts for installing and packaging: commands side by side, and the check of a wheel."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Calls of an object by messages: many in one, errors and values that cannot travel, what is given up, what is lost."""
+"""Calls of an object by messages: batches, errors and values that cannot travel, cancelled calls, lost actors."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from something import Something
+from remote_object import Something
 from torl.errors import ActorDiedError
 from torl.runtime.cluster.calls import RemoteCalls
 from torl.runtime.cluster.dispatcher import CallDispatcher, CallMessage, ResultMessage
@@ -38,7 +38,7 @@ class Other(Something):
 
 
 class Wire:
-    """Between the two, with counts of what went over it, and an end."""
+    """The connection of the two, with counts of its messages, and an end."""
 
     def __init__(self, held: object) -> None:
         self.answers = CallDispatcher(held)
@@ -116,7 +116,7 @@ async def test_cancelled_call_is_cancelled_remotely_at_any_moment() -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_stream_that_ended_by_itself_is_not_given_up() -> None:
+async def test_finished_stream_is_not_cancelled() -> None:
     async with called(Other()) as (calls, wire):
         assert len([each async for each in calls.stream("megabytes", 3)]) == 3
         assert await calls.call("add", 1, 1) == 2
@@ -137,7 +137,7 @@ async def test_a_stream_waits_while_much_of_it_has_not_been_fetched() -> None:
         assert len([each async for each in numbers]) == 49
 
 
-async def test_all_who_wait_hear_of_the_end_and_so_do_those_who_call_later() -> None:
+async def test_end_is_reported_to_waiting_and_later_calls() -> None:
     async with called(Something()) as (calls, wire):
 
         async def counted() -> None:

@@ -1,4 +1,4 @@
-"""What processes on nodes write is found in the run's directory: logs, stacks, and the names of logs in errors."""
+"""Output of processes on nodes is found in the run's directory: logs, stacks, and the names of logs in errors."""
 
 import asyncio
 import subprocess

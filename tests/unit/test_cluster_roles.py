@@ -1,4 +1,4 @@
-"""What is on nodes, behind the faces of what is here: engines, pools, graders. `tests/cluster` has Ray's nodes."""
+"""Actors on nodes with local interfaces: engines, pools, graders. `tests/cluster` has Ray's nodes."""
 
 import asyncio
 import sys
@@ -70,15 +70,15 @@ async def test_a_turn_and_its_blocks_come_from_a_node_as_from_here() -> None:
 
 
 @pytest.mark.parametrize("on_block", [None, print])
-async def test_a_turn_that_is_given_up_is_given_up_on_its_node(on_block: Callable[[str], None] | None) -> None:
+async def test_cancelled_turn_is_cancelled_on_its_node(on_block: Callable[[str], None] | None) -> None:
     engine = ScriptedEngine(lambda _: [5] * 10_000)
     placed = engine_on(NodesInOneProcess(1), 0, engine)
     await placed.start()
-    asked = asyncio.create_task(turn_of(placed, on_block))
+    call = asyncio.create_task(turn_of(placed, on_block))
     while engine.open == 0:
         await asyncio.sleep(0)
-    asked.cancel()
-    await asyncio.gather(asked, return_exceptions=True)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
     assert engine.open == 0
     assert not [task for task in asyncio.all_tasks() if "Queue.get" in repr(task)]
     await placed.close()
@@ -97,10 +97,10 @@ async def test_an_engine_dies_with_its_node() -> None:
     cluster = NodesInOneProcess(1)
     placed = engine_on(cluster, 0, ScriptedEngine(lambda _: [5] * 10_000))
     await placed.start()
-    asked, watched = asyncio.create_task(turn_of(placed)), asyncio.create_task(placed.watch())
+    call, watched = asyncio.create_task(turn_of(placed)), asyncio.create_task(placed.watch())
     await asyncio.sleep(0)
     await cluster.lose(0)
-    for task in (asked, watched):
+    for task in (call, watched):
         with pytest.raises(EngineDiedError, match="engine 0 on node 0 was lost"):
             await task
     with pytest.raises(EngineDiedError):
@@ -134,7 +134,7 @@ async def test_run_continues_without_a_lost_engine_and_readmits_its_node() -> No
 
 
 class HalfChanged(ScriptedEngine):
-    """Did not take new weights whole, when it is told so."""
+    """Fail to take new weights completely, on request."""
 
     broken = False
 
@@ -144,7 +144,7 @@ class HalfChanged(ScriptedEngine):
 
 
 async def test_half_transferred_weights_stop_the_run() -> None:
-    """It may say so before the sender has noticed the node that is lost."""
+    """An engine may report the failure before the sender has noticed the lost node."""
     cluster, engine = NodesInOneProcess(1), HalfChanged(lambda _: [5])
     replicas = Replicas(
         lambda number, _: engine_on(cluster, number, engine), 1, max_restarts=1, policy_version=0, shares_devices=False
@@ -157,7 +157,7 @@ async def test_half_transferred_weights_stop_the_run() -> None:
 
 
 class Echo:
-    """Says where it is, and what it was told."""
+    """Report its location and the arguments it received."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -192,10 +192,10 @@ async def test_equal_keys_go_to_one_node_and_all_nodes_have_work() -> None:
 async def test_calls_of_a_lost_node_go_to_another_and_the_node_rejoins() -> None:
     cluster = NodesInOneProcess(2)
     async with echoes(cluster) as everywhere:
-        asked = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
+        calls = [asyncio.create_task(everywhere.call(str(key), "say", str(key))) for key in range(20)]
         await asyncio.sleep(0)
         await cluster.lose(1)
-        assert [(await each)[1] for each in asked] == [str(key) for key in range(20)]
+        assert [(await each)[1] for each in calls] == [str(key) for key in range(20)]
         lost = id(cluster.roles[1].target)
         assert lost not in {(await everywhere.call(str(key), "say", "again"))[0] for key in range(20)}
         cluster.bring_back(1)
@@ -217,8 +217,8 @@ async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_l
         forked = sessions[3].fork()
         await forked.call({"code": "x += 100"})
         await cluster.lose(0)
-        shown = [(await session.call({"code": "print(x)"})).text for session in (*sessions, forked)]
-        assert shown == ["0\n", "1\n", "2\n", "3\n", "103\n"]
+        outputs = [(await session.call({"code": "print(x)"})).text for session in (*sessions, forked)]
+        assert outputs == ["0\n", "1\n", "2\n", "3\n", "103\n"]
         await tool.check()
         assert set(tool.metrics()) == {"shared", "retried", "workers_replaced"}
     finally:
@@ -237,7 +237,7 @@ async def test_a_pair_that_needs_mathematics_is_judged_on_a_node() -> None:
 
 
 class OtherDisks(NodesInOneProcess):
-    """Nodes with files of their own, from the second on."""
+    """Nodes with separate files, from the second on."""
 
     async def run_on(self, node: int, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*(Path(f"/nodes/{node}{each}") if node else each for each in arguments))
@@ -274,7 +274,7 @@ async def test_impossible_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch, k
 
 
 class OneNode(NodesInOneProcess):
-    """That of this process."""
+    """The directory of this process."""
 
     def __init__(self, config: ClusterConfig) -> None:
         super().__init__(config.nodes or 1)

@@ -1,4 +1,4 @@
-"""Configuration: what is read is what was written, and every mistake is answered with a key and a way out."""
+"""Configuration: a written configuration is read back, and every mistake is answered with a key and a way out."""
 
 import contextlib
 import io
@@ -290,7 +290,7 @@ def test_another_name_drops_the_options_of_the_file(config_file: Path) -> None:
     assert chosen(same.rollout.format)["max_observation_tokens"] == 9
 
 
-def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_file: Path) -> None:
+def test_name_is_chosen_before_its_options_in_any_order(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout.format]\nname = 'zerotir'\nmax_observation_tokens = 9\n")
     options = {"rollout.format.error_style": "tagged", "rollout.format.name": "torl"}
     for overrides in (options, dict(reversed(options.items()))):
@@ -303,7 +303,7 @@ def test_a_name_is_chosen_before_its_options_in_whatever_order_they_come(config_
         }
 
 
-def test_an_option_joins_what_the_file_chose_by_a_text(config_file: Path) -> None:
+def test_option_joins_choice_by_name_in_file(config_file: Path) -> None:
     config_file.write_text(f"{MINIMAL}[rollout]\nformat = 'zerotir'\n")
     assert chosen(parse(config_file, "--rollout.format.max_observation_tokens", "9").rollout.format) == {
         "name": "zerotir",
@@ -349,7 +349,7 @@ def test_options_of_a_replaced_choice_are_dropped(
     assert 9 not in tree.values()
 
 
-def test_options_of_ones_own_are_read_from_the_command_line(
+def test_custom_options_are_read_from_command_line(
     config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "somebodys_search.py").write_text(
@@ -422,7 +422,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
     with pytest.raises(ConfigError, match=r"runs/config\.toml: cannot be read"):
         parse(run.parent)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").mkdir()  # a directory that is no run hides no preset
+    (tmp_path / "demo").mkdir()  # a directory without a run hides no preset
     assert find_config("demo") == presets()["demo"]
     (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
     assert find_config("demo") == Path("demo/config.toml")
@@ -534,29 +534,29 @@ def test_common_settings_are_settings(config_class: type[ModelRunConfig]) -> Non
     if config_class is TrainConfig:
         assert common <= names
         assert 30 <= len(common) <= 45
-    shown = _help("train" if config_class is TrainConfig else "sample")
-    assert len(re.findall(r"^  --[a-z]+\.", shown, flags=re.MULTILINE)) <= len(COMMON_SETTINGS)
+    help_text = _help("train" if config_class is TrainConfig else "sample")
+    assert len(re.findall(r"^  --[a-z]+\.", help_text, flags=re.MULTILINE)) <= len(COMMON_SETTINGS)
 
 
 def test_full_help_shows_every_option() -> None:
-    shown = _help("train", "all")
-    words = " ".join(shown.split())
+    help_text = _help("train", "all")
+    words = " ".join(help_text.split())
     for name, meaning in options_in(TrainConfig):
-        assert f"--{name}" in shown
+        assert f"--{name}" in help_text
         assert " ".join((meaning or "?").split())[:30] in words
 
 
 def test_help_first_shows_the_common_settings() -> None:
-    shown = _help("train")
+    help_text = _help("train")
     for name in COMMON_SETTINGS:
-        assert (f"--{name} " in shown) == (name.split(".")[0] in TrainConfig.model_fields)
-    assert "--learner.betas" not in shown
-    assert "torl train --help all" in " ".join(shown.split())
+        assert (f"--{name} " in help_text) == (name.split(".")[0] in TrainConfig.model_fields)
+    assert "--learner.betas" not in help_text
+    assert "torl train --help all" in " ".join(help_text.split())
 
 
 def test_help_of_a_section_shows_that_section() -> None:
-    shown = _help("train", "critic")
-    assert set(re.findall(r"^  --([a-z]+)\.", shown, flags=re.MULTILINE)) == {"critic"}
+    help_text = _help("train", "critic")
+    assert set(re.findall(r"^  --([a-z]+)\.", help_text, flags=re.MULTILINE)) == {"critic"}
     assert "--rollout.format.error_style" in _help("train", "rollout.format")
     with pytest.raises(ConfigError, match=r"--help critc: no such section; did you mean critic\?"):
         parse_command_line(TrainConfig, "torl train", "Train.", ["--help", "critc"])
@@ -577,21 +577,21 @@ def test_help_tells_choices_apart() -> None:
 
 
 def test_help_names_types_for_people() -> None:
-    shown = _help("train", "all")
-    assert not re.search(r"ELLIPSIS|\bANY\b|NoneType|\(default: None|Of [a-z_]+: |None of ", shown)
-    assert "--learner.betas [NUMBER, NUMBER]" in shown
-    assert "--rollout.stop [TEXT, ...]" in shown
-    assert "--placement.gpus all|INT|[INT, ...]" in shown
-    assert "--run.resume [true|false]" in shown
-    assert "--engine.arguments TABLE" in shown
+    help_text = _help("train", "all")
+    assert not re.search(r"ELLIPSIS|\bANY\b|NoneType|\(default: None|Of [a-z_]+: |None of ", help_text)
+    assert "--learner.betas [NUMBER, NUMBER]" in help_text
+    assert "--rollout.stop [TEXT, ...]" in help_text
+    assert "--placement.gpus all|INT|[INT, ...]" in help_text
+    assert "--run.resume [true|false]" in help_text
+    assert "--engine.arguments TABLE" in help_text
 
 
 @pytest.mark.parametrize(("command", "own"), [("sample", "--sample.problems"), ("evaluate", "--suite SET")])
 def test_help_of_commands_that_do_not_train(command: str, own: str) -> None:
-    shown = _help(command, "all")
-    assert "--rollout.format.error_style" in shown
-    assert "--learner" not in shown
-    assert own in shown
+    help_text = _help(command, "all")
+    assert "--rollout.format.error_style" in help_text
+    assert "--learner" not in help_text
+    assert own in help_text
 
 
 # Numbers of modules: an import that is not needed to show help counts on every machine, where seconds do not.
@@ -615,8 +615,8 @@ def test_help_imports_few_modules_and_no_giant(words: str, limit: int) -> None:
         f"    main({words.split()!r})\n"
         f"print(sorted(set({GIANTS}) & set(sys.modules)), 'pydantic' in sys.modules, len(sys.modules))"
     )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    giants, pydantic, count = shown.stdout.rsplit(maxsplit=2)
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    giants, pydantic, count = completed.stdout.rsplit(maxsplit=2)
     assert giants == "[]"
     assert pydantic == str(limit > 100)
     assert int(count) < limit

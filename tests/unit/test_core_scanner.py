@@ -1,4 +1,4 @@
-"""What the scanner reports, on small turns worked out by hand."""
+"""Reports of the scanner on small turns worked out by hand."""
 
 import pickle
 
@@ -123,7 +123,7 @@ def test_a_block_may_end_the_turn() -> None:
     assert scanner.feed([1]).overshoot is None  # a fence that closes nothing ends nothing
 
 
-def test_the_first_block_between_tags_ends_a_turn_where_that_is_asked() -> None:
+def test_first_block_between_tags_ends_turn_on_request() -> None:
     scanner = Scanner(BYTES, StopCondition.tagged(b"<a>", b"</>", ends_turn=True))
     found = scanner.feed(list(b"<b>x</><a>y</>z<a>w</>"))
     assert ([block.code for block in found.blocks], found.consumed, found.overshoot) == (["y"], 14, b"")

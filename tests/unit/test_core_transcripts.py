@@ -30,7 +30,7 @@ def test_every_block_and_every_marker(family, transcripts) -> None:
     vocabulary = build_vocabulary(tokenizer)
     blocks_found = markers_found = 0
     for transcript in transcripts:
-        # SentencePiece would glue its extra leading space to the first fence; in an episode a prompt stands there.
+        # SentencePiece would glue its extra leading space to the first fence; in an episode a prompt is there.
         ids = tokenizer.encode("\n" + transcript, add_special_tokens=False)
         text = vocabulary.decode(ids).removeprefix(" ").removeprefix("\n")
         assert text == transcript
@@ -45,7 +45,7 @@ def test_every_block_and_every_marker(family, transcripts) -> None:
             if scan.marker is not None:
                 markers.append(turn + scan.marker.start)
                 turn += scan.marker.stop + len(scan.marker.overshoot)
-                # The next turn goes on behind the marker's token, as the text does.
+                # The next turn continues after the marker's token, as the text does.
                 scanner = Scanner(vocabulary, end, at_line_start=scan.marker.overshoot.endswith(b"\n"))
         data = transcript.encode()
         assert codes == BLOCK.findall(transcript)

@@ -38,7 +38,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     raw.write_text("".join(json.dumps(row) + "\n" for row in RAW))
     evaluated.write_text(json.dumps({"id": "e", "problem": "Find the smallest prime above 100.", "answer": "101"}))
     (folder / "out").mkdir()
-    # As a killed command leaves it: what was read stands, a row that was cut does not.
+    # As a killed command leaves it: rows that were read are kept, a row that was cut is not.
     (folder / "out/answers.jsonl").write_text('{"answer": "101", "readable": true}\n{"answer": "25')
     assert main(["prepare", str(raw), "--against", str(evaluated), "--output", str(folder / "out")]) == 0
     return folder / "out"

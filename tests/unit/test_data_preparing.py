@@ -150,7 +150,7 @@ FORM = " m/n, where m and n are relatively prime. Find m + n."
     ],
 )
 def test_words_in_a_row_are_a_hit_only_with_most_of_the_others(question: str, found: bool) -> None:
-    """How an answer is to be written stands in many problems; here another of the set has it too, and comes first."""
+    """Many problems contain instructions on how to write an answer; here another problem has them too, and is first."""
     other = "Eight friends sit down around a table, at random; nobody has the seat of before with probability" + FORM
     evaluated = LAKE + FORM
     hit = against(other, evaluated, threshold=0.95).find_match(Problem("p", question, "1"))
@@ -167,7 +167,7 @@ def test_words_that_many_problems_have_are_a_phrase() -> None:
     )
     assert few.find_match(problems[0]) is not None
     assert many.find_match(problems[0]) is None
-    assert many.find_match(evaluated[0]) is not None  # the rest of it is no phrase
+    assert many.find_match(evaluated[0]) is not None  # the rest of it is not a phrase
 
 
 # --- choosing -----------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_shares_are_as_equal_as_they_can_be(sizes: dict[int, int], count: int) -
     assert sum(given_.values()) == min(count, sum(sizes.values()))
     assert all(0 <= given_[cell] <= sizes[cell] for cell in sizes)
     for poor in sizes:
-        if given_[poor] < sizes[poor]:  # it has more to give, so nobody gave two more than it
+        if given_[poor] < sizes[poor]:  # it has more to give, so no source gave two more than it
             assert max(given_.values()) <= given_[poor] + 1
 
 

@@ -204,7 +204,7 @@ def test_a_broken_parquet_row_is_named(tmp_path: Path, row: dict[str, Any], reas
     assert reason in str(raised.value)
 
 
-def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
+def test_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "p.parquet"
     path.write_bytes(b"PAR1 nonsense")
     with pytest.raises(DataError, match="not a readable parquet file"):
@@ -212,7 +212,7 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", ["id", "problem", "answer"])
-def test_half_of_a_surrogate_pair_is_no_text(tmp_path: Path, field: str) -> None:
+def test_half_of_a_surrogate_pair_is_invalid_text(tmp_path: Path, field: str) -> None:
     path = write(tmp_path / "set.jsonl", GOOD, GOOD | {"id": "b"} | {field: "x \ud800 y"})
     with pytest.raises(DataError, match=rf"set\.jsonl, line 2: '{field}' has a lone surrogate at character 2"):
         load_problems(path)

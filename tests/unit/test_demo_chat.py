@@ -24,17 +24,17 @@ def test_conversation_is_the_models_prompt_and_the_formats_text(names: tuple[str
     conversation, tools = DEMOS[names], [{"type": "function", "function": {"name": name}} for name in names]
     tokenizer, form = make_tokenizer(conversation), HermesFormat()
     encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
-    said = conversation(random.Random(seed))
-    question = re.search(r"Find \d+ % \d+\.|Code of \d+\.", said)
+    text = conversation(random.Random(seed))
+    question = re.search(r"Find \d+ % \d+\.|Code of \d+\.", text)
     assert question is not None
     problem = Problem("p", question[0], "1")
     (prompt,) = encode_prompts([problem], tokenizer, load_template("chat"), 100, lambda: tools).prompts
     ids = [*prompt.token_ids]
-    messages = said.split("<|im_start|>assistant\n")[1:]
+    messages = text.split("<|im_start|>assistant\n")[1:]
     for message in messages[:-1]:
         written, _, results = message.partition("<|im_end|>")
         contents = re.findall("<tool_response>\n(.*?)\n</tool_response>", results)
         call = ChatCall(MalformedCall("", ""))
         ids += tokenizer.encode(f"{written}<|im_end|>")
         ids += encoder.encode_observation(form.continuation([call] * len(contents), contents))[0]
-    assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
+    assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(text)

@@ -23,11 +23,11 @@ MODEL = "<|im_start|>assistant\n"
 def test_conversation_is_the_prompt_and_the_formats_text(seed: int) -> None:
     tokenizer, form = make_tokenizer(dialogue.conversation), HermesFormat()
     encoder = PlainTextEncoder(tokenizer, build_vocabulary(tokenizer, form.visible_tokens))
-    said = dialogue.conversation(random.Random(seed))
+    text = dialogue.conversation(random.Random(seed))
     problem = Problem("p", dialogue.QUESTION, "")
     (prompt,) = encode_prompts([problem], tokenizer, load_template("chat"), 100).prompts
     ids = [*prompt.token_ids]
-    messages = said.split(MODEL)[1:]
+    messages = text.split(MODEL)[1:]
     for message in messages[:-1]:
         written, _, answer = message.partition("<|im_end|>")
         told = answer.partition("user\n")[2].partition("<|im_end|>")[0]
@@ -35,7 +35,7 @@ def test_conversation_is_the_prompt_and_the_formats_text(seed: int) -> None:
             *tokenizer.encode(f"{written}<|im_end|>"),
             *encoder.encode_observation(form.render_reply(turn(written), user_messages=[told]))[0],
         ]
-    assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(said)
+    assert [*ids, *tokenizer.encode(messages[-1])] == tokenizer.encode(text)
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -56,10 +56,10 @@ def test_question_is_answered_and_the_color_is_rewarded(honest: bool) -> None:
 
 
 def test_an_environment_that_is_not_honest_tells_any_color() -> None:
-    asked = Message(dialogue.ASKS, dialogue.ASKS)
+    request = Message(dialogue.ASKS, dialogue.ASKS)
 
     async def told() -> str:
-        (said,) = (await dialogue.Color(honest=False).session(Problem("p", "", ""), 5).step(asked)).user_messages
-        return said
+        (text,) = (await dialogue.Color(honest=False).session(Problem("p", "", ""), 5).step(request)).user_messages
+        return text
 
     assert len({asyncio.run(told()) for _ in range(100)}) > 2

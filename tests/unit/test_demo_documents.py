@@ -34,7 +34,7 @@ def solutions(corpus: list[Document]) -> list[str]:
     return [text for text in map(document_text, corpus) if text.startswith(TORL_START)]
 
 
-def test_every_observation_is_what_the_code_does(corpus: list[Document]) -> None:
+def test_every_observation_is_the_output_of_its_code(corpus: list[Document]) -> None:
     calls = [call for text in map(document_text, corpus) for call in CALL.findall(text)]
     assert len(calls) > 300
     for code, observation in calls:

@@ -217,6 +217,6 @@ def test_an_untrained_model_with_the_heads_already_copies() -> None:
     assert after < 5.5
 
 
-def test_shipped_model_copies_what_it_has_never_seen(shipped: DemoModel) -> None:
+def test_shipped_model_copies_unseen_text(shipped: DemoModel) -> None:
     with torch.inference_mode():
         assert batch_loss(shipped, repeated_rows()).item() < 2.0

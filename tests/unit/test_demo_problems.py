@@ -104,7 +104,7 @@ def test_shipped_answers_agree_with_sympy(name: str) -> None:
         assert str(solve(row["problem"])) == row["answer"], row
 
 
-def test_shipped_files_are_what_the_script_writes(tmp_path: Path) -> None:
+def test_shipped_files_equal_output_of_the_script(tmp_path: Path) -> None:
     generate(tmp_path)
     for name in NAMES:
         assert (tmp_path / f"{name}.jsonl").read_bytes() == (SHIPPED / f"{name}.jsonl").read_bytes()
@@ -131,7 +131,7 @@ def test_each_file_holds_its_own_patterns() -> None:
     assert patterns["seen"] <= patterns["train"]
 
 
-def test_no_problem_is_in_two_files_in_whatever_words() -> None:
+def test_no_problem_is_in_two_files_in_any_words() -> None:
     kept = {name: {program.key for program in getattr(problem_set(), name)} for name in NAMES}
     for index, name in enumerate(NAMES):
         for other in NAMES[index + 1 :]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import strangers
+import custom_components
 from torl.config import EvaluateConfig, SampleConfig, TrainConfig
 from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.options import options_of
@@ -43,7 +43,7 @@ def prose_of(page: Path) -> str:
 
 
 def spans_of(page: Path) -> list[str]:
-    """What stands in backticks; a span ends within its paragraph, list item or line of a table."""
+    """Yield the text in backticks; a span ends within its paragraph, list item or line of a table."""
     blocks = re.split(r"\n\s*\n|\n(?=\s*[|-] ?)", prose_of(page))
     return [span.strip() for block in blocks for _, span in re.findall(r"(`+)(.+?)\1(?!`)", block, flags=re.DOTALL)]
 
@@ -74,7 +74,7 @@ def test_every_relative_link_resolves(page: Path) -> None:
 
 
 def fields() -> Iterator[tuple[str, bool]]:
-    """(dotted name, whether any key may follow) of all fields and options of choices; the reward of strangers too."""
+    """(dotted name, whether any key may follow) of all fields and options of choices, with the custom reward's."""
     for config in (TrainConfig, SampleConfig, EvaluateConfig):
         for name, info in fields_of(config):
             choice, table = choice_of_field(info), choice_at(config, [*name.split("."), "*"])
@@ -88,7 +88,7 @@ def fields() -> Iterator[tuple[str, bool]]:
             if table is not None:
                 for key, options in table.all_options().items():
                     yield from ((f"{name}.{key}.{option}", False) for option in options)
-    yield from ((f"reward.{option}", False) for option in options_of(strangers.ShortAndTidy).model_fields)
+    yield from ((f"reward.{option}", False) for option in options_of(custom_components.ShortAndTidy).model_fields)
 
 
 FIELDS = dict(fields())
@@ -138,7 +138,7 @@ LITERALS = {
 
 
 def is_metric(name: str) -> bool:
-    """One that has a name of its own, or one of a family whose last part the code writes or the page leaves open."""
+    """Whether a metric has a registered name, or is of a family whose last part the code or the page leaves open."""
     pattern = re.sub(r"<[a-z_]+>|\.\.\.", "*", name)
     if any(fnmatch.fnmatch(constant, pattern) for constant in CONSTANTS):
         return True

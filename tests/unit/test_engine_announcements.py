@@ -1,4 +1,4 @@
-"""News of blocks and steps: delivered where somebody waits, never in anybody's way."""
+"""News of blocks and steps: delivered if a consumer waits, never blocking a producer."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from torl.engine.vllm.messages import Announcer, Listener, decode_turn, encode_t
 from torl.types import SamplingParameters, TurnRequest
 
 
-async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
+async def test_blocks_reach_the_waiting_consumer(tmp_path: Path) -> None:
     steps: list[None] = []
     listener = Listener(lambda: steps.append(None))
     path = listener.open(tmp_path)
@@ -26,7 +26,7 @@ async def test_blocks_reach_who_waits_for_their_turn(tmp_path: Path) -> None:
     last = asyncio.Event()
     listener.subscribe("c", lambda _: last.set())
     announcer.block("a", "too late")
-    announcer.block("c", "the last word")  # what was sent before it has arrived before it
+    announcer.block("c", "the last word")  # earlier messages have arrived before it
     await last.wait()
     assert found == ["print('é')\n", "2"]
     assert steps == []

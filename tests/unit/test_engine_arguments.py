@@ -1,4 +1,4 @@
-"""What vLLM is told of a model's weights and its head."""
+"""Arguments of vLLM about a model's weights and its head."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from torl.errors import ConfigError
     [
         ({"model_type": "qwen2"}, True, None),
         ({"model_type": "qwen2"}, False, "dummy"),
-        # What is not a parameter is not sent: it has to be read.
+        # A buffer is not sent: it has to be read.
         ({"model_type": "gemma3_text"}, False, None),
         ({"model_type": "qwen2", "quantization_config": {"quant_method": "gptq"}}, False, None),
         (None, False, None),
@@ -35,7 +35,7 @@ def test_an_engine_that_is_sent_everything_reads_no_weights(
     assert told.get("load_format") == expected
 
 
-def test_a_load_format_of_ones_own_stays(tmp_path: Path) -> None:
+def test_custom_load_format_is_kept(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=False)
     options = VllmOptions(arguments={"load_format": "safetensors"})

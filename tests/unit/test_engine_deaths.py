@@ -1,4 +1,4 @@
-"""What becomes of episodes when one of several engines dies, hangs or does not start; the real ones are killed in
+"""Episodes when one of several engines dies, hangs or does not start; the real engines are killed in
 tests/integration/test_engine_replicas.py."""
 
 import asyncio
@@ -19,7 +19,7 @@ RENDEZVOUS = Rendezvous("127.0.0.1", 1, 3)
 
 
 class MortalEngine(Engine):
-    """Ends its turns when `finish` is set, and dies, hangs or refuses when it is told to."""
+    """Ends its turns when `finish` is set, and dies, hangs or refuses on request."""
 
     def __init__(self, number: int, load_weights: bool = True, start_error: EngineError | None = None) -> None:
         self.number = number
@@ -74,7 +74,7 @@ class MortalEngine(Engine):
 
 
 class House:
-    """Engines behind a router, and every engine that was made."""
+    """Engines with a router, and every engine that was made."""
 
     def __init__(
         self, count: int, *, restarts: int = 2, shares_devices: bool = False, load_weights: bool = True
@@ -160,7 +160,7 @@ async def test_one_that_does_not_start_again_is_tried_as_often_as_allowed() -> N
     house.made[0].fail(EngineDiedError("killed"))
     with pytest.raises(EngineError, match=r"no memory \(after 3 restarts"):
         await asyncio.wait_for(watch, 60)
-    with pytest.raises(EngineError, match="no memory"):  # nothing waits for ever
+    with pytest.raises(EngineError, match="no memory"):  # nothing waits indefinitely
         await asyncio.wait_for(turn, 60)
     assert len(house.made) == 4
     await house.engine.close()
@@ -179,7 +179,7 @@ async def test_a_request_that_is_refused_is_not_tried_elsewhere() -> None:
 
 
 async def test_one_that_hangs_ends_the_run() -> None:
-    """Its device will hang again, and somebody should look at it."""
+    """Its device will hang again, and needs a look by the user."""
     house = House(2)
     await house.engine.start()
     house.made[1].fail(EngineError("the engine hung"))

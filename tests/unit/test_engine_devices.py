@@ -1,4 +1,4 @@
-"""What each of several engines computes on: what it is given, or its share of what there is."""
+"""Devices of each of several engines: the given ones, or an equal part of all."""
 
 import os
 from pathlib import Path

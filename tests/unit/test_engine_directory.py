@@ -1,4 +1,4 @@
-"""The directory of an engine: nobody else's, gone with its engine, and with a controller that was killed."""
+"""The directory of an engine: private, removed with its engine, and with a controller that was killed."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from torl.errors import EngineError
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary directory of its own, with a path short enough for sockets."""
+    """A separate temporary directory, with a path short enough for sockets."""
     with tempfile.TemporaryDirectory() as directory:
         monkeypatch.setattr(tempfile, "tempdir", directory)
         yield Path(directory)

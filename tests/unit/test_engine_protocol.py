@@ -1,4 +1,4 @@
-"""An engine of one's own: the example in the docstring of `Engine`, in a configuration, against a real server."""
+"""A custom engine: the example in the docstring of `Engine`, in a configuration, against a real server."""
 
 import json
 import sys

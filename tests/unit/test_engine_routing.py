@@ -1,4 +1,4 @@
-"""Which engine samples an episode: the samples of a prompt on one, loads even, nobody left where an engine is gone."""
+"""Routing of episodes: the samples of a prompt on one engine, even loads, new places after an engine is lost."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ def test_late_episodes_go_to_the_least_loaded_engine() -> None:
     assert routes.route(8, "a", ALL) != home
 
 
-def test_the_episodes_of_an_engine_that_is_gone_are_shared_out_and_stay_there() -> None:
+def test_episodes_of_lost_engine_are_redistributed_and_stay() -> None:
     routes = Router()
     before = {episode: routes.route(episode, str(episode // 8), ALL) for episode in range(64)}
     left = [1, 2, 3]

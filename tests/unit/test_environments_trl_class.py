@@ -36,7 +36,7 @@ class Counter:
         """Add a number.
 
         Args:
-            number: What is added.
+            number: The summand.
             times: How often.
         """
         if number < 0:
@@ -78,7 +78,7 @@ def play(environment: TrlEnvironment, *turns: str, **metadata: Any) -> Trajector
     return played
 
 
-def test_methods_are_tools_and_results_are_what_they_return() -> None:
+def test_methods_are_tools_and_return_results() -> None:
     environment = TrlEnvironment(PLACE)
     assert list(environment.tools) == ["add", "where"]
     schema = environment.tools["add"]
@@ -99,7 +99,7 @@ def test_method_errors_and_invalid_arguments_are_shown_to_the_model() -> None:
     assert "unexpected keyword argument 'by'" in unknown.text
 
 
-def test_reset_is_given_the_problem_and_what_it_returns_ends_the_last_message() -> None:
+def test_reset_receives_problem_and_result_ends_last_message() -> None:
     environment = TrlEnvironment(PLACE)
     played = play(environment, first=3)
     row = Counter.made[-1].rows[-1]

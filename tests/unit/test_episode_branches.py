@@ -28,7 +28,7 @@ ESTIMATORS = ["grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_
 
 
 def episode(sample: int, *branch_tokens: int, tokens: int = 2, answer: str | None = "1") -> Trajectory:
-    """A trajectory of so many tokens, beside branches of so many."""
+    """A trajectory of the given number of tokens, and branches of the given lengths."""
     branches = tuple(
         trajectory("b", prompt=replace(PROMPT, token_ids=(7, 7, 7)), sample=sample, turn_tokens=count)
         for count in branch_tokens
@@ -170,7 +170,7 @@ def test_metrics_count_responses_and_say_how_many_are_branches() -> None:
 
 
 async def test_the_programs_answer_is_graded_instead_of_the_text() -> None:
-    said = [trajectory("\\boxed{2}", answer="1"), replace(trajectory("\\boxed{2}", answer="1"), answer="so \\boxed{1}")]
+    both = [trajectory("\\boxed{2}", answer="1"), replace(trajectory("\\boxed{2}", answer="1"), answer="so \\boxed{1}")]
     reward = MathReward(MathOptions())
-    grades = await reward.grade(Group(said[0].prompt, tuple(said), 10))
+    grades = await reward.grade(Group(both[0].prompt, tuple(both), 10))
     assert [each.correct for each in grades] == [False, True]

@@ -1,4 +1,4 @@
-"""From trajectory files to tables: what is counted, what is compared, and what is printed."""
+"""From trajectory files to tables: counts, comparisons, and printed output."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Pat
     assert found[AVERAGE].value == 0.75
 
 
-def test_a_set_that_is_not_played_to_its_end_is_no_result(tmp_path: Path) -> None:
+def test_incomplete_set_has_no_result(tmp_path: Path) -> None:
     write(tmp_path, "model", 1, "A")
     cell = next(cell for cell in cells_in(tmp_path / "model") if cell.set_name == "one")
     cell.file.replace(cell.file.read()[1:])
@@ -186,9 +186,9 @@ def test_markdown_and_latex() -> None:
 def test_everything_that_is_written(tmp_path: Path) -> None:
     write(tmp_path, "model", 0, "A")
     write(tmp_path, "model", 2, "BC")
-    told = write_all(tmp_path, read_results(tmp_path), None)
-    assert json.loads((tmp_path / "results.json").read_text()) == told
-    (added,) = told["tool_difference"]
+    written = write_all(tmp_path, read_results(tmp_path), None)
+    assert json.loads((tmp_path / "results.json").read_text()) == written
+    (added,) = written["tool_difference"]
     assert added["sets"]["one"]["value"] == pytest.approx(0.25)
     page = (tmp_path / "page.html").read_text()
     assert "Improvement of greedy by tool calls" in page
@@ -208,10 +208,10 @@ def test_everything_that_is_written(tmp_path: Path) -> None:
 def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
     for name in SUITES["torl"]:
         (tmp_path / f"{name}.jsonl").write_text("")
-    sets = find_sets(["torl", "aime24", "mine/own.parquet", "strangers:multiples"], tmp_path)
+    sets = find_sets(["torl", "aime24", "mine/own.parquet", "custom_components:multiples"], tmp_path)
     assert list(sets) == [*SUITES["torl"], "own", "multiples"]
     assert sets["aime24"].dump() == {"name": "file", "path": str(tmp_path / "aime24.jsonl")}
-    assert sets["multiples"].name == "strangers:multiples"
+    assert sets["multiples"].name == "custom_components:multiples"
 
 
 def test_missing_suite_file_fails_immediately(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_missing_suite_file_fails_immediately(tmp_path: Path) -> None:
         find_sets(["torl"], tmp_path)
     with pytest.raises(DataError, match="did you mean aime2"):
         find_sets(["aime42"], tmp_path)
-    with pytest.raises(ConfigError, match="strangers has no sums"):
-        find_sets(["strangers:sums"], tmp_path)
+    with pytest.raises(ConfigError, match="custom_components has no sums"):
+        find_sets(["custom_components:sums"], tmp_path)
     with pytest.raises(ConfigError, match="two sets are called 'x'"):
         find_sets(["a/x.jsonl", "b/x.jsonl"], tmp_path)

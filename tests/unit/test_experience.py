@@ -81,7 +81,7 @@ async def test_closing_leaves_nothing_in_flight(tmp_path: Path) -> None:
 
 
 async def test_evaluation_overlaps_the_next_steps_episodes(tmp_path: Path) -> None:
-    """When it has ended, so have they, though nobody has waited for them."""
+    """After its end the tasks have ended as well, although no task waited for them."""
     run = ScriptedRun(tmp_path)
     problems = EncodedPrompts(tuple(run.prompts[:2]), ())
     async with aclosing(run.experience.steps(0)) as steps:

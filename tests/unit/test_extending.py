@@ -16,8 +16,8 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+import custom_components
 import mistakes
-import strangers
 import torl
 from builders import group, printed, trajectory, turn
 from scripted_engine import ENCODER
@@ -49,7 +49,7 @@ from torl.rollout.grading import score_group
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
 
-STRANGE = """
+CUSTOM = """
 [run]
 steps = 2
 directory = "{directory}"
@@ -58,11 +58,11 @@ directory = "{directory}"
 path = "torl:demo/base_model"
 
 [data.train]
-name = "strangers:multiples"
+name = "custom_components:multiples"
 count = 6
 
 [data.template]
-name = "strangers:shouted"
+name = "custom_components:shouted"
 ending = "?!"
 
 [rollout]
@@ -72,23 +72,23 @@ max_response_tokens = 160
 max_tool_calls = 2
 
 [rollout.format]
-name = "strangers:Counted"
+name = "custom_components:Counted"
 bracket = "["
 
 [rollout.tools.counter]
-name = "strangers:LineCounter"
+name = "custom_components:LineCounter"
 first = 100
 
 [reward]
-name = "strangers:ShortAndTidy"
+name = "custom_components:ShortAndTidy"
 bonus = 0.25
 
 [algorithm.estimator]
-name = "strangers:scaled"
+name = "custom_components:scaled"
 scale = 2.0
 
 [algorithm.policy_loss]
-name = "strangers:likelihood"
+name = "custom_components:likelihood"
 weight = 0.5
 
 [engine]
@@ -111,7 +111,7 @@ def strange_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps with everything a stranger's."""
     directory = tmp_path_factory.mktemp("strange") / "run"
     config = directory.with_suffix(".toml")
-    config.write_text(STRANGE.format(directory=directory))
+    config.write_text(CUSTOM.format(directory=directory))
     summary = torl.train(config)
     assert summary["train_seconds"] > 0
     return directory
@@ -126,7 +126,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 def test_a_strangers_parts_are_all_used_in_training(strange_run: Path) -> None:
     played = rows(strange_run)
     assert len(played) == 24
-    assert {row["problem"] for row in played} == {problem.id for problem in strangers.multiples(6)}
+    assert {row["problem"] for row in played} == {problem.id for problem in custom_components.multiples(6)}
     assert all(row["format"] == "counted" for row in played)
     calls = [call for row in played for call in row["tool_calls"]]
     answered = [call for call in calls if call["status"] == "ok"]
@@ -163,12 +163,12 @@ def test_the_audit_of_such_a_run_finds_nothing(strange_run: Path) -> None:
 
 def test_the_configuration_holds_their_options(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
-    path.write_text(STRANGE.format(directory=tmp_path / "run"))
+    path.write_text(CUSTOM.format(directory=tmp_path / "run"))
     config = load_config(TrainConfig, path)
     assert config.rollout.format.make().bracket == "["  # type: ignore[attr-defined]
     assert config.reward.make().bonus == 0.25  # type: ignore[attr-defined]
-    assert config.algorithm.estimator.target is strangers.scaled
-    path.write_text(STRANGE.format(directory=tmp_path / "run").replace("bonus", "bonos"))
+    assert config.algorithm.estimator.target is custom_components.scaled
+    path.write_text(CUSTOM.format(directory=tmp_path / "run").replace("bonus", "bonos"))
     with pytest.raises(torl.TorlError, match=r"reward\.bonos is unknown; did you mean reward\.bonus"):
         load_config(TrainConfig, path)
 
@@ -182,7 +182,7 @@ directory = "{directory}"
 [model]
 path = "torl:demo/base_model"
 [data]
-train = {{ name = "strangers:multiples", count = 6 }}
+train = {{ name = "custom_components:multiples", count = 6 }}
 [rollout]
 prompts_per_step = 3
 samples_per_prompt = 4
@@ -404,18 +404,18 @@ def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys:
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
     run.engine.script = lambda _: ENCODER.encode("\n```python\nprint(1)\n```\n```output\n")
     assert run_until_done(run.step_player.play(0)) == 1
-    shown = capsys.readouterr().err
-    assert len(shown.splitlines()) <= 4
-    assert 'the tool "python" (mistakes:Calculator) failed in call' in shown
-    assert "KeyError: 'divisor'" in shown
+    errors = capsys.readouterr().err
+    assert len(errors.splitlines()) <= 4
+    assert 'the tool "python" (mistakes:Calculator) failed in call' in errors
+    assert "KeyError: 'divisor'" in errors
 
 
 def test_failing_reward_stops_the_run_with_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, graded_by=mistakes.RaisesKeyError())
     assert run_until_done(run.step_player.play(0)) == 1
-    shown = capsys.readouterr().err.splitlines()
-    assert len(shown) == 3
-    assert shown[0].startswith("error: the reward (mistakes:RaisesKeyError) failed in grade(Group of problem")
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3
+    assert errors[0].startswith("error: the reward (mistakes:RaisesKeyError) failed in grade(Group of problem")
 
 
 # --- the examples of the documentation ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Chat formats: what a message asks for, how it is answered token for token, and what is learned of it."""
+"""Chat formats: the calls in a message, the answer to it token for token, and the loss mask."""
 
 import json
 from dataclasses import replace
@@ -159,7 +159,7 @@ async def test_no_more_calls_begin_early_than_are_left() -> None:
 
 
 def test_thinking_stays_as_it_was_sampled() -> None:
-    """Templates strip it from earlier messages; what was sampled is never rendered again."""
+    """Templates strip it from earlier messages; sampled text is never rendered again."""
     model = ChatModel.of("hermes")
     thought = "<think>\n\n  hm \n</think>\n\n"
     turns = [thought + message("hermes", "1"), thought + message("hermes", "2", said=""), last(model, "hermes")]
@@ -229,7 +229,7 @@ def test_a_vocabulary_without_the_tokens_of_a_format_is_refused() -> None:
 # --- what the audit finds -----------------------------------------------------------------------------------------
 
 
-def test_the_audit_finds_what_is_wrong_in_an_answer() -> None:
+def test_audit_finds_errors_in_an_answer() -> None:
     model = ChatModel.of("hermes")
     played = model.play([message("hermes", "1", "2"), last(model, "hermes")])
     rules = model.rules()
@@ -312,8 +312,8 @@ def test_message_content_excludes_thinking_and_calls(family: str) -> None:
     shown = {"llama3": "", "harmony": ""}.get(family, "Let us see.")  # a thought in Harmony, and a call alone in Llama
     called = turn(model.vocabulary.decode(model.ids(message(family, "1"))))
     assert model.form.content(called) == shown
-    said = {"harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>7"}
-    assert model.form.content(turn(said.get(family, "Hm.</think>\n\n7\n"))) == "7"
+    text = {"harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>7"}
+    assert model.form.content(turn(text.get(family, "Hm.</think>\n\n7\n"))) == "7"
 
 
 def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
@@ -323,7 +323,7 @@ def test_a_template_that_opens_the_thinking_opens_it_in_each_message() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ["look_up", "files.read", "two words", "a:b", "<b>", " x", "a\nb", "größe"])
-def test_format_supports_tools_whose_names_round_trip(family: str, name: str) -> None:
+def test_format_supports_tools_with_names_that_round_trip(family: str, name: str) -> None:
     model = ChatModel.of(family)
     written = message(family, "1", tool=json.dumps(name)[1:-1] if family in ("hermes", "llama3") else name)
     played = model.play([written, "."])

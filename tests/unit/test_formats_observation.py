@@ -22,9 +22,9 @@ TRACEBACK = (
 LINE = "NameError: name 'a' is not defined"
 
 
-def fits(text: ObservationText, most: int) -> bool:
+def fits(text: ObservationText, max_length: int) -> bool:
     """As if each character were a token."""
-    return len(text) <= most
+    return len(text) <= max_length
 
 
 def outcome(status: OutcomeStatus = OutcomeStatus.OK, stdout: str = "", line: str | None = None) -> Outcome:
@@ -58,7 +58,7 @@ ERROR = outcome(OutcomeStatus.ERROR, "before\n", LINE)
         ("```\n", "```"),
     ],
 )
-def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str) -> None:
+def test_successful_run_shows_its_output(stdout: str, expected: str) -> None:
     assert render_outcome(outcome(stdout=stdout)) == expected
 
 
@@ -73,7 +73,7 @@ def test_a_run_that_ended_well_shows_what_it_printed(stdout: str, expected: str)
         ("hidden", ""),
     ],
 )
-def test_an_exception_shows_what_the_option_says(errors: ErrorStyle, expected: str) -> None:
+def test_exception_is_shown_by_error_style(errors: ErrorStyle, expected: str) -> None:
     assert render_outcome(ERROR, errors) == expected
 
 
@@ -86,8 +86,8 @@ def test_output_before_an_exception_comes_first_on_request() -> None:
 
 def test_a_bare_traceback_has_no_carets() -> None:
     """As ZeroTIR's code shows standard error."""
-    shown = failed(LINE, traceback='Traceback:\n  File "/tmp/a.py", line 3\n    1 +* 2\n       ^\nSyntaxError: no\n')
-    assert render_outcome(shown, "bare_traceback") == "Traceback:\n  line 3\n    1 +* 2\n       \nSyntaxError: no"
+    rendered = failed(LINE, traceback='Traceback:\n  File "/tmp/a.py", line 3\n    1 +* 2\n       ^\nSyntaxError: no\n')
+    assert render_outcome(rendered, "bare_traceback") == "Traceback:\n  line 3\n    1 +* 2\n       \nSyntaxError: no"
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_the_last_block_of_the_turn_runs(form: Format) -> None:
 
 def test_call_without_code_fails_with_a_message() -> None:
     assert not NO_CODE.outcome.ok
-    said = render_observation(ToRLFormat(), turn(), [NO_CODE.outcome], b"", fits)
-    assert said == "\nNoCode: there was no complete ```python block to run\n```\n"
+    text = render_observation(ToRLFormat(), turn(), [NO_CODE.outcome], b"", fits)
+    assert text == "\nNoCode: there was no complete ```python block to run\n```\n"
 
 
 # --- ZeroTIR ------------------------------------------------------------------------------------------------------
@@ -199,11 +199,11 @@ def test_zerotir_says_that_a_result_is_too_long() -> None:
 
 def test_zerotir_shows_errors_as_the_option_says() -> None:
     options: list[ErrorStyle] = ["traceback", "hidden"]
-    shown = [
+    outputs = [
         render_observation(ZeroTIRFormat(ZeroTIROptions(error_style=errors)), turn(), [ERROR], b"\n", fits)
         for errors in options
     ]
-    assert shown == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
+    assert outputs == [f"```output\n{TRACEBACK}```\n\n\n", "```output\n\n```\n\n\n"]
 
 
 # --- ToRA ---------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_zerotir_shows_errors_as_the_option_says() -> None:
         (outcome(stdout="\n 391 \n"), "391"),
         (outcome(stdout=""), "Done"),
         (outcome(stdout=" \n"), "Done"),
-        (ERROR, LINE),  # what was printed before is not shown
+        (ERROR, LINE),  # earlier output is not shown
         (outcome(OutcomeStatus.TIMEOUT, "1\n2\n"), "Timeout Error"),
         (outcome(stdout="7" * 401), "7" * 200 + "..." + "7" * 200),
     ],

@@ -19,13 +19,13 @@ def asked_by(text: str) -> Any:
     return found
 
 
-def fits(text: ObservationText, most: int) -> bool:
+def fits(text: ObservationText, max_length: int) -> bool:
     """As if each character were a token."""
-    return len(text) <= most
+    return len(text) <= max_length
 
 
-def shown(outcome: Outcome, overshoot: bytes = b"", most: int = 500) -> str:
-    text = render_observation(SearchR1Format(most), turn(), [outcome], overshoot, fits)
+def shown(outcome: Outcome, overshoot: bytes = b"", max_length: int = 500) -> str:
+    text = render_observation(SearchR1Format(max_length), turn(), [outcome], overshoot, fits)
     assert isinstance(text, str)
     return text
 
@@ -48,7 +48,7 @@ def test_query_is_the_text_between_the_tags(text: str, query: str | None) -> Non
         assert (asked_for.tool, asked_for.arguments) == ("search", {"query": query})
 
 
-def test_passages_come_back_between_tags_and_without_what_was_sampled_of_them() -> None:
+def test_passages_return_between_tags_without_sampled_overlap() -> None:
     outcome = Outcome(OutcomeStatus.OK, "Doc 1(Title: t) text\n")
     framed = "\n\n<information>Doc 1(Title: t) text</information>\n\n"
     assert shown(outcome) == framed
@@ -56,11 +56,11 @@ def test_passages_come_back_between_tags_and_without_what_was_sampled_of_them() 
     assert shown(Outcome(OutcomeStatus.ERROR, "no", "Error")) == "\n\n<information>no</information>\n\n"
 
 
-@pytest.mark.parametrize("most", [31, 32, 60, 130, 131])
-def test_long_passages_are_cut_and_the_tags_stay_whole(most: int) -> None:
-    text = shown(Outcome(OutcomeStatus.OK, "x" * 100), most=most)
-    assert text == f"\n\n<information>{'x' * min(100, most - 31)}</information>\n\n"
-    assert len(text) == min(most, 131)
+@pytest.mark.parametrize("max_length", [31, 32, 60, 130, 131])
+def test_long_passages_are_cut_and_the_tags_stay_whole(max_length: int) -> None:
+    text = shown(Outcome(OutcomeStatus.OK, "x" * 100), max_length=max_length)
+    assert text == f"\n\n<information>{'x' * min(100, max_length - 31)}</information>\n\n"
+    assert len(text) == min(max_length, 131)
 
 
 async def test_a_model_searches_reads_and_answers() -> None:

@@ -48,9 +48,7 @@ def test_results_stand_between_tags_and_errors_with_them() -> None:
 
 
 @pytest.mark.parametrize(("form", "stop"), [(RETOOL, ()), (ARTIST, ("</answer>",))], ids=["retool", "artist"])
-async def test_code_runs_when_its_tag_closes_and_what_came_of_it_carries_no_loss(
-    form: TaggedFormat, stop: tuple[str, ...]
-) -> None:
+async def test_code_runs_at_closing_tag_and_output_is_masked(form: TaggedFormat, stop: tuple[str, ...]) -> None:
     opening, closing = form.tags
     turns = [
         f"<think>Two.</think>{opening}print(2){closing}",

@@ -1,4 +1,4 @@
-"""Names of models and data sets, found in a cache as the hub's own library lays it out, without a network."""
+"""Names of models and datasets, found in a cache as the hub's own library lays it out, without a network."""
 
 import io
 import json
@@ -61,7 +61,7 @@ def test_a_directory_that_exists_comes_before_the_hub(repository: Repository, tm
         resolve_model("models/tyni")
 
 
-def test_without_a_network_the_error_says_what_to_download(repository: Repository) -> None:
+def test_error_without_network_names_download(repository: Repository) -> None:
     with pytest.raises(DataError) as error:
         resolve_model("Qwen/Absent@v2")
     assert "`hf download Qwen/Absent --revision v2 --local-dir Absent`" in str(error.value)
@@ -78,7 +78,7 @@ def test_without_a_network_the_error_says_what_to_download(repository: Repositor
         load_problems("GAIR/absent.jsonl")
 
 
-async def test_a_run_says_of_everything_that_is_missing_what_to_download(repository: Repository) -> None:
+async def test_run_lists_downloads_for_all_missing_files(repository: Repository) -> None:
     names = {"model.path": "Qwen/Absent", "data.train": "hf:GAIR/Absent", "run.directory": "run"}
     config = load_config(TrainConfig, find_config("demo"), names | {"data.evaluation": {"held": "hf:GAIR/Other"}})
     with pytest.raises(DataError) as error, Console(io.StringIO()) as console:
@@ -154,7 +154,7 @@ def test_a_part_that_the_cache_lacks_is_not_left_out(repository: Repository) -> 
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[int]]]:
-    """A hub with one data set, "GAIR/Far": the directory of its files, and the sizes of what it sent of them."""
+    """A hub with one dataset, "GAIR/Far": the directory of its files, and the sizes of the files it has sent."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -173,7 +173,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path,
     huggingface_hub.HfFileSystem.clear_instance_cache()
 
 
-def test_a_stream_reads_over_the_network_what_it_needs(hub: tuple[Path, list[int]], tmp_path: Path) -> None:
+def test_stream_reads_only_needed_bytes_over_network(hub: tuple[Path, list[int]], tmp_path: Path) -> None:
     folder, sent = hub
     for part in range(2):
         rows = [{"problem": f"{part}, {number}?" + "x" * 1000, "answer": str(number)} for number in range(3000)]
@@ -186,7 +186,7 @@ def test_a_stream_reads_over_the_network_what_it_needs(hub: tuple[Path, list[int
     assert not list((tmp_path / "cache").rglob("*.jsonl"))
 
 
-def test_a_data_set_is_pinned_to_what_the_hub_or_the_cache_has(
+def test_dataset_is_pinned_to_revision_of_hub_or_cache(
     hub: tuple[Path, list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import constants
@@ -234,12 +234,12 @@ def test_a_stream_prefers_a_cache_that_has_all_of_the_split(hub: tuple[Path, lis
     assert not sent
 
 
-def test_without_a_network_a_stream_takes_the_cache_or_says_what_to_download(
+def test_stream_without_network_uses_cache_or_names_download(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from huggingface_hub import constants
 
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")  # nobody listens there
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")  # no server listens there
     (repository("dataset", "GAIR/Near") / "train.jsonl").write_text('{"problem": "near?", "answer": "1"}\n')
     for offline in (True, False):
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)

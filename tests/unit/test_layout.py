@@ -1,4 +1,4 @@
-"""The house rules: who may import whom, and what an import may load."""
+"""The layers of the package: allowed imports between packages, and modules that an import may load."""
 
 import ast
 import subprocess
@@ -18,7 +18,7 @@ from torl.text.templates import TEMPLATES
 
 PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 
-# A room may import what stands on the floors below its own, and nothing beside it or above it.
+# A package may import packages of lower layers, and none of its own layer or above.
 FLOORS: list[set[str]] = [
     {"_core"},
     {"errors", "types", "seeds", "version"},
@@ -63,7 +63,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 def room_of(path: Path) -> str:
     if path.name == "__main__.py":
-        return "__main__"  # a program may import every package, wherever it is
+        return "__main__"  # a program may import every package, regardless of its place
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -118,7 +118,7 @@ def test_registered_recipes_can_be_loaded(registry: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_a_library_with_an_owner_has_one_door(path: Path) -> None:
+def test_owned_library_is_imported_by_its_owner_only(path: Path) -> None:
     place = name_of(path)
     for name in imports_of(ast.parse(path.read_text(encoding="utf-8"))):
         owners = OWNERS.get(name.split(".")[0])
@@ -128,7 +128,7 @@ def test_a_library_with_an_owner_has_one_door(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_torls_own_imports_stand_at_the_top(path: Path) -> None:
     if path == PACKAGE / "__init__.py":
-        return  # the face loads a room when it is asked for
+        return  # torl/__init__.py loads a package on first use
     tree = ast.parse(path.read_text(encoding="utf-8"))
     deep = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in tree.body]
     inside = {name for node in deep for name in imports_of(node) if name.split(".")[0] == "torl"}
@@ -143,16 +143,16 @@ def test_every_package_has_a_layer() -> None:
 @pytest.mark.parametrize("module", ["config", "commands.train", "commands.sample", "api", "plan", "learner.learner"])
 def test_light_imports_stay_light(module: str) -> None:
     program = f"import sys, torl, torl.{module}; print(sorted({GIANTS!r} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert shown.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("module", ["sandbox.__main__", "tools"])
 def test_server_libraries_are_loaded_when_a_server_starts(module: str) -> None:
     libraries = {"aiohttp", "mcp", "uvicorn", "uvloop", "prometheus_client"}
     program = f"import sys, torl.{module}; print(sorted({libraries!r} & set(sys.modules)))"
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert shown.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout.strip() == "[]"
 
 
 def test_no_two_test_files_share_a_name() -> None:

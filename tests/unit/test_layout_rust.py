@@ -1,4 +1,4 @@
-"""The house rules of the Rust side: floors, and every arrow points down."""
+"""The layers of the Rust side: every import points to a lower layer."""
 
 import re
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 SANDBOX, CORE = REPOSITORY / "crates" / "sandbox" / "src", REPOSITORY / "rust" / "src"
 
-# For each folder, its rooms from the lowest floor to the highest. A room is a file, or a folder with all that is in it.
-# A room may use those on the floors below it, never one beside or above it: so there is no circle either. "lib" and
+# For each folder, its modules from the lowest layer to the highest. A module is a file, or a folder with its contents.
+# A module may use modules of lower layers only, so there are no cycles. "lib" and
 # "mod" are the file that declares the others.
-FLOORS: dict[Path, list[set[str]]] = {
+LAYERS: dict[Path, list[set[str]]] = {
     CORE: [
         {"error"},
         {"advantage", "marker", "packing", "repetition", "splice", "vocabulary"},
@@ -59,7 +59,7 @@ FLOORS: dict[Path, list[set[str]]] = {
     ],
     SANDBOX / "worker": [{"confine", "descriptors"}, {"protocol"}, {"mod"}],
 }
-# Programs of their own, which use the crate from outside.
+# Separate programs, which use the crate from outside.
 OUTSIDE = {"bin"}
 
 _COMMENT = re.compile(r"//.*")
@@ -68,7 +68,7 @@ _SUPER_PATH = re.compile(r"(?<![\w:])super::((?:\w+::)*)(\{[^}]*\}|\w+)")
 
 
 def room_of(file: Path, folder: Path) -> str:
-    """The room of `folder` that a file below it belongs to."""
+    """The module of `folder` that a file below it belongs to."""
     return file.relative_to(folder).parts[0].removesuffix(".rs")
 
 
@@ -88,37 +88,37 @@ def root_of(folder: Path) -> Path:
 
 
 def arrows(folder: Path, file: Path, text: str) -> Iterator[tuple[str, str]]:
-    """(room, room it uses) for every use of another room of `folder` by this file."""
+    """(module, module it uses) for every use of another module of `folder` by this file."""
     source = root_of(folder)
-    room, place = room_of(file, folder), list(folder.relative_to(source).parts)
-    rooms = {name for floor in FLOORS[folder] for name in floor}
+    module, place = room_of(file, folder), list(folder.relative_to(source).parts)
+    modules = {name for floor in LAYERS[folder] for name in floor}
     for path in paths_used(text, file, source):
         if path[: len(place)] != place or len(path) == len(place):
             continue
-        # What is no room of its own is declared, or passed on, by the file that declares the rooms.
-        used = path[len(place)] if path[len(place)] in rooms else ("mod" if place else "lib")
-        if used != room:
-            yield room, used
+        # A name that is not a module is declared, or passed on, by the file that declares the modules.
+        used = path[len(place)] if path[len(place)] in modules else ("mod" if place else "lib")
+        if used != module:
+            yield module, used
 
 
 def wrong_arrows(folder: Path, file: Path, text: str) -> list[str]:
-    """The arrows of a file, among the rooms of `folder`, that do not point down."""
-    floor = {room: height for height, rooms in enumerate(FLOORS[folder]) for room in rooms}
+    """The imports of a file, among the modules of `folder`, that do not point down."""
+    floor = {module: height for height, modules in enumerate(LAYERS[folder]) for module in modules}
     return [
-        f"{file.relative_to(REPOSITORY)}: {room} -> {used}"
-        for room, used in arrows(folder, file, text)
-        if floor[used] >= floor[room]
+        f"{file.relative_to(REPOSITORY)}: {module} -> {used}"
+        for module, used in arrows(folder, file, text)
+        if floor[used] >= floor[module]
     ]
 
 
-@pytest.mark.parametrize("folder", FLOORS, ids=lambda folder: str(folder.relative_to(REPOSITORY)))
+@pytest.mark.parametrize("folder", LAYERS, ids=lambda folder: str(folder.relative_to(REPOSITORY)))
 def test_every_room_has_a_floor(folder: Path) -> None:
-    rooms = {room_of(file, folder) for file in folder.rglob("*.rs")} - OUTSIDE
-    floors = [room for floor in FLOORS[folder] for room in floor]
-    assert sorted(floors) == sorted(rooms)
+    modules = {room_of(file, folder) for file in folder.rglob("*.rs")} - OUTSIDE
+    floors = [module for floor in LAYERS[folder] for module in floor]
+    assert sorted(floors) == sorted(modules)
 
 
-@pytest.mark.parametrize("folder", FLOORS, ids=lambda folder: str(folder.relative_to(REPOSITORY)))
+@pytest.mark.parametrize("folder", LAYERS, ids=lambda folder: str(folder.relative_to(REPOSITORY)))
 def test_every_arrow_points_down(folder: Path) -> None:
     files = [file for file in sorted(folder.rglob("*.rs")) if room_of(file, folder) not in OUTSIDE]
     wrong = [arrow for file in files for arrow in wrong_arrows(folder, file, file.read_text(encoding="utf-8"))]
@@ -154,7 +154,7 @@ def test_an_arrow_up_or_aside_is_seen(folder: Path, file: str, line: str, arrow:
     assert problem.endswith(f"{place.relative_to(REPOSITORY)}: {arrow}")
 
 
-def test_words_in_comments_are_no_arrows() -> None:
+def test_words_in_comments_are_not_imports() -> None:
     assert (
         wrong_arrows(SANDBOX, SANDBOX / "wire.rs", "//! See [`crate::pool::Pool`].\n/// And [`crate::Outcome`].\n")
         == []

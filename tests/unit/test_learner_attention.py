@@ -58,7 +58,7 @@ def kernel_as_documented(
     window_size: tuple[int, int],
     enable_gqa: bool,
 ) -> Tensor:
-    """What torch's `varlen_attn` says that it computes, for the settings with which it is called here."""
+    """A naive computation of torch's `varlen_attn`, for the settings with which it is called here."""
     assert window_size == (-1, 0)
     assert enable_gqa
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
@@ -90,7 +90,7 @@ def test_a_row_is_attention_written_out(way: str) -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_torchs_own_kernel_takes_what_it_is_given_and_has_a_backward() -> None:
+def test_torch_kernel_accepts_inputs_and_has_a_backward() -> None:
     """As declared: nothing is computed, but the call, the shapes and the gradients' shapes are those of the kernel."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = row(torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Rows by hand: what goes where, and what is refused."""
+"""Rows by hand: their layout, and refused samples."""
 
 from dataclasses import replace
 

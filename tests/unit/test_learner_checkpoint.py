@@ -1,4 +1,4 @@
-"""Checkpoint directories: complete or absent, whatever is done to them."""
+"""Checkpoint directories: complete or absent after any interruption."""
 
 import logging
 import os
@@ -45,7 +45,7 @@ def test_written_checkpoint_is_restored(tmp_path: Path) -> None:
     assert names(tmp_path / "checkpoints") == ["step_000020"]
 
 
-def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+def test_error_leaves_existing_contents(tmp_path: Path) -> None:
     directory = write(tmp_path, 20, b"first")
 
     def fail_in_the_middle() -> None:
@@ -172,7 +172,7 @@ FULL_DISK = """
 
 
 def test_a_full_disk_is_named_and_the_previous_checkpoint_kept(tmp_path: Path) -> None:
-    """On a file system of one megabyte, mounted in a namespace of its own."""
+    """Write to a file system of one megabyte, mounted in a separate namespace."""
     namespace = ["unshare", "--map-root-user", "--mount"]
     mount = f"mount -t tmpfs -o size=1m none {tmp_path} && exec "
     if (

@@ -1,4 +1,4 @@
-"""A checkpoint that is written behind the training, by ranks."""
+"""A checkpoint that ranks write during training."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from torl.learner.ranks import RankGroup
 
 
 class EndedRanks:
-    """Ranks that are told to copy, and are ended before they have."""
+    """Ranks that receive a request to copy, and are ended before they have."""
 
     def __init__(self) -> None:
         self.told, self.ended = asyncio.Event(), asyncio.Event()
@@ -35,17 +35,17 @@ def test_abandoned_checkpoint_ends_silently(tmp_path: Path) -> None:
 
 
 async def said_of_a_begin_that_is_cancelled(setup: LearnerSetup, directory: Path) -> list[dict[str, Any]]:
-    said: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    contexts: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
     ranks = EndedRanks()
-    begun = asyncio.create_task(begin_checkpoint(cast(RankGroup, ranks), setup, directory, {}))
+    started = asyncio.create_task(begin_checkpoint(cast(RankGroup, ranks), setup, directory, {}))
     await ranks.told.wait()
-    begun.cancel()
+    started.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await begun
+        await started
     ranks.ended.set()
     async with asyncio.timeout(30):
         while len(asyncio.all_tasks()) > 1:
             await asyncio.sleep(0)
     gc.collect()
-    return said
+    return contexts

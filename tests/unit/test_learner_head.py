@@ -63,7 +63,7 @@ def test_entropy_that_is_off_is_nan() -> None:
     torch.testing.assert_close(logprob, LogprobHead(linear, VOCABULARY)(hidden, target, 0.6)[0])
 
 
-def test_a_second_backward_finds_what_the_first_did() -> None:
+def test_second_backward_equals_the_first() -> None:
     """Logits that were kept are worked on in place."""
     hidden, linear, target, upstream = inputs()
     logprob, _ = LogprobHead(linear, 10 * VOCABULARY)(hidden, target)
@@ -83,7 +83,7 @@ def test_logits_far_from_zero_are_summed_without_overflow() -> None:
     torch.testing.assert_close(entropy.double(), expected[1], atol=1e-3, rtol=1e-5)
 
 
-def test_a_frozen_head_teaches_what_is_below_it() -> None:
+def test_frozen_head_passes_gradients() -> None:
     hidden, linear, target, upstream = inputs()
     head = LogprobHead(linear.requires_grad_(False), VOCABULARY)
     head(hidden, target)[0].backward(upstream)
@@ -93,7 +93,7 @@ def test_a_frozen_head_teaches_what_is_below_it() -> None:
 
 
 def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
-    """Of 2,000 pieces: torch's own would be rounded to 8 bits after each of them."""
+    """A product of 2,000 pieces: torch's own would be rounded to 8 bits after each of them."""
     hidden, linear, target, upstream = inputs(torch.bfloat16, tokens=2000)
     LogprobHead(linear, 1)(hidden, target)[0].backward(upstream)
     whole = linear.weight.grad
@@ -117,7 +117,7 @@ def test_a_gradient_in_bfloat16_is_a_sum_in_float32() -> None:
 
 @pytest.mark.parametrize("max_stored_logits", [1, 1 << 20])
 def test_logits_in_float32_are_as_exact_as_the_products(max_stored_logits: int) -> None:
-    """Of weights and hidden states in bfloat16, as an engine with such a head has them."""
+    """Weights and hidden states in bfloat16, as an engine with such a head has them."""
     hidden, linear, target, upstream = inputs(torch.bfloat16)
     exact = [each.detach().double().requires_grad_() for each in (hidden, linear.weight, linear.bias)]
     expected = plain(*exact, target, 0.6)

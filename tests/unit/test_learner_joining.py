@@ -1,4 +1,4 @@
-"""Ranks that others have started find the controller, whoever else knocks there."""
+"""Ranks started elsewhere find the controller, and other connections are refused."""
 
 import socket
 import threading
@@ -39,7 +39,7 @@ def test_a_rank_is_let_in_while_a_stranger_says_nothing() -> None:
     assert {rank: connection.recv() for rank, connection in connections.items()} == {0: "rank 0", 1: "rank 1"}
 
 
-def test_who_does_not_know_the_secret_is_no_rank() -> None:
+def test_connection_without_secret_is_not_a_rank() -> None:
     with RankListener(HERE) as listener:
         accepting = in_background(lambda: listener.accept([0]))
         with pytest.raises(LearnerError, match=r"rank 0 found no controller at 127\.0\.0\.1:"):

@@ -1,4 +1,4 @@
-"""Kernels of a model: what can be had without a GPU, and what is said of the rest."""
+"""Kernels of a model: the kernels that work without a GPU, and errors about the others."""
 
 import pytest
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -27,9 +27,7 @@ def test_model_is_unchanged_without_a_gpu_and_this_is_logged(
     assert {name: type(module) for name, module in model.named_modules()} == before
 
 
-def test_kernels_that_are_asked_for_and_cannot_be_had_are_an_error(
-    model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unavailable_requested_kernels_are_an_error(model: Qwen2ForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(DataError, match=r"model\.kernels = 'liger': Liger's kernels need a CUDA GPU"):
         use_kernels(model, ModelConfig(path="m", kernels="liger"))

@@ -18,7 +18,7 @@ def samples_of(*episodes: int | None) -> list[TrainingSample]:
 
 
 def alone(count: int) -> list[TrainingSample]:
-    """So many samples that are episodes by themselves."""
+    """The given number of samples, each an episode alone."""
     return samples_of(*[None] * count)
 
 

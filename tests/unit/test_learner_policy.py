@@ -153,8 +153,8 @@ def test_only_sampled_tokens_teach() -> None:
         torch.testing.assert_close(clean_gradient, written_out, atol=1e-6, rtol=1e-4)
 
 
-def test_an_observation_teaches_only_through_what_follows_it() -> None:
-    """Observed tokens behind the last sampled one change no bit of the gradient; between sampled ones they do."""
+def test_observation_changes_only_later_tokens() -> None:
+    """Observed tokens after the last sampled one change no bit of the gradient; between sampled ones they do."""
     (sample,) = tiny_samples(1, seed=3)
     mask = np.array([place in (2, 3, 6) for place in range(len(sample))])
     sample = replace(sample, loss_mask=mask, advantages=mask.astype(np.float32))
@@ -299,7 +299,7 @@ def test_old_and_rollout_logprobs_enter_as_defined() -> None:
     assert float(found.maxima["logprob_gap_max"]) == pytest.approx(0.4, rel=1e-6)
 
 
-def test_entropy_has_a_gradient_where_it_is_asked_for() -> None:
+def test_entropy_has_gradient_on_request() -> None:
     policy = tiny_policy("sdpa")
     row = RowTensors(only_row(tiny_samples(3)), torch.device("cpu"))
     _, without = run_policy(policy, row, 1.0)

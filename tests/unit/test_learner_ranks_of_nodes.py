@@ -22,7 +22,7 @@ SEND = SendWeights(Rendezvous("127.0.0.1", 0, 1), checksum=False)
 
 
 class Nodes:
-    """Of ranks; nothing is left of them."""
+    """Processes of ranks; none of them is left."""
 
     async def close(self) -> None:
         pass
@@ -44,72 +44,72 @@ async def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterato
     await group.kill()
 
 
-async def test_a_node_that_is_found_lost_late_is_the_cause_of_what_the_other_ranks_say(
+async def test_node_found_lost_late_is_the_cause_of_rank_errors(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
-    asked = asyncio.create_task(of_ranks.call_all(Onload()))
+    call = asyncio.create_task(of_ranks.call_all(Onload()))
     for end in ends[:2]:
         end.send(BROKEN)
-    await asyncio.wait([asked], timeout=0.2)
+    await asyncio.wait([call], timeout=0.2)
     of_ranks.ranks[2].mark_lost()
     with pytest.raises(LearnerDiedError, match="learner rank 2 closed its connection"):
-        await asked
+        await call
 
 
 async def test_failed_collective_on_all_ranks_ends_the_wait(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
-    asked = asyncio.create_task(of_ranks.call_all(Onload()))
+    call = asyncio.create_task(of_ranks.call_all(Onload()))
     for end in ends:
         end.send(BROKEN)
     with pytest.raises(LearnerError, match="raised RuntimeError: Connection closed by peer") as raised:
-        await asked
+        await call
     assert not isinstance(raised.value, LearnerDiedError)
 
 
-async def test_a_rank_that_says_what_is_wrong_with_itself_is_the_cause(
+async def test_rank_that_reports_its_error_is_the_cause(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     of_ranks, ends = group
-    asked = asyncio.create_task(of_ranks.call_all(Onload()))
+    call = asyncio.create_task(of_ranks.call_all(Onload()))
     ends[0].send(BROKEN)
     ends[1].send(RankReply(error="LearnerError", message="the loss is not finite"))
     with pytest.raises(LearnerError, match=r"^the loss is not finite$"):
-        await asked
+        await call
 
 
 async def test_cancelled_command_fails_its_caller(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
-    """As where an engine is lost while weights are sent: its error is to be seen, and the ranks have none."""
+    """As if an engine is lost while weights are sent: its error must appear, and the ranks raise no error."""
     of_ranks, _ = group
     watching = asyncio.create_task(of_ranks.watch())
-    asked = asyncio.create_task(of_ranks.call_all(SEND))
-    await asyncio.wait([asked], timeout=0.1)
-    asked.cancel()
+    call = asyncio.create_task(of_ranks.call_all(SEND))
+    await asyncio.wait([call], timeout=0.1)
+    call.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked
+        await call
     assert not (await asyncio.wait([watching], timeout=0.2))[0]
     with pytest.raises(LearnerError, match="failed before: 'send_weights' was interrupted"):
         await of_ranks.call_all(Onload())
     watching.cancel()
 
 
-async def test_a_command_that_is_cancelled_because_a_rank_has_gone_says_that_it_has(
+async def test_command_cancelled_by_lost_rank_reports_the_rank(
     group: tuple[RankGroup, list[Connection]],
 ) -> None:
     """An engine that receives its weights may notice before the rank's node is known to be lost."""
     of_ranks, ends = group
     watching = asyncio.create_task(of_ranks.watch())
-    asked = asyncio.create_task(of_ranks.call_all(SEND))
-    await asyncio.wait([asked], timeout=0.1)
+    call = asyncio.create_task(of_ranks.call_all(SEND))
+    await asyncio.wait([call], timeout=0.1)
     ends[1].close()
     await asyncio.wait([asyncio.create_task(of_ranks.ranks[1].closed.wait())])
-    asked.cancel()
+    call.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asked
+        await call
     with pytest.raises(LearnerDiedError, match="learner rank 1 closed its connection"):
         await watching
 
@@ -119,18 +119,18 @@ async def test_rank_watch_raises_the_error_of_the_rank(
 ) -> None:
     of_ranks, ends = group
     watching = asyncio.create_task(of_ranks.watch())
-    asked = asyncio.create_task(of_ranks.call_all(SEND))
+    call = asyncio.create_task(of_ranks.call_all(SEND))
     for end in ends:
         end.send(RankReply(error="WeightTransferError", message="a receiver is silent"))
-    for raised in (asked, watching):
+    for raised in (call, watching):
         with pytest.raises(WeightTransferError, match="a receiver is silent"):
             await raised
 
 
 def test_ranks_receive_their_local_neighbors(tmp_path: Path) -> None:
-    told = rank_specs([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
-    assert [(order.rank, order.local_rank, order.local_world_size) for order in told] == [
+    specs = rank_specs([0, 0, 1, 1], ["a", "b", "a", "c"], tmp_path)
+    assert [(order.rank, order.local_rank, order.local_world_size) for order in specs] == [
         (0, 0, 2), (1, 1, 2), (2, 0, 2), (3, 1, 2),
     ]  # fmt: skip
-    assert [order.environment()["CUDA_VISIBLE_DEVICES"] for order in told] == ["a,b", "a,b", "a,c", "a,c"]
-    assert {order.environment()["WORLD_SIZE"] for order in told} == {"4"}
+    assert [order.environment()["CUDA_VISIBLE_DEVICES"] for order in specs] == ["a,b", "a,b", "a,c", "a,c"]
+    assert {order.environment()["WORLD_SIZE"] for order in specs} == {"4"}

@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture
 def mutants(monkeypatch: pytest.MonkeyPatch):
-    """The program, which lies in a folder of its own."""
+    """The program, in a separate folder."""
     monkeypatch.syspath_prepend(str(TESTS / "mutants"))
     import run
 

@@ -1,4 +1,4 @@
-"""Choices: by a registered name or by a place of one's own, each with its own options and nobody else's."""
+"""Choices: by a registered name or by an import path, each with its options and no others."""
 
 import pickle
 import sys
@@ -40,7 +40,7 @@ class Greeting:
         """Take both.
 
         Args:
-            word: What is said,
+            word: The word,
                 however often.
             times: How often.
 
@@ -54,9 +54,9 @@ class ShoutOptions(Section):
     """Options of a section."""
 
     loud: float
-    """How loud."""
+    """The volume."""
     word: str = "HEY"
-    """What is said."""
+    """The text of the greeting."""
 
 
 class Shout:
@@ -72,7 +72,7 @@ def whisper(given: str, *, hushed: bool = True, word: str | None = None) -> tupl
 
 
 def quoted(given: "Undefined", volume: "PositiveInt" = 3) -> int:  # type: ignore[name-defined]  # noqa: F821
-    """Annotations in quotes are looked up where they were written; that of a given value is not looked at."""
+    """Annotations in quotes are looked up in their module; the annotation of a passed value is not."""
     return volume
 
 
@@ -209,7 +209,7 @@ def test_the_options_of_a_signature_have_its_annotations_defaults_and_meanings()
     fields = options_of(Greeting).model_fields
     assert list(fields) == ["word", "times"]
     assert [field.default for field in fields.values()] == ["hello", 1]
-    assert [field.description for field in fields.values()] == ["What is said, however often.", "How often."]
+    assert [field.description for field in fields.values()] == ["The word, however often.", "How often."]
     for wrong in ({"times": 0}, {"times": "many"}, {"word": 3}):
         with pytest.raises(ValidationError):
             CHOICE.choose({"name": "greeting", **wrong})
@@ -274,10 +274,10 @@ def test_registered_place_is_imported_when_chosen() -> None:
 
 
 class Volume(Section):
-    """What every greeting has that is no shout."""
+    """The base of every greeting except shouts."""
 
     volume: float = 0.5
-    """How loud."""
+    """The volume."""
 
 
 SHARED = ChosenFrom(
@@ -298,7 +298,7 @@ def test_options_of_the_place_are_kept_apart_and_dumped_with_the_others() -> Non
     }
 
 
-def test_where_the_place_has_none_they_are_unknown() -> None:
+def test_missing_location_is_unknown() -> None:
     assert SHARED.choose({"name": "shout", "loud": 1}).common_options is None
     with pytest.raises(ValidationError, match="volume"):
         SHARED.choose({"name": "shout", "loud": 1, "volume": 0.25})

@@ -1,4 +1,4 @@
-"""Where a path of the configuration lies."""
+"""Resolution of the configuration's paths."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which devices the parts of a run get, and what is said where they do not fit."""
+"""Devices of the parts of a run, and errors if they do not fit."""
 
 import re
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_asynchronous_runs_need_gpus_for_both(overrides: dict[str, Any], count: 
         ({"gpus": []}, "gpus must name at least one device"),
     ],
 )
-def test_a_placement_that_no_machine_has_is_no_configuration(placement: dict[str, Any], message: str) -> None:
+def test_impossible_placement_is_invalid(placement: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         config(**{f"placement__{name}": devices for name, devices in placement.items()})
 
@@ -145,7 +145,7 @@ def test_without_gpus_everything_computes_on_the_cores() -> None:
     assert not split.config.learner.offload_while_sampling
 
 
-def test_gpus_are_not_asked_for_where_there_are_none() -> None:
+def test_gpus_are_not_requested_without_gpus() -> None:
     with pytest.raises(ConfigError, match=r"placement\.gpus = 8, but no GPU is visible"):
         resolve(config(placement__gpus=8), CORES)
 

@@ -1,4 +1,4 @@
-"""What every preset needs on every number of GPUs: it fits in every stage, or what is said would make it fit."""
+"""Memory of every preset on every number of GPUs: it fits in every stage, or the error names a remedy that works."""
 
 import re
 from typing import Any
@@ -80,13 +80,13 @@ def test_preset_fits_in_every_stage_or_gets_a_remedy(preset: str, count: int) ->
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_runs_unchanged_from_as_many_gpus_on_as_it_says(preset: str) -> None:
     text = (find_config(preset)).read_text(encoding="utf-8")
-    said = re.search(r"as many GPUs as there are: (\d+) of 80 GB or more", text)
-    assert said is not None
+    required = re.search(r"as many GPUs as there are: (\d+) of 80 GB or more", text)
+    assert required is not None
     for count in (1, 2, 4, 8, 16):
-        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= int(said[1])), count
+        assert fits(config(preset), machine(count), shape_of(config(preset))) == (count >= int(required[1])), count
 
 
-def test_seven_billion_on_eight_gpus_take_what_the_arithmetic_says() -> None:
+def test_seven_billion_on_eight_gpus_match_the_arithmetic() -> None:
     """Per rank under ZeRO-3: 2 + 4 + 8 + 4 bytes of each parameter over the ranks; 57,344 bytes a cached token."""
     of = book("torl_7b", 8)
     parameters = 7_615_616_512
@@ -146,7 +146,7 @@ def test_sharding_over_nodes_counts_all_ranks() -> None:
     assert total(eight, "step") < total(one, "step") / 4
 
 
-def test_a_host_without_room_for_what_is_moved_there_is_refused() -> None:
+def test_host_without_memory_for_offload_is_refused() -> None:
     given = config("torl_7b")
     there = machine(8, host_bytes=90 << 30)
     with pytest.raises(ConfigError, match=r"checkpoint: host would need 184\.4 GiB and has 90\.0 GiB \(copy"):
@@ -159,14 +159,14 @@ def test_an_engine_that_cannot_hold_one_sample_is_refused() -> None:
         require_room(given, resolve(given, machine(8)), shape_of(given))
 
 
-def test_a_model_that_does_not_divide_is_refused_with_what_would() -> None:
+def test_indivisible_model_is_refused_with_valid_sizes() -> None:
     given = config("torl_1.5b", engine__tensor_parallel=8)
     with pytest.raises(ConfigError, match=r"12 attention heads \(2 of keys and values\): it can be 1, 2, 4, 6, 12"):
         require_division(given, shape_of(given))
     require_division(config("torl_7b", engine__tensor_parallel=4), ModelShape.from_config(QWEN_7B))
 
 
-def test_offloading_what_never_returns_is_no_move() -> None:
+def test_offloading_without_return_is_refused() -> None:
     """ZeRO-Offload keeps the optimizer in CPU memory: the GPU holds parameters, and the engine the rest."""
     given = config("ztrl_reinforce_32b", learner__offload_optimizer=True)
     of = compute_ledger(resolve(given, machine(8)), shape_of(given))

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
-from counted_states import SHAPES, STAGES, model_config
+from deepspeed_memory import SHAPES, STAGES, model_config
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from torl.config import LoraConfig
 from torl.errors import ConfigError
@@ -73,7 +73,7 @@ BOTH = ["bfloat16", "float32"]
 )
 def test_deepspeed_memory_equals_the_prediction(ranks: int, dtypes: list[str], tmp_path: Path) -> None:
     """Parameters, master copy, gradients and Adam's state, at stages 0, 2 and 3, for five models."""
-    program = Path(__file__).parents[1] / "counted_states.py"
+    program = Path(__file__).parents[1] / "deepspeed_memory.py"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TORCHDYNAMO_DISABLE": "1"}
     started = [
         subprocess.Popen(
@@ -112,7 +112,7 @@ def test_deepspeed_memory_equals_the_prediction(ranks: int, dtypes: list[str], t
     ("hidden", "intermediate", "heads", "keys"),
     [(256, 1024, 8, 2), (128, 512, 4, 4), (384, 2240, 12, 2), (320, 1728, 5, 1), (64, 128, 2, 2)],
 )
-def test_a_layer_keeps_what_is_predicted_for_its_backward_pass(
+def test_layer_keeps_predicted_activations(
     hidden: int, intermediate: int, heads: int, keys: int, itemsize: int
 ) -> None:
     tokens = 64

@@ -48,8 +48,8 @@ def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: 
     prompt_seconds = 2 * parameters * 256 * 150 / flops
     response_seconds = 700 * (2 * parameters + 256 * 850 * 57_344) / memory
     assert plan["roofline_seconds"] == pytest.approx(update_seconds + prompt_seconds + response_seconds)
-    (said,) = [line for line in lines if " s with " in line]
-    assert said == (
+    (line,) = [line for line in lines if " s with " in line]
+    assert line == (
         f"a step takes at least {plan['roofline_seconds']:.1f} s with prompts of 150 and responses of 700 tokens: "
         "an unmeasured roofline estimate, from the data sheet of the H100"
     )

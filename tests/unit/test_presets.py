@@ -12,7 +12,7 @@ from torl.config.loading import find_config, load_config, presets
 
 ROOT = Path(__file__).parents[2]
 PRESETS = {name: path for name, path in sorted(presets().items()) if name != "demo"}
-# What says how many machines there are, where things lie, and how often is measured: not part of what was published.
+# Settings for the number of machines, places of files, and frequency of measurements: not part of the publication.
 OURS = re.compile(
     r"(run|model|engine|evaluation|checkpoint|rollout\.tools)\..*"
     r"|data\.(train|evaluation|template)\..*"
@@ -60,7 +60,7 @@ def held(path: Path) -> dict[str, Any]:
 
 
 def written(path: Path) -> set[str]:
-    """What stands in a preset; a text that chooses something by its name is that name."""
+    """The contents of a preset; a text that chooses something by its name is that name."""
     names = leaves(tomllib.loads(path.read_text(encoding="utf-8")))
     whole = held(path)
     return {name if name in whole or f"{name}.name" not in whole else f"{name}.name" for name in names}
@@ -75,7 +75,7 @@ def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(name: str)
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_no_default_replaces_a_published_number(name: str) -> None:
-    """What changes results most quietly where it is left out stands in every table, with the source's value."""
+    """Settings that change results most quietly if left out are in every table, with the source's value."""
     table = published()[name]
     runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, PRESETS[name]).rollout.tools
     with_tool = {"rollout.tools.python.cpu_seconds", "rollout.format.error_style"} if runs_code else set()

@@ -1,4 +1,4 @@
-"""What responses do with code, told by small responses whose behavior is plain."""
+"""Behaviors of responses with code, on small responses whose behavior is plain."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def test_code_counts_once_for_each_block() -> None:
     [
         (r"so \boxed{12}. Check:", ["12\n"], ("12", "12")),
         (r"so \boxed{12}. Check:", ["x = 3\n13\n\n"], ("12", "13")),
-        (r"\boxed{1} no, \boxed{2}", ["2"], ("2", "2")),  # the answer that stands
+        (r"\boxed{1} no, \boxed{2}", ["2"], ("2", "2")),  # the answer that counts
         (r"so \boxed{12}", [None, "12"], ("12", "12")),  # the first that ran
         (r"so \boxed{12}", ["", "11", "12"], ("12", "11")),
         (r"so \boxed{12}", [None], None),
@@ -61,7 +61,7 @@ def test_answer_after_the_code_is_not_a_cross_check() -> None:
     assert cross_check(trajectory(BLOCK + r"\boxed{1}", "end", calls=[call("x\n", printed("1"))])) is None
 
 
-def test_several_calls_of_a_turn_check_what_stood_before_the_first() -> None:
+def test_calls_of_a_turn_check_text_before_the_first() -> None:
     text = "\\boxed{1}\n" + BLOCK + "\\boxed{2}\n" + BLOCK
     calls = [call("x\n", failed()), call("x\n", printed("3"))]
     first = trajectory(text, "end", calls=calls[1:])

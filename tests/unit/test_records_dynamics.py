@@ -180,7 +180,7 @@ def test_a_step_worked_out_by_hand() -> None:
 
 
 def test_the_cached_share_is_of_later_turns_only() -> None:
-    """What the first turn finds is the prompt of another sample of the problem, which says nothing about episodes."""
+    """The first turn finds the prompt of another sample of the problem, which carries no information on episodes."""
     # Of the second turn: 1 token cached of the prompt's 1 and the first turn's 1.
     found = measured(trajectory([BLOCK, ""], call(OK), cached_at_first=1))
     assert found[names.CACHED_SHARE] == 1 / 2
@@ -271,13 +271,13 @@ def test_rewards_without_parts_or_pay_by_turn_have_no_metric_of_them() -> None:
 
 
 def test_groups_that_differ_in_the_pay_of_their_turns_are_not_uniform() -> None:
-    paid = Grade(1.0, True, "2", turn_rewards=(0.5,))
-    metrics = training_dynamics([group((trajectory(""), RIGHT), (trajectory(""), paid))])
+    rewarded = Grade(1.0, True, "2", turn_rewards=(0.5,))
+    metrics = training_dynamics([group((trajectory(""), RIGHT), (trajectory(""), rewarded))])
     assert metrics[names.UNIFORM_GROUPS] == 0.0
 
 
 def test_the_tool_that_a_problem_names_is_chosen_or_not() -> None:
-    """Of five responses one asks for no tool and one names nothing that is called: the other three choose."""
+    """Five responses: one asks for no tool and one names nothing that is called; the other three choose."""
     prompt = Prompt(Problem("p", "?", "2", {"tool": "search"}), (1,))
     searches = replace(call(OK), request=ToolRequest("search", {"query": "x"}))
     calls = [[searches, searches], [call(OK)], [searches, call(OK)], [], [call(NO_CODE, code=None)]]
@@ -287,7 +287,7 @@ def test_the_tool_that_a_problem_names_is_chosen_or_not() -> None:
     assert names.RIGHT_TOOL not in measured(trajectory([BLOCK, ""], call(OK)), RIGHT)
 
 
-def test_rewards_by_what_the_prompt_asked_for() -> None:
+def test_rewards_by_prompt_variant() -> None:
     high = Prompt(Problem("p", "?", "2"), (1,), variant="high")
     low = replace(high, token_ids=(2,), variant="low")
     made = [(high, RIGHT), (high, WRONG), (high, RIGHT), (low, WRONG)]
@@ -311,9 +311,9 @@ def test_a_tool_s_counts_stand_under_its_name() -> None:
         (["\\boxed{1} ```python\n1\n```\n"], 0),  # in a line: no block
         (["```python\n1\n```\n\\boxed{1}"], 1),
         (["\\boxed{1}\n```python\n1\n```\n"], 0),
-        # The place of the answer is counted over the turns before it: here it stands behind two blocks of three.
+        # The place of the answer is counted over the turns before it: here it follows two blocks of three.
         (["é" * 9 + "\n```python\n1\n```output", "```python\n1\n```\n\\boxed{1}\n```python\n1\n```\n"], 2),
-        # An answer in an earlier turn is the last one: the block behind it comes later.
+        # An answer in an earlier turn is the last one: the block after it comes later.
         (["\\boxed{1}\n```output", "```python\n1\n```\n"], 0),
     ],
 )

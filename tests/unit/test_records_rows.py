@@ -1,4 +1,4 @@
-"""Rows of trajectories: what is written is read back, and what is damaged is named."""
+"""Rows of trajectories: written rows are read back, and damaged rows are named."""
 
 import dataclasses
 import json
@@ -157,7 +157,7 @@ def test_a_row_says_everything_to_a_reader_without_torl(tmp_path: Path) -> None:
     assert (without_request["tool"], without_request["arguments"]) == (None, None)
 
 
-def test_parts_and_pay_by_turn_are_absent_where_there_are_none() -> None:
+def test_absent_parts_and_turn_rewards_are_left_out() -> None:
     row = encode_trajectory(TrajectoryRecord(0, make(), RIGHT))
     assert not {"reward_parts", "turn_rewards"} & set(row)
 
@@ -192,7 +192,7 @@ def test_long_outputs_keep_their_head() -> None:
     decode_trajectory(json.loads(encode_row(row)))
 
 
-def test_details_that_are_no_json_are_named() -> None:
+def test_details_without_json_form_are_named() -> None:
     record = _with_outcome(Outcome(OutcomeStatus.OK, "", details={"where": Path("x")}))
     with pytest.raises(RecordError, match=r"PosixPath is not JSON serializable .*details"):
         encode_row(encode_trajectory(record))

@@ -18,7 +18,7 @@ def config(directory: Path, **overrides: Any) -> TrainConfig:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a run that was started once."""
+    """The directory of a run that was started once."""
     path = tmp_path / "run"
     started = config(path)
     path.mkdir()
@@ -56,7 +56,7 @@ def test_a_second_process_is_refused(directory: Path) -> None:
         open_run_directory(config(directory, run__resume=True))
 
 
-def test_a_resumed_run_says_what_changed_and_keeps_the_configuration_of_each_start(directory: Path) -> None:
+def test_resumed_run_logs_changes_and_keeps_each_configuration(directory: Path) -> None:
     first = (directory / "config.toml").read_text()
     second = config(directory, run__resume=True, learner__learning_rate=1.0, rollout__samples_per_prompt=4)
     assert write_config(directory, second) == [

@@ -1,4 +1,4 @@
-"""Writing a run's records: what is written is read back, whatever happens to the process or the disk."""
+"""Writing a run's records: written records are read back after failures of the process or the disk."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def test_metrics_read_back_with_time_and_without_infinities(tmp_path: Path) -> N
     assert all(row["time"] > 1.7e9 for row in rows)
 
 
-def test_resuming_removes_what_will_be_written_again(tmp_path: Path) -> None:
+def test_resuming_removes_records_of_repeated_steps(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
         for step in range(5):
             writer.write_metrics(step, {"reward/mean": float(step)})
@@ -100,7 +100,7 @@ def test_replaced_metrics_file_fails_the_next_write(tmp_path: Path) -> None:
             writer.write_metrics(1, {"reward/mean": 0.5})
 
 
-def test_trajectories_of_a_directory_that_is_not_there_make_none(tmp_path: Path) -> None:
+def test_missing_directory_has_no_trajectories(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="cannot be written: No such file or directory"):
         write_trajectories(tmp_path / "gone", 0, [record(0)])
     assert not (tmp_path / "gone").exists()
@@ -140,8 +140,8 @@ try:
 except RecordError as error:
     print(error)
 """
-    shown = subprocess.check_output([sys.executable, "-c", program], text=True)
-    assert "metrics.jsonl: cannot be written: File too large" in shown
+    output = subprocess.check_output([sys.executable, "-c", program], text=True)
+    assert "metrics.jsonl: cannot be written: File too large" in output
     content = (tmp_path / "metrics.jsonl").read_bytes()
     assert content.endswith(b"\n")
     assert len(read_metrics(tmp_path)) == content.count(b"\n") > 10

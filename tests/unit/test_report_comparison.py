@@ -22,7 +22,7 @@ BLOCK = "```python\nx\n```\n"
 
 
 def groups(chance: Random, limit: int) -> list[ScoredGroup]:
-    """Responses with at most `limit` calls, some of which fail, and some with a block behind the answer."""
+    """Responses with at most `limit` calls, some of which fail, and some with a block after the answer."""
     made = []
     for problem in ("p", "q"):
         prompt = asked(problem)
@@ -69,7 +69,7 @@ def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> str
     return output.read_text(encoding="utf-8")
 
 
-# --- the slow reading: what is in the files, by its text --------------------------------------------------------------
+# --- the naive reading of the files, by their text --------------------------------------------------------------------
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def mean(values: list[float]) -> float | None:
 
 
 def measured(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Of the rows of one file: each measure by the title of its figure, and the dotted one behind it."""
+    """Each measure of the rows of one file by the title of its figure, followed by the dotted one."""
     calls = [(call["status"] == "ok", row["correct"]) for row in rows for call in row["tool_calls"]]
     blocks, ran, early = 0, len(calls), 0
     for row in rows:
@@ -107,7 +107,7 @@ def measured(rows: list[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def recovered(row: dict[str, Any]) -> bool:
-    """An error somewhere, and behind it a run without one, in a correct response."""
+    """An error somewhere, followed by a run without one, in a correct response."""
     ended = "".join("+" if call["status"] == "ok" else "-" for call in row["tool_calls"])
     return row["correct"] and "-+" in ended
 
@@ -176,7 +176,7 @@ def test_a_set_has_a_figure_and_all_have_their_mean(page: str, runs: dict[str, P
         assert dict(zip(*shown(charts(page)["Accuracy, mean over sets"], label), strict=True)) == pytest.approx(means)
 
 
-def test_the_table_has_what_the_runs_came_to(page: str, runs: dict[str, Path]) -> None:
+def test_table_has_results_of_the_runs(page: str, runs: dict[str, Path]) -> None:
     for label, directory in runs.items():
         row = next(row for row in cells(page) if row and row[0] == label)
         ends = [slow_accuracy(directory, name)[20] for name in SETS]

@@ -68,7 +68,7 @@ def test_short_waits_are_silent_and_long_ones_say_so(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 0.2)
         with console.progress("playing episodes", total=128) as wait:
             wait.advance(34)
-            while "34/128" not in file.getvalue():  # until it has said so, however late
+            while "34/128" not in file.getvalue():  # until it has been printed, however late
                 time.sleep(0.01)
     lines = file.getvalue().splitlines()
     assert not any("quick" in line for line in lines)
@@ -100,7 +100,7 @@ with module.Console() as console:
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     with subprocess.Popen([sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment) as process:
         os.close(slave)
-        shown = b""
+        output = b""
         while True:
             try:
                 piece = os.read(master, 4096)
@@ -108,10 +108,10 @@ with module.Console() as console:
                 break
             if not piece:
                 break
-            shown += piece
-        assert process.wait() == 0, shown.decode()
+            output += piece
+        assert process.wait() == 0, output.decode()
     os.close(master)
-    text = shown.decode()
+    text = output.decode()
     for words in ("outer", "inner", "7/10", "a line above the bars", "after"):
         assert words in text
     assert text.rindex("outer") < text.rindex("after")

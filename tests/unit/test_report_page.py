@@ -129,7 +129,7 @@ def test_charts_hold_the_records(run: Path) -> None:
 
 
 def test_the_time_of_a_step_is_not_counted_twice() -> None:
-    """What is played ahead of the learner takes seconds of earlier steps: what the learner waits for is its own."""
+    """Playing ahead of the learner takes seconds of earlier steps: the learner's wait belongs to its own step."""
     (stacked,) = [chart for chart in CHARTS if chart.stacked]
     assert set(stacked.training.values()) == {names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC}
     others = [name for chart in CHARTS if not chart.stacked for name in chart.training.values()]
@@ -175,9 +175,9 @@ def test_examples_of_a_recovered_error_and_a_corrected_answer(tmp_path: Path) ->
         for step in (0, 10):
             pairs = ((agreed, RIGHT), (recovered, WRONG if step == 0 else RIGHT), (corrected, RIGHT))
             writer.write_trajectories(step, records(step, *pairs))
-    shown = {example.kind: example.after.trajectory.prompt.problem.id for example in choose_examples(tmp_path)}
-    assert shown["recovered"] == "recovered"
-    assert shown["corrected"] == "corrected"
+    rendered = {example.kind: example.after.trajectory.prompt.problem.id for example in choose_examples(tmp_path)}
+    assert rendered["recovered"] == "recovered"
+    assert rendered["corrected"] == "corrected"
     with RunWriter(tmp_path / "wrong") as writer:
         for step in (0, 10):
             writer.write_trajectories(step, records(step, (recovered, WRONG), (corrected, WRONG)))
@@ -185,7 +185,7 @@ def test_examples_of_a_recovered_error_and_a_corrected_answer(tmp_path: Path) ->
 
 
 def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: Path) -> None:
-    """An agent program may begin anew: what stands for the episode in its group is the last sequence alone."""
+    """An agent program may begin anew: only the last sequence represents the episode in its group."""
     first, second = (
         trajectory(*texts, prompt=asked("a"), calls=[]) for texts in ((f"first {HOSTILE}",), ("second ", "third "))
     )
@@ -196,15 +196,15 @@ def test_an_example_shows_all_sequences_of_its_episode_in_their_order(tmp_path: 
             writer.write_trajectories(step, group_records(step, [ScoredGroup(asked("a"), (scored(episode),))]))
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     another = "another sequence of this episode"
-    shown = f"{another}, 1 turnfirst {HOSTILE}{another}, 2 turnssecond third last"
-    assert page.text.count(shown) == 2  # before and after
+    rendered = f"{another}, 1 turnfirst {HOSTILE}{another}, 2 turnssecond third last"
+    assert page.text.count(rendered) == 2  # before and after
     assert "img" not in [tag for tag, _ in page.tags]
 
 
 def test_training_steps_give_the_examples_where_nothing_was_evaluated(tmp_path: Path) -> None:
     with RunWriter(tmp_path) as writer:
-        for step, said in ((0, RIGHT), (10, WRONG)):
-            writer.write_trajectories(step, records(step, (make("a", "x"), said)))
+        for step, text in ((0, RIGHT), (10, WRONG)):
+            writer.write_trajectories(step, records(step, (make("a", "x"), text)))
     assert [example.kind for example in choose_examples(tmp_path)] == ["regressed"]
 
 

@@ -1,4 +1,4 @@
-"""What is said of a metric over steps, against values worked out by hand and by brute force."""
+"""Statistics of a metric over steps, against values worked out by hand and by brute force."""
 
 import math
 from itertools import product

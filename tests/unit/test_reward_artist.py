@@ -47,9 +47,9 @@ async def test_the_weights_are_options() -> None:
     assert (await graded("", calls=[], options=options)).reward == -1
 
 
-async def test_an_answer_in_an_observation_is_none() -> None:
-    told = call("print(2)", observation="<output><answer>2</answer></output>")
-    assert (await graded(TURN, "Done.", calls=[told])).answer is None
+async def test_answer_in_observation_does_not_count() -> None:
+    reply = call("print(2)", observation="<output><answer>2</answer></output>")
+    assert (await graded(TURN, "Done.", calls=[reply])).answer is None
 
 
 async def test_the_answer_of_an_agent_program_is_the_one_that_counts() -> None:

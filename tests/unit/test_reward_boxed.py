@@ -55,7 +55,7 @@ async def test_grades(text: str, calls: list[object], reward: float, correct: bo
 async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason, reward: float) -> None:
     answer = {"name": "math", "wrong": 0.0, "require_format": "zerotir"}
     grade = await graded(trajectory(text, answer="204", finish=finish), answer=answer)
-    assert (grade.reward, grade.correct) == (reward, "204" in text)  # right is right, whatever it is worth
+    assert (grade.reward, grade.correct) == (reward, "204" in text)  # a correct answer is correct at any reward
     assert grade.valid_format == ("</think>" in text and finish is FinishReason.STOP)
     assert grade.credited == (reward == 1.0)
 
@@ -70,7 +70,7 @@ async def test_a_reward_that_asks_for_the_format(text: str, finish: FinishReason
     ],
 )
 async def test_malformed_call_has_a_turn_penalty(calls: list[ToolCall], paid: tuple[float, ...]) -> None:
-    """And the first for none (GTPO, section 3.3). The answer is paid at the end, as without it."""
+    """And the first for none (GTPO, section 3.3). The answer is rewarded at the end, as without it."""
     played = trajectory(*[""] * len(calls), r"\boxed{204}", answer="204", calls=calls)
     grade = await graded(played, malformed_turn={"weight": -0.1})
     assert (grade.reward, grade.turn_rewards) == (1.0, paid)
@@ -90,7 +90,7 @@ async def test_a_wrong_answer_costs_less_where_tools_were_called(text: str, call
     assert grade.parts["call_bonus"] == pytest.approx(0 if text == "204" else reward + 1)
 
 
-async def test_an_observation_is_no_answer() -> None:
+async def test_observation_is_not_an_answer() -> None:
     printing = call(outcome=printed("\\boxed{204}"))
     assert (await graded(trajectory("", "I see.", answer="204", calls=[printing]))).answer is None
 

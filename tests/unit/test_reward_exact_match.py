@@ -1,4 +1,4 @@
-"""Exact match of what stands in <answer> tags, as Search-R1 pays for it."""
+"""Exact match of the text in <answer> tags, with the rewards of Search-R1."""
 
 import pytest
 
@@ -56,10 +56,10 @@ def test_the_last_whole_answer_counts(text: str, answer: str | None) -> None:
 
 async def test_answers_are_rewarded_and_observations_ignored() -> None:
     prompt = asked("p", answer="Paris")
-    told = "<information><answer>Paris</answer></information>"
+    passage = "<information><answer>Paris</answer></information>"
     turns = [
         trajectory("<search>capital</search>", "<answer>the paris</answer>", prompt=prompt),
-        trajectory("<search>capital</search>", "I do not know.", prompt=prompt, calls=[call(observation=told)]),
+        trajectory("<search>capital</search>", "I do not know.", prompt=prompt, calls=[call(observation=passage)]),
         trajectory("<answer>Rome</answer>", prompt=prompt),
     ]
     grades = await ExactMatchReward(ExactMatchOptions(correct=2.0, wrong=-0.5)).grade(group(*turns))

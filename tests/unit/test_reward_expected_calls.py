@@ -22,7 +22,7 @@ def requests(calls: Calls) -> list[ToolRequest]:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected", "points", "most"),
+    ("made", "expected", "points", "max_points"),
     [
         # The most: 1 for the names, and for each expected call 1 and the number of its arguments.
         (WEATHER, WEATHER, 1 + 1 + 2, 4),
@@ -47,8 +47,8 @@ def requests(calls: Calls) -> list[ToolRequest]:
         ([("a", {"x": 1})] * 3, [("a", {"x": 1})], 1 / 3 + 2, 3),
     ],
 )
-def test_points_by_the_formula(made: Calls, expected: Calls, points: float, most: int) -> None:
-    assert call_score(requests(made), requests(expected)) == pytest.approx(points / most)
+def test_points_by_the_formula(made: Calls, expected: Calls, points: float, max_points: int) -> None:
+    assert call_score(requests(made), requests(expected)) == pytest.approx(points / max_points)
 
 
 def answer_of(calls: Calls) -> str:
@@ -56,7 +56,7 @@ def answer_of(calls: Calls) -> str:
 
 
 async def grades(expected: str, *responses: Calls | None, **options: float) -> list[tuple[float, bool]]:
-    """Of responses with these calls; None stands for one malformed call besides a right one."""
+    """Rewards of responses with these calls; None represents one malformed call in addition to a right one."""
     prompt = asked("p", answer=expected)
     played = []
     for calls in responses:

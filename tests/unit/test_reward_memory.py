@@ -1,4 +1,4 @@
-"""Verdicts are remembered: each pair is judged once, whoever asks."""
+"""Verdicts are remembered: each pair is judged once, regardless of the caller."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

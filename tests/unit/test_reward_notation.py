@@ -1,4 +1,4 @@
-"""Answers as a model writes them that has just read Python's output, against references as data sets have them."""
+"""Answers as a model writes them that has just read Python's output, against references of datasets."""
 
 import pytest
 

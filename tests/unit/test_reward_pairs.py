@@ -1,4 +1,4 @@
-"""The grader's verdicts over tables of pairs, beside those of math-verify alone."""
+"""The grader's verdicts over tables of pairs, compared with verdicts of math-verify alone."""
 
 import json
 import subprocess
@@ -28,10 +28,10 @@ def ours(reference: str, answer: str) -> bool:
 
 @pytest.fixture(scope="module")
 def alone() -> list[bool]:
-    """math-verify's verdicts over all pairs, by its own functions in a process of its own."""
+    """math-verify's verdicts over all pairs, by its own functions in a separate process."""
     pairs = json.dumps([*SAME, *DIFFERENT])
-    shown = subprocess.run([sys.executable, "-c", _ALONE], input=pairs, capture_output=True, text=True, check=True)
-    verdicts: list[bool] = json.loads(shown.stdout)
+    completed = subprocess.run([sys.executable, "-c", _ALONE], input=pairs, capture_output=True, text=True, check=True)
+    verdicts: list[bool] = json.loads(completed.stdout)
     return verdicts
 
 

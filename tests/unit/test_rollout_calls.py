@@ -1,4 +1,4 @@
-"""Calls of one episode: those that begin before they are asked for, and those that are given up."""
+"""Calls of one episode: speculative calls, and cancelled calls."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ async def made(episode: EpisodeTools, request: ToolRequest) -> Outcome:
     return answered.outcome
 
 
-async def test_a_run_begun_early_is_the_one_that_is_asked_for() -> None:
+async def test_speculative_run_answers_the_call() -> None:
     interpreter, counters = ScriptedInterpreter(delay=0.05), CallCounters()
     episode = python(interpreter, counters)
     episode.speculate(code("a"))
@@ -60,7 +60,7 @@ async def test_a_block_that_is_announced_twice_starts_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["another block", "another call", "the episode ends"])
-async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
+async def test_abandoned_run_is_cancelled(how: str) -> None:
     """It would hold a worker up to its limit otherwise."""
 
     class Endless(ScriptedInterpreter):
@@ -79,7 +79,7 @@ async def test_a_run_that_is_given_up_is_cancelled(how: str) -> None:
     episode.speculate(code("endless"))
     await asyncio.sleep(0)
     assert interpreter.running == 1
-    async with asyncio.timeout(60):  # what is not cancelled never ends
+    async with asyncio.timeout(60):  # a call that is not cancelled never ends
         if how == "another block":
             episode.speculate(code("b"))
             assert (await made(episode, code("b"))).ok

@@ -1,4 +1,4 @@
-"""Episodes in an environment: what it is shown, what it says, how it ends them, and what its failures spoil."""
+"""Episodes in an environment: its inputs, its replies, how it ends them, and the episodes that its failures drop."""
 
 import asyncio
 import functools
@@ -195,13 +195,13 @@ def test_first_messages_never_become_control_tokens() -> None:
     player.environment = replace(player.environment, template=template)
     prompt = Prompt(Problem("p", "<|im_end|>?", "1"), (1, 2))
     played = asyncio.run(player.play(prompt, batch_id=0, sample=0))
-    begun = played.prompt.token_ids
+    opening = played.prompt.token_ids
     control = {model.ids(token)[0]: token for token in ("<|im_start|>", "<|im_end|>")}
-    spelled = [control[token] for token in begun if token in control]
+    spelled = [control[token] for token in opening if token in control]
     start, end = "<|im_start|>", "<|im_end|>"
     assert spelled == [start, end, end, start, end, start]
     users = "<|im_start|>user\n<|im_end|>\ue000<|im_end|>\n<|im_start|>assistant\n"
-    assert model.tokenizer.decode(begun) == f"<|im_start|>system\nThink until <|im_end|>.<|im_end|>\n{users}"
+    assert model.tokenizer.decode(opening) == f"<|im_start|>system\nThink until <|im_end|>.<|im_end|>\n{users}"
 
 
 def test_environment_prompt_is_read_back_from_a_group_file(tmp_path: Path) -> None:
@@ -327,10 +327,10 @@ def test_an_environment_that_says_half_of_a_surrogate_pair_plays_on(text: str) -
     model, environment = ChatModel.of("hermes"), said(text)
     environment.opening = text
     played = play(model, ["1<|im_end|>", "2<|im_end|>"], environment)
-    shown = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    assert [message.text for message in played.user_messages] == [shown]
-    assert shown in played.user_messages[0].observation
-    assert shown in model.vocabulary.decode(list(played.prompt.token_ids))
+    rendered = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert [message.text for message in played.user_messages] == [rendered]
+    assert rendered in played.user_messages[0].observation
+    assert rendered in model.vocabulary.decode(list(played.prompt.token_ids))
 
 
 def test_an_end_that_fails_is_counted_and_passed_over() -> None:
@@ -346,7 +346,7 @@ class Slow(ScriptedEnvironment):
     """Never answers."""
 
     def raise_in(self, method: str) -> None:
-        """Nothing is broken."""
+        """Nothing fails."""
 
     def session(self, problem: Any, seed: int) -> Any:
         made = super().session(problem, seed)
@@ -439,7 +439,7 @@ def test_malformed_call_is_answered_by_its_error() -> None:
     assert [each.content for each in environment.shown] == ["Done."]
 
 
-def test_a_report_shows_what_the_environment_said_as_an_observation() -> None:
+def test_report_shows_environment_replies_as_observations() -> None:
     model = ChatModel.of("hermes")
     played = play(model, [message("hermes", "1"), "2<|im_end|>", "3<|im_end|>"], said("No."))
     kinds = [kind for kind, _ in response_segments(played)]
@@ -465,7 +465,7 @@ def test_an_environment_needs_the_format_of_a_chat_model() -> None:
         (lambda played: replace(played.user_messages[0], observation="No."), "does not match its outcome"),
     ],
 )
-def test_a_planted_fault_in_what_was_said_is_found(change: Any, problem: str) -> None:
+def test_planted_fault_in_reply_is_found(change: Any, problem: str) -> None:
     import re
 
     model = ChatModel.of("hermes")

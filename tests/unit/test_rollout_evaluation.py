@@ -1,4 +1,4 @@
-"""What an evaluation asks the engine for: which prompts, how often, at which temperature, with which seeds."""
+"""Requests of an evaluation to the engine: prompts, numbers of samples, temperatures, seeds."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -44,7 +44,7 @@ async def evaluated(
     training_calls: int = 0,
     **settings: Any,
 ) -> tuple[Evaluation, EpisodePlayer]:
-    """Some problems; the model calls the tool for ever, and says what is right each time."""
+    """Some problems; the model calls the tool indefinitely, and answers correctly each time."""
     engine = ScriptedEngine(lambda _: ENCODER.encode(f"\\boxed{{1}}\n{CALL}"))
     playing = player(
         engine, ScriptedInterpreter(), form=form, limit=400, max_tool_calls=training_calls, temperature=0.9
@@ -106,7 +106,7 @@ async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward:
         for each in group.members
     ] == [(f"set-sampled/{problem}", sample) for problem in "dcb" for sample in range(2)]
     assert all(member.grade.correct for group in evaluation.groups for member in group.members)
-    # The greedy responses are kept too, to be recorded under a name of their own.
+    # The greedy responses are kept too, to be recorded under a separate name.
     assert evaluation.by_file("set") == {"set": evaluation.groups, "set.greedy": evaluation.greedy}
     kept = [member.trajectory.group_id for group in evaluation.greedy for member in group.members]
     assert kept == [f"set-greedy/{problem}" for problem in "dcb"]
@@ -140,11 +140,11 @@ async def test_without_samples_the_groups_are_the_greedy_ones(reward: MathReward
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {0.0}
 
 
-async def test_without_greedy_responses_there_is_no_greedy_accuracy(reward: MathReward) -> None:
+async def test_greedy_accuracy_requires_greedy_responses(reward: MathReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=False, samples_per_problem=1)
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
-    assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # that of training
+    assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # as in training
 
 
 async def test_seeds_depend_on_the_set_and_the_problem_only(reward: MathReward) -> None:

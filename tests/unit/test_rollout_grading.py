@@ -1,4 +1,4 @@
-"""What a reward may say of a group; anything else stops the run instead of teaching nonsense."""
+"""Grades that a reward may return for a group; any other value stops the run instead of teaching nonsense."""
 
 import asyncio
 import math
@@ -32,7 +32,7 @@ async def test_grades_meet_their_trajectories() -> None:
     assert scored.prompt is GROUP.prompt
     assert [member.trajectory.sample_index for member in scored.members] == [0, 1]
     assert [member.grade for member in scored.members] == grades
-    assert [member.reward for member in scored.members] == [0.5, -1.0]  # turns are paid elsewhere
+    assert [member.reward for member in scored.members] == [0.5, -1.0]  # turns are rewarded elsewhere
     assert scored.accuracy == 0.5
 
 

@@ -1,4 +1,4 @@
-"""Single episodes with an engine that says what it is told."""
+"""Single episodes with an engine that plays a script."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 
 @dataclass
 class Played:
-    """One episode, and what happened beside it."""
+    """One episode, with its events."""
 
     trajectory: Trajectory
     counters: EpisodeCounters
@@ -101,12 +101,12 @@ def test_tokens_after_the_marker_are_dropped_and_counted() -> None:
 @pytest.mark.parametrize("calls", [0, 1])
 @pytest.mark.parametrize("piece", [1, 1000])
 def test_a_stop_string_ends_the_response_and_stays_in_it(calls: int, piece: int) -> None:
-    said = "So \\boxed{42}.\nUser:"
-    played = play(f"{said} And 43?\n{CALL}", calls=calls, piece=piece, stop=("Human:", "User:"))
+    expected = "So \\boxed{42}.\nUser:"
+    played = play(f"{expected} And 43?\n{CALL}", calls=calls, piece=piece, stop=("Human:", "User:"))
     trajectory = played.trajectory
-    assert trajectory.text.startswith(said)
+    assert trajectory.text.startswith(expected)
     assert len(trajectory) == next(
-        n for n in range(99) if said in VOCABULARY.decode(trajectory.token_ids_T[:n].tolist())
+        n for n in range(99) if expected in VOCABULARY.decode(trajectory.token_ids_T[:n].tolist())
     )
     assert trajectory.loss_mask_T.all()
     assert trajectory.finish_reason is FinishReason.STOP
@@ -232,7 +232,7 @@ def test_seeds_name_the_turn_and_snippets_of_a_problem_share_theirs() -> None:
 
 @pytest.mark.parametrize("prompt", [(), (STOP,)])
 def test_a_prompt_without_text_begins_a_line(prompt: tuple[int, ...]) -> None:
-    """A response whose first characters are a fence opens a block: nothing stands before it."""
+    """A response whose first characters are a fence opens a block: nothing precedes it."""
     (call,) = begin_with_a_fence(prompt).tool_calls
     assert call.code == "print(6*7)\n"
 
@@ -286,7 +286,7 @@ def test_episode_leaves_no_speculative_run() -> None:
     ("turn", "ends"),
     [
         ("Hm.\n```output", True),
-        ("So \\boxed{42}.\n```output", False),  # has answered: it is told that there was no code, as ever
+        ("So \\boxed{42}.\n```output", False),  # has answered: the observation is that there was no code, as ever
         (CALL, False),
     ],
 )
@@ -351,13 +351,13 @@ def test_torl_opens_blocks_as_its_published_code_does(written: str, ran: str) ->
         ("```python\nprint(6*7)```", "print(6*7)"),
     ],
 )
-def test_zerotir_runs_what_its_published_code_runs(written: str, ran: str) -> None:
+def test_zerotir_runs_the_same_calls_as_published_code(written: str, ran: str) -> None:
     published = ZeroTIRFormat(ZeroTIROptions(fences="published"))
     assert play(f"{written} so", "Done.", form=published).ran == [ran]
     assert play(f"{written} so", "Done.", form=ZeroTIRFormat()).ran == []
 
 
-def test_each_block_is_a_call_until_none_is_left() -> None:
+def test_each_block_is_a_call_until_calls_run_out() -> None:
     two = "```python\nprint(1)\n```"
     played = play_zerotir(f"{two} rest", f"{two} rest", f"{two}\nDone.", calls=2)
     trajectory = played.trajectory

@@ -1,4 +1,4 @@
-"""The one door of all commands: parts start in order, everything that started is closed, and what is wrong is said."""
+"""The one entry point of all commands: parts start in order, every started part is closed, and errors are reported."""
 
 import io
 import json
@@ -134,9 +134,7 @@ class Several(Part):
         return {f"{name}.{number}": Part(number) for number in range(self.number)}
 
 
-async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
-    model: ModelDirectory, tmp_path: Path
-) -> None:
+async def test_section_may_have_several_tools_with_unique_names(model: ModelDirectory, tmp_path: Path) -> None:
     many, part = {"name": f"{__name__}:Several", "number": 2, "retries": 5}, {"name": f"{__name__}:Part"}
     console = Console(io.StringIO())
     config = configuration(tools={"many": many, "one": part})
@@ -153,7 +151,7 @@ async def test_a_section_may_bring_several_tools_but_none_that_another_brings(
             pass
 
 
-async def test_parts_are_what_the_configuration_says(model: ModelDirectory, tmp_path: Path) -> None:
+async def test_parts_match_the_configuration(model: ModelDirectory, tmp_path: Path) -> None:
     config = configuration(max_tool_calls=3, temperature=0.5, max_concurrent_episodes=7)
     console = Console(io.StringIO())
     async with open_rollouts(config, model, console, log_directory=tmp_path, seed=11) as rollouts:
@@ -299,13 +297,13 @@ class Asked(Part):
         return {name: self}
 
 
-async def test_a_tool_is_asked_once_for_prompts_and_once_when_it_runs(tmp_path: Path) -> None:
+async def test_tool_schema_is_read_for_prompts_and_for_runs(tmp_path: Path) -> None:
     """A server may take its time; an environment that begins conversations asks none again."""
     config, _ = with_environment()
-    asked = RolloutConfig.model_validate({"tools": {"slow": {"name": f"{__name__}:Asked"}}}).tools
-    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"tools": asked})})
+    tools = RolloutConfig.model_validate({"tools": {"slow": {"name": f"{__name__}:Asked"}}}).tools
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"tools": tools})})
     model = ModelDirectory(
-        resolve_path(BASE_MODEL), ChatModel.of("hermes").tokenizer, asked, config.rollout.environment
+        resolve_path(BASE_MODEL), ChatModel.of("hermes").tokenizer, tools, config.rollout.environment
     )
     assert model.tool_schemas() is model.tool_schemas()
     async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path) as rollouts:
@@ -385,7 +383,7 @@ def test_directory_without_a_model_is_an_error(tmp_path: Path) -> None:
     assert ModelDirectory.open(BASE_MODEL, {}).path == resolve_path(BASE_MODEL)
 
 
-def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:
+def test_prompts_that_are_too_long_are_reported(model: ModelDirectory) -> None:
     config = configuration()
     problems = [torl.Problem("a", "x", "1"), torl.Problem("b", "x " * 500, "1"), torl.Problem("c", "y", "1")]
     choice = Choice("given", lambda: problems, Section())
@@ -400,17 +398,17 @@ def test_prompts_that_are_too_long_are_said(model: ModelDirectory) -> None:
 
 
 def test_evaluation_has_a_separate_prompt_limit(model: ModelDirectory) -> None:
-    said = io.StringIO()
+    log = io.StringIO()
     problems = [torl.Problem(name, "x " * length, "1") for name, length in {"a": 1, "b": 150, "c": 500, "d": 1}.items()]
     choice = Choice("given", lambda: problems, Section())
     data = configuration().data
 
     def found(**settings: Any) -> tuple[list[str], list[str]]:
-        shown = model.problem_set("held", choice, data, EvaluationConfig(**settings), Console(said))
-        return [prompt.problem.id for prompt in shown.prompts], [*shown.too_long]
+        problem_set = model.problem_set("held", choice, data, EvaluationConfig(**settings), Console(log))
+        return [prompt.problem.id for prompt in problem_set.prompts], [*problem_set.too_long]
 
     assert found() == (["a", "d"], ["b", "c"])
-    assert "held: 2 problems, 2 too long, which count as not solved" in said.getvalue()
+    assert "held: 2 problems, 2 too long, which count as not solved" in log.getvalue()
     assert found(max_prompt_tokens=400) == (["a", "b", "d"], ["c"])
     assert found(max_problems=2) == (["a"], ["b"])
 

@@ -21,7 +21,7 @@ PROMPTS = [asked(f"p{index}", token_ids=(5, 6, 7)) for index in range(6)]
 
 
 async def settle() -> None:
-    """Until nothing can go on by itself: turns of the loop, which a busy machine does not make fewer."""
+    """Wait until no task can continue alone: turns of the loop, which a busy machine does not make fewer."""
     for _ in range(2000):
         await asyncio.sleep(0)
 
@@ -55,15 +55,15 @@ async def test_every_episode_once_and_groups_whole() -> None:
 
 
 async def test_training_mixes_reward_goals_and_evaluation_uses_high() -> None:
-    """Which, the run's seed says for each episode (RC-GRPO); the loss sees the prompt that was asked."""
+    """The run's seed chooses the goal of each episode (RC-GRPO); the loss sees the prompt that was asked."""
     low = [replace(prompt, token_ids=(5, 6, 8), variant="low", weight=0.75) for prompt in PROMPTS]
-    told = [
+    mixed = [
         replace(prompt, variant="high", weight=0.25, variants=(other,))
         for prompt, other in zip(PROMPTS, low, strict=True)
     ]
 
     async def played(series: int | str) -> list[Trajectory]:
-        groups = await play_all(player(ScriptedEngine(lambda _: PLAIN), ScriptedInterpreter()), told, series, 16)
+        groups = await play_all(player(ScriptedEngine(lambda _: PLAIN), ScriptedInterpreter()), mixed, series, 16)
         groups.sort(key=lambda group: group.prompt.problem.id)
         return [each for group in groups for each in group.trajectories]
 
@@ -108,8 +108,8 @@ async def test_a_second_series_starts_when_the_first_leaves_room() -> None:
     playing = player(engine, ScriptedInterpreter(), in_flight=4)
     first, second = await asyncio.gather(*(play_all(playing, PROMPTS, series, samples=1) for series in range(2)))
     assert len(first) == len(second) == 6
-    begun = list(engine.requests)
-    assert [request.split("/")[0] for request in begun] == ["0"] * 6 + ["1"] * 6
+    started = list(engine.requests)
+    assert [request.split("/")[0] for request in started] == ["0"] * 6 + ["1"] * 6
     assert playing.slots.sampling == 0
 
 
@@ -181,21 +181,21 @@ async def test_numbers_that_make_no_sense() -> None:
 
 async def test_a_thousand_episodes_do_not_all_begin_in_one_turn_of_the_event_loop() -> None:
     slots = EpisodeSlots(1000)
-    begun = 0
+    started = 0
 
     def begin() -> bool:
-        nonlocal begun
-        begun += 1
+        nonlocal started
+        started += 1
         slots.begin()
         return True
 
     slots.add(begin)
-    counts = [begun]
-    while begun < 1000:
-        slots.end()  # an episode that ends meanwhile does not make it more at once
+    counts = [started]
+    while started < 1000:
+        slots.end()  # an episode that ends in between does not make it more at once
         slots.begin()
         await asyncio.sleep(0)
-        counts.append(begun)
+        counts.append(started)
     assert max(after - before for before, after in pairwise([0, *counts])) <= 32
     await settle()
-    assert begun == slots.sampling == 1000
+    assert started == slots.sampling == 1000

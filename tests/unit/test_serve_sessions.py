@@ -1,4 +1,4 @@
-"""Which sessions a door keeps that clients hold by name."""
+"""Sessions that a server keeps for clients that hold their names."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What an engine knows of its weights: in what order it pauses, takes and resumes, and which version sampled what."""
+"""Weights of an engine: in what order it pauses, takes and resumes, and which version sampled what."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +12,7 @@ GPU = EngineDevices(on_cpu=False, ids=(0,))
 
 
 class Calls:
-    """Stands where vLLM's engine does, and only takes down what it is asked."""
+    """Replaces vLLM's engine, and only takes down the requests."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -26,7 +26,7 @@ class Calls:
 
 
 async def test_weights_that_come_while_the_engine_sleeps_wake_no_turn_that_waits() -> None:
-    """Its cache has no memory yet: whatever is sampled now would be written nowhere."""
+    """Its cache has no memory yet: anything sampled now would be written nowhere."""
     weights, calls = EngineWeights(3, VllmOptions()), Calls()
     await weights.sleep(calls, GPU)
     await weights.wake(calls, GPU, "weights")

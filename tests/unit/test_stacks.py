@@ -55,7 +55,7 @@ def wait_for(log: Path, text: str) -> None:
         time.sleep(0.01)
 
 
-def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_write_stacks_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, other = tmp_path / "log", tmp_path / "other"
     children = [start(CHILD, log=log), start(CHILD, log=log)]
     stranger = start("print('ready', flush=True); import time; time.sleep(1000)", log=other)
@@ -66,7 +66,7 @@ def test_processes_write_their_stacks_when_they_are_asked(tmp_path: Path, monkey
             assert time.monotonic() < deadline
             time.sleep(0.01)
         pids = [child.pid for child in children]
-        # One that has no handler would be ended by the signal; one that is gone cannot answer.
+        # A process without a handler would be ended by the signal; a process that exited cannot answer.
         assert dump_stacks({log: pids, other: [stranger.pid, 2**22 + 1]}) == [stranger.pid, 2**22 + 1]
         assert log.read_text().count("in waits_for_nobody") == 2
         assert [child.poll() for child in [*children, stranger]] == [None, None, None]
@@ -95,8 +95,8 @@ def test_blocked_event_loop_exits_with_stack_dumps(tmp_path: Path) -> None:
 async def test_a_call_that_gives_no_answer_is_named(tmp_path: Path) -> None:
     calls = PendingCalls()
     watch = calls.watch(0.3, "rollout.stall_timeout_seconds")
-    said = r"the tool 'mine' did not respond within 0.3 s \(rollout.stall_timeout_seconds\)"
-    with pytest.raises(HangError, match=said), calls.open("the tool 'mine'"):
+    text = r"the tool 'mine' did not respond within 0.3 s \(rollout.stall_timeout_seconds\)"
+    with pytest.raises(HangError, match=text), calls.open("the tool 'mine'"):
         await asyncio.wait_for(watch, 60)
 
 

@@ -38,7 +38,7 @@ def test_the_prompt_of_a_chat_model(name: str) -> None:
     assert load_template(name)(Problem("p", "What {is} it?", "1")) == EXPECTED[name]
 
 
-def test_a_prompt_in_chatml_of_ones_own() -> None:
+def test_custom_chatml_prompt() -> None:
     config = PromptConfig.model_validate({"template": {"name": "chatml", "system": "Be brief.", "suffix": " Go."}})
     prompt = config.template.bind()(Problem("p", "1 + 1?", "2"))
     assert prompt == (
@@ -46,7 +46,7 @@ def test_a_prompt_in_chatml_of_ones_own() -> None:
     )
 
 
-# As these models write: a block, its output, an error that is mended, the answer in words behind the last output.
+# As these models write: a block, its output, an error that is mended, the answer in words after the last output.
 TRANSCRIPTS = {
     "qwen25_math_tir": [
         "To determine it, we compute.\n\n```python\nfrom sympy import *\nprint(6 * 7)\n```\n```output",

@@ -168,8 +168,8 @@ def test_models_template_receives_the_tools_without_added_text() -> None:
     tokenizer.chat_template = TOOLS_THEN_MESSAGES
     template = functools.partial(load_template("chat"), system="Think.", suffix=" Say.")
     (prompt,) = encode_prompts([Problem("a", "What?", "1")], tokenizer, template, 1000, lambda: TOOLS).prompts
-    said = tokenizer.decode(prompt.token_ids)
-    assert said == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "
+    text = tokenizer.decode(prompt.token_ids)
+    assert text == "python: Runs code.\nsystem: Think.\nuser: What? Say.\nassistant: "
 
 
 def test_template_variables_are_passed_and_unknown_ones_refused() -> None:
@@ -213,7 +213,7 @@ def chat_tokenizer(added: tuple[str, ...] = ("<think>",)) -> Any:
 
 
 def control_tokens(tokenizer: Any, token_ids: Sequence[int]) -> str:
-    """Those that were added to the vocabulary, in their order."""
+    """Tokens that were added to the vocabulary, in their order."""
     added = {index: token for token, index in tokenizer.added_tokens_encoder.items()}
     return "".join(added.get(token, "") for token in token_ids)
 
@@ -237,8 +237,8 @@ def test_configured_text_and_raw_questions_may_hold_control_tokens() -> None:
     tokenizer, problem = chat_tokenizer(), Problem("a", "<think>", "1")
     template = functools.partial(load_template("chat"), system="In <think>.")
     (prompt,) = encode_prompts([problem], tokenizer, template, 1000).prompts
-    begun = "<|im_start|><think><|im_end|><|im_start|><|im_end|><|im_start|>"
-    assert control_tokens(tokenizer, prompt.token_ids) == begun
+    control_text = "<|im_start|><think><|im_end|><|im_start|><|im_end|><|im_start|>"
+    assert control_tokens(tokenizer, prompt.token_ids) == control_text
     goal = both_goals("{}!", high="<|im_start|>", low="<|im_end|>", high_fraction=0.5)
     (prompt,) = encode_prompts([problem], tokenizer, goal, 1000).prompts
     assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|>"

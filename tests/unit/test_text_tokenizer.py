@@ -57,7 +57,7 @@ def test_the_tokenizer_itself_is_left_as_it_was() -> None:
     assert tokenizer.encode(END, add_special_tokens=False) == [tokenizer.eos_token_id]
 
 
-def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at() -> None:
+def test_observation_is_encoded_whole_despite_truncation_length() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe().backend_tokenizer, eos_token=END)
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.enable_truncation(8)
@@ -71,7 +71,7 @@ def test_an_observation_is_encoded_whole_whatever_length_the_tokenizer_cuts_at()
 
 
 def test_other_threads_run_while_a_long_text_is_encoded() -> None:
-    """The event loop is one: it has a thousand episodes to serve meanwhile."""
+    """The event loop is one: it has a thousand episodes to serve at the same time."""
     with ThreadPoolExecutor(1) as thread:
         encoding = thread.submit(ENCODER.encode, "word " * 100_000)
         turns = 0
@@ -127,7 +127,7 @@ def test_program_output_is_never_an_added_token(make: Callable[[], PreTrainedTok
 
 
 def test_an_observation_is_the_text_that_its_tokens_have() -> None:
-    """Qwen's tokenizers normalise: what was printed is not what the model reads."""
+    """Qwen's tokenizers normalise: the printed text is not the text that the model reads."""
     tokenizer = copy.deepcopy(byte_level_bpe())
     tokenizer.backend_tokenizer.normalizer = NFC()
     encoder = PlainTextEncoder(tokenizer)
@@ -137,8 +137,8 @@ def test_an_observation_is_the_text_that_its_tokens_have() -> None:
 
 
 @given(st.text(st.sampled_from("a \n`é北e\u0301"), max_size=60), st.integers(0, 40))
-def test_fits_compares_token_counts(text: str, most: int) -> None:
-    assert ENCODER.fits(text, most) == (len(ENCODER.encode(text)) <= most)
+def test_fits_compares_token_counts(text: str, max_tokens: int) -> None:
+    assert ENCODER.fits(text, max_tokens) == (len(ENCODER.encode(text)) <= max_tokens)
 
 
 def test_a_text_of_more_bytes_than_its_tokens_could_hold_is_not_encoded(monkeypatch: pytest.MonkeyPatch) -> None:

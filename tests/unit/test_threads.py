@@ -1,4 +1,4 @@
-"""Functions that somebody else wrote run in threads that nobody waits for."""
+"""Functions written elsewhere run in threads that no one waits for."""
 
 import asyncio
 import sys

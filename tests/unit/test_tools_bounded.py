@@ -111,7 +111,7 @@ async def test_other_exceptions_are_not_retried_and_fail_the_episode(error: Exce
     assert tool.metrics()["tries"] == 1
 
 
-async def test_no_more_calls_at_once_than_allowed_and_who_waits_loses_no_time() -> None:
+async def test_concurrent_calls_are_limited_and_waiting_is_not_timed() -> None:
     tool = bounded(lambda _: 0.02, max_concurrent=2, timeout_seconds=10)
     outcomes = await asyncio.gather(*(tool.session(0).call({}) for _ in range(9)))
     assert len(outcomes) == 9

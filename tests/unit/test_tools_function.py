@@ -1,4 +1,4 @@
-"""A function of one's own as a tool: its schema, its arguments, its results, and what it raises."""
+"""A custom function as a tool: its schema, its arguments, its results, and its exceptions."""
 
 import asyncio
 import threading
@@ -57,7 +57,7 @@ def silent() -> None:
 
 
 def fails(how: str) -> str:
-    """Raise what it is told."""
+    """Raise an error with the given text."""
     raise {"value": ValueError("no such city"), "line": ToolUnavailableError("the line is dead")}[how]
 
 
@@ -116,7 +116,7 @@ def test_schema_and_description_are_read_from_the_function() -> None:
     "arguments",
     [{"name": "Rome"}, {"name": "Rome", "count": 0}, {"name": 1}, {"count": 2}, {"name": "a", "unit": "m"}, {"x": 1}],
 )
-async def test_the_schema_allows_what_the_call_accepts(arguments: dict[str, Any]) -> None:
+async def test_schema_allows_accepted_arguments(arguments: dict[str, Any]) -> None:
     made = tool(look_up)
     assert Draft202012Validator(made.parameters).is_valid(arguments) == (await made.call(arguments)).ok
 
@@ -179,7 +179,7 @@ async def test_exceptions_are_shown_to_the_model_except_host_errors() -> None:
         (f"{__name__}:look_pu", "has no look_pu; did you mean look_up?"),
     ],
 )
-def test_functions_that_are_no_tools(place: str, message: str) -> None:
+def test_functions_that_are_not_tools_are_refused(place: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         FunctionTool(place)
 

@@ -40,14 +40,14 @@ async def called(episode: EpisodeTools, text: str) -> Outcome:
 
 
 async def printed(episode: EpisodeTools, *codes: str, early: bool) -> list[str]:
-    told = []
+    replies = []
     for text in codes:
         if early:
             episode.speculate(code(text))
         outcome = await called(episode, text)
-        told.append(outcome.details["stdout"] or outcome.error or "")
+        replies.append(outcome.details["stdout"] or outcome.error or "")
     await episode.close()
-    return told
+    return replies
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -97,7 +97,7 @@ async def test_sessions_of_one_seed_draw_the_same_numbers(pool: SandboxPool, sta
     assert first == again != other
 
 
-async def test_an_outcome_says_what_was_printed_or_what_went_wrong(pool: SandboxPool) -> None:
+async def test_outcome_has_output_or_error(pool: SandboxPool) -> None:
     session = tool(pool, "fresh").session(7)
     good = await session.call({"code": "import sys; print('é'); print('aside', file=sys.stderr)"})
     assert (good.status, good.text, good.error) == (OutcomeStatus.OK, "é\n", None)

@@ -39,10 +39,10 @@ def documents(*contents: Any) -> dict[str, Any]:
 
 
 async def test_queries_and_answers_have_the_servers_form() -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     async def retrieve(request: web.Request) -> web.Response:
-        asked.append(await request.json())
+        requests.append(await request.json())
         return web.json_response(documents('"Paris"\nThe capital.', '"Rome"\nAnother.'))
 
     async with served(retrieve) as url:
@@ -52,8 +52,8 @@ async def test_queries_and_answers_have_the_servers_form() -> None:
         assert (await tool.call({})).error == "TypeError"
         await tool.close()
     assert outcome.text == 'Doc 1(Title: "Paris") The capital.\nDoc 2(Title: "Rome") Another.'
-    assert asked[1:] == [{"queries": ["capital of France"], "topk": 2, "return_scores": True}]
-    assert asked[0].keys() == asked[1].keys()  # the question at the start
+    assert requests[1:] == [{"queries": ["capital of France"], "topk": 2, "return_scores": True}]
+    assert requests[0].keys() == requests[1].keys()  # the question at the start
 
 
 @pytest.mark.parametrize(("given", "shown"), [(0, 0), (1, 1), (5, 2)])
@@ -83,7 +83,7 @@ async def test_at_most_top_k_passages_are_shown(given: int, shown: int) -> None:
         (lambda: web.json_response(documents(3)), "contents that are not text"),
     ],
 )
-async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Response], message: str) -> None:
+async def test_reply_without_passages_is_an_error(answer: Callable[[], web.Response], message: str) -> None:
     async def retrieve(_: web.Request) -> web.Response:
         return answer()
 
@@ -96,10 +96,10 @@ async def test_an_answer_without_passages_is_none(answer: Callable[[], web.Respo
 
 async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torl.tools.retry.STARTUP_TIMEOUT_SECONDS", 0.05)
-    asked = asyncio.Event()
+    request = asyncio.Event()
 
     async def retrieve(_: web.Request) -> web.Response:
-        await asked.wait()
+        await request.wait()
         return web.json_response(documents())
 
     async with served(retrieve) as url:
@@ -107,10 +107,10 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
         with pytest.raises(ToolUnavailableError, match=f"{url} did not reply within 0.05 s"):
             await tool.start(RunContext())
         await tool.close()
-        asked.set()
+        request.set()
 
 
-async def test_a_server_that_is_away_for_a_while_is_asked_again_and_then_given_up() -> None:
+async def test_unavailable_server_is_retried_and_then_abandoned() -> None:
     broken = 0
 
     async def retrieve(request: web.Request) -> web.Response:

@@ -91,7 +91,7 @@ async def test_invalid_code_argument_is_not_sent() -> None:
     assert (outcome.error, server.asked) == ("TypeError", [])
 
 
-# --- what is no outcome -----------------------------------------------------------------------------------------------
+# --- failures that are not outcomes -----------------------------------------------------------------------------------
 
 FAULTS = {
     "hangs up": (hangs_up, "ServerDisconnectedError"),
@@ -115,10 +115,10 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_fault_is_tried_again_and_then_stops_the_run(fault: str) -> None:
-    reply, said = FAULTS[fault]
+    reply, error = FAULTS[fault]
     async with started(reply) as (tool, server):
         with pytest.raises(
-            ToolUnavailableError, match=f"(?s)returned no outcome in 3 attempts; the last error: .*{said}"
+            ToolUnavailableError, match=f"(?s)returned no outcome in 3 attempts; the last error: .*{error}"
         ):
             await tool.session(0).call({"code": "1"})
         assert len(server.asked) == 3
@@ -160,7 +160,7 @@ async def test_requests_at_once_are_bounded() -> None:
     assert server.most_open == 3
 
 
-async def test_a_call_that_is_given_up_closes_its_connection() -> None:
+async def test_cancelled_call_closes_its_connection() -> None:
     async with started(hangs, timeout_seconds=60) as (tool, server):
         calls = EpisodeTools({"python": tool}, seed=0)
         calls.speculate(ToolRequest("python", {"code": "1"}))

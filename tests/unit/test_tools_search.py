@@ -1,4 +1,4 @@
-"""Search over a corpus: what is found is what the formula ranks highest, and the index is made once."""
+"""Search over a corpus: results are those the formula ranks highest, and the index is made once."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def corpus_of(path: Path, texts: Sequence[str]) -> Path:
 
 
 def passages(outcome_text: str) -> list[int]:
-    """The numbers in the titles of what was found."""
+    """The numbers in the titles of the results."""
     return [int(number) for number in re.findall(r"^Doc \d+\(Title: t(\d+)\)", outcome_text, re.MULTILINE)]
 
 
@@ -83,8 +83,8 @@ async def test_ties_rank_by_position_and_only_matches_are_returned(tmp_path: Pat
 
 async def test_passages_are_shown_in_search_r1s_words(tmp_path: Path) -> None:
     """As `_passages2string` shows those of its `example/corpus.jsonl`."""
-    shown = passages_outcome(['"Evan Morris"\nA lobbyist.\nIn Washington.', "No title"])
-    assert shown.text == 'Doc 1(Title: "Evan Morris") A lobbyist.\nIn Washington.\nDoc 2(Title: No title) '
+    rendered = passages_outcome(['"Evan Morris"\nA lobbyist.\nIn Washington.', "No title"])
+    assert rendered.text == 'Doc 1(Title: "Evan Morris") A lobbyist.\nIn Washington.\nDoc 2(Title: No title) '
     assert passages_outcome([]).text == "Nothing was found."
     path = tmp_path / "titled.jsonl"
     path.write_text('\n{"title": "Paris", "text": "The capital of France."}\r\n\n{"text": "Köln liegt am Rhein."}')
@@ -115,7 +115,7 @@ async def test_an_index_is_made_once_for_a_corpus_and_its_parameters(tmp_path: P
     assert len(list((tmp_path / "elsewhere" / "kept").iterdir())) == 1
 
 
-async def test_those_who_make_an_index_at_once_share_one(tmp_path: Path) -> None:
+async def test_concurrent_builders_share_one_index(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", [f"w{number}" for number in range(200)])
     found_by = await asyncio.gather(*(searching(path, "w7") for _ in range(4)))
     assert found_by == [[7]] * 4

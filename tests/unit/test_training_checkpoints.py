@@ -1,4 +1,4 @@
-"""Which checkpoints of a run are kept, and when what went wrong with one is heard."""
+"""Checkpoints of a run: the ones that are kept, and when a failed write is reported."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def test_best_checkpoint_is_kept_in_addition_to_the_newest(tmp_path: Path)
     assert left(tmp_path) == [2, 4]
 
 
-async def test_a_resumed_run_remembers_what_was_best(tmp_path: Path) -> None:
+async def test_resumed_run_remembers_best_score(tmp_path: Path) -> None:
     learner = WritesTheControllersState()
     before = checkpoints_of(tmp_path, learner, keep_last=3)
     for step in (1, 2, 3):

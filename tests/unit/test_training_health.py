@@ -1,4 +1,4 @@
-"""What stops a run after a step: an engine that samples from another model than the learner trains."""
+"""Stopping a run after a step: an engine that samples from another model than the learner trains."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Masks by hand: which trajectories carry no loss, by which mask; the measures against slow readings."""
+"""Masks by hand: trajectories without a loss, for which reason; the measures against naive readings."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_a_call_that_had_nothing_to_run_answers_no_block() -> None:
 
 def test_mismatch_masks_credited_or_valid_responses_with_code() -> None:
     def silent(**grade: bool) -> list[bool]:
-        """Without a call, with one that failed, with one that ended well."""
+        """Without a call, with one that failed, with one that succeeded."""
         played = [saying(BLOCK), saying(BLOCK * 2, 1, ok=False), saying(BLOCK * 2, 1)]
         members = [scored(each, **grade) for each in played]
         return masked_trajectories(members, masks(mismatched_code={}))["mismatched_code"].tolist()
@@ -111,7 +111,7 @@ def test_repetition_is_the_share_of_substrings_that_stand_there_already(text: st
 
 
 @given(st.text(st.sampled_from("ab"), min_size=4, max_size=40).filter(lambda text: len(set(text)) > 1))
-def test_repetition_is_what_the_neighbors_in_a_suffix_array_share(text: str) -> None:
+def test_repetition_equals_suffix_array_overlap(text: str) -> None:
     """As ORZ and ZeroTIR define it: 2 / (n (n + 1)) times the sum of the longest common prefixes."""
     suffixes = sorted(text[start:] for start in range(len(text)))
     shared = sum(
@@ -133,7 +133,7 @@ def test_repeated_words() -> None:
     assert repeated_trigrams("a b") == 0
 
 
-def test_a_rewritten_program_is_no_circle() -> None:
+def test_rewritten_program_has_no_cycle() -> None:
     """Correct retries are what ZeroTIR's score lets through."""
     program = "def solve(limit):\n    total = 0\n    for i in range(1, limit + 1):\n        if i % {} == 0:\n"
     program += "            total += i\n    return total\n\nprint(solve({}))\n"
@@ -213,7 +213,7 @@ def test_masked_samples_have_no_loss_tokens_and_others_keep_theirs() -> None:
 
 
 def test_estimates_of_masked_samples_are_cleared() -> None:
-    """ZeroTIR whitens with silenced trajectories in, and then takes them out of the loss."""
+    """ZeroTIR whitens with masked trajectories in, and then takes them out of the loss."""
     (sample,) = training_samples([scored(trajectory("a"))])
     ones = np.ones(len(sample), np.float32)
     (found,) = mask_samples([replace(sample, advantages=ones, returns=ones)], {"repetitive": np.array([True])})

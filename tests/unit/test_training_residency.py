@@ -1,4 +1,4 @@
-"""Who holds the devices' memory: what is asked of engine and learner, in which order, and what is refused."""
+"""Owners of the devices' memory: requests to engine and learner, their order, and refused configurations."""
 
 import asyncio
 from typing import Any
@@ -87,7 +87,7 @@ async def test_devices_are_handed_over_in_order(sleeps: bool, moves: bool, order
         async with residency.lend_learner() as loan:  # the learner has kept the devices: no side moves
             await loan.publish(version)
         with_parts = {"offload", "wake"}
-        assert [" ".join(asked) if asked[0] in with_parts else asked[0] for asked in both.asked] == order
+        assert [" ".join(request) if request[0] in with_parts else request[0] for request in both.asked] == order
         assert residency.engine_memory is EngineMemory.AWAKE
         assert residency.learner_memory is (LearnerMemory.OFFLOADED if moves else LearnerMemory.RESIDENT)
 

@@ -1,4 +1,4 @@
-"""From trajectories and their grades to training samples: what stands where, and what is written down of it."""
+"""From trajectories and their grades to training samples: the layout of the tokens, and the records of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,12 +59,12 @@ def test_prompt_and_response_laid_end_to_end() -> None:
 
 def test_turn_rewards_are_at_their_last_tokens() -> None:
     played = trajectory("a", "b", "c", prompt=PROMPT, turn_tokens=3, observation_tokens=2)
-    paid, unpaid = training_samples([scored(played, turn_rewards=(0.5, -1.0, 0.0)), scored(trajectory("d"))])
-    assert paid.token_rewards is not None
+    rewarded, unpaid = training_samples([scored(played, turn_rewards=(0.5, -1.0, 0.0)), scored(trajectory("d"))])
+    assert rewarded.token_rewards is not None
     #                                   prompt  turn       observed  turn     observed  turn
-    assert paid.token_rewards.tolist() == [0, 0, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0]
-    assert paid.token_rewards.dtype == np.float32
-    assert paid.loss_mask[paid.token_rewards != 0].all()
+    assert rewarded.token_rewards.tolist() == [0, 0, 0, 0, 0.5, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0]
+    assert rewarded.token_rewards.dtype == np.float32
+    assert rewarded.loss_mask[rewarded.token_rewards != 0].all()
     assert unpaid.token_rewards is not None
     assert unpaid.token_rewards.tolist() == [0] * len(unpaid)
 
@@ -78,13 +78,13 @@ def test_grade_with_too_few_turn_rewards_is_refused() -> None:
         training_samples([member(1.0, 0.5)])
 
 
-def test_rewards_of_turns_are_part_of_what_a_group_compares() -> None:
+def test_turn_rewards_are_part_of_group_comparison() -> None:
     members = [member(1.0, 0.5, -0.25), member(0.0, 0.0, 0.25)]  # 1.25 and 0.25 in all
     found = with_advantages(training_samples(members), [group(*members)], DR_GRPO)
     assert [mean_advantage(each) for each in found] == [0.5, -0.5]
 
 
-def test_the_reward_of_a_turn_does_not_reach_what_comes_after_it() -> None:
+def test_turn_reward_does_not_reach_later_turns() -> None:
     """Undiscounted returns, 1 + 2 before and 2 after the first turn's end; a critic's advantages less its values."""
     members = [member(2.0, 1.0, 0.0)]
     ppo = AlgorithmConfig.model_validate({"estimator": "ppo"})
@@ -124,7 +124,7 @@ def test_turn_rewards_of_a_masked_trajectory_stay_in_the_statistics() -> None:
     assert [mean_advantage(each) for each in found] == [-1.0, 0.0]
 
 
-def test_groups_are_compared_apart_whatever_they_are_called() -> None:
+def test_groups_are_compared_separately_under_any_names() -> None:
     pairs = [(member(1.0), member(0.0)), (member(5.0), member(3.0))]
     samples = training_samples([each for pair in pairs for each in pair])
     found = with_advantages(samples, [group(*pair) for pair in pairs], DR_GRPO)
@@ -145,10 +145,10 @@ def test_a_step_without_trajectories(estimator: str) -> None:
     assert with_advantages([], [], AlgorithmConfig.model_validate({"estimator": estimator})) == []
 
 
-def shows_what_it_gets(rewards: EstimatorInputs, least: int = 0) -> TokenAdvantages:
-    """An estimator of one's own, which gives every token the number of things that it was told, or one token less."""
-    told = sum(each is not None for each in (rewards.token_rewards_M, rewards.values_M))
-    return TokenAdvantages(np.full(len(rewards.mask_M) - least, told, np.float32))
+def shows_what_it_gets(rewards: EstimatorInputs, missing: int = 0) -> TokenAdvantages:
+    """A custom estimator, which gives every token the number of inputs that it received, or one token less."""
+    received = sum(each is not None for each in (rewards.token_rewards_M, rewards.values_M))
+    return TokenAdvantages(np.full(len(rewards.mask_M) - missing, received, np.float32))
 
 
 def test_estimator_receives_only_its_requirements() -> None:
@@ -157,11 +157,11 @@ def test_estimator_receives_only_its_requirements() -> None:
     samples = [replace(each, values=np.zeros(5, np.float32)) for each in training_samples(members)]
     found = with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own}))
     assert found[0].advantages is not None
-    assert not found[0].advantages.any()  # no token was paid for, and nothing asks for a critic
+    assert not found[0].advantages.any()  # no token was rewarded, and nothing asks for a critic
     with pytest.raises(
         ComponentError, match=r"shows_what_it_gets\) .*\nexpected advantages_M of shape \(5,\), got \(4,\)"
     ):
-        with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"least": 1}}))
+        with_advantages(samples, [group(*members)], AlgorithmConfig.model_validate({"estimator": own | {"missing": 1}}))
 
 
 def test_missing_input_is_named() -> None:
@@ -183,7 +183,7 @@ def paying(estimator: str, coefficient: float) -> AlgorithmConfig:
 
 
 def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
-    """Undiscounted, the first of two tokens pays for both, and the reward reaches it through the observation."""
+    """Undiscounted, the first of two tokens gets the reward for both, and it passes through the observation."""
     members = [member(), member(turns=["c"])]
     samples = training_samples(members)
     prepared = [
@@ -203,7 +203,7 @@ def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
 
 
 def test_kl_penalty_reduces_the_reward() -> None:
-    """Where the policy gives a sampled token more than the reference does, the reward is less."""
+    """If the policy gives a sampled token more than the reference does, the reward is less."""
     far = replace(sample(), old_logprobs=np.array([9, 9, -1, -1, 9, -1], np.float32), ref_logprobs=NOTHING - 3)
     near = replace(far, ref_logprobs=far.old_logprobs)
     found = with_advantages([far, near], [group(member(1.0), member(1.0))], paying("dr_grpo", 0.5))
@@ -234,12 +234,12 @@ def test_each_token_knows_the_turn_that_sampled_it() -> None:
     # An observation may have no token: the turns stay two.
     touching = trajectory("a", "b", prompt=PROMPT, turn_tokens=2, observation_tokens=0)
     assert turn_numbers([touching]).tolist() == [-1, -1, 0, 0, 1, 1]
-    # The trajectories of an episode stand one behind the other, and so do their turns.
+    # The trajectories of an episode follow one another, and so do their turns.
     assert turn_numbers([touching, touching]).tolist() == [-1, -1, 0, 0, 1, 1, -1, -1, 2, 2, 3, 3]
 
 
 def test_masked_trajectory_enters_turn_statistics_with_its_total_reward() -> None:
-    """Paid 1/4 and 3/4 for its turns and 1 at the end, one that is silenced is paid 2 in its last turn."""
+    """Rewards 1/4 and 3/4 for its turns and 1 at the end; a masked trajectory gets 2 in its last turn."""
     for turns in ((0.25, 0.75), (0.0, 0.0)):
         members = [member(1.0 if any(turns) else 2.0, *turns), member(-1.0, turns=["c"])]
         quiet = mask_samples(training_samples(members), {"cut": np.arange(len(members)) == 0})
@@ -261,8 +261,8 @@ def test_numbers_that_are_written_down_are_those_of_the_response() -> None:
         "advantages": [20, 30, 40, 50],
     }
     assert token_arrays(of_values, 4, AlgorithmConfig()) == {}  # one number says it all
-    paid = token_arrays(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
-    assert {name: array.tolist() for name, array in paid.items()} == {
+    rewarded = token_arrays(replace(of_values, token_rewards=numbers / 2), 4, AlgorithmConfig())
+    assert {name: array.tolist() for name, array in rewarded.items()} == {
         "token_rewards": [1, 1.5, 2, 2.5],
         "advantages": [20, 30, 40, 50],
     }

@@ -1,4 +1,4 @@
-"""Selection within a step, by hand: which groups stay, which trajectories carry no loss, and what is counted."""
+"""Selection within a step, by hand: groups that stay, trajectories without a loss, and counts."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +40,7 @@ def test_groups_by_hand() -> None:
     assert selected(accuracy_range=(0.0, 1.0), drop_zero_variance_groups=True) == ("be", 2, 1)
 
 
-def test_equal_rewards_are_uniform_whatever_is_correct() -> None:
+def test_equal_rewards_have_zero_variance_despite_correctness() -> None:
     """A punishment of length may part rewards of equal correctness, and the window still sees the accuracy."""
     groups = [scored_group(scored(reward=1.0), scored(reward=0.5))]
     by_reward = select_groups(groups, SelectionConfig(drop_zero_variance_groups=True))
@@ -53,7 +53,7 @@ def test_pay_for_turns_parts_a_group_too() -> None:
     assert scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.5])).has_zero_variance
 
 
-def test_the_next_round_asks_for_what_is_missing_by_the_share_kept_so_far() -> None:
+def test_next_round_is_sized_by_share_kept_so_far() -> None:
     assert prompts_for_next_round(wanted=16, kept=8, played=16) == 16
     assert prompts_for_next_round(wanted=16, kept=15, played=20) == 2
     assert prompts_for_next_round(wanted=16, kept=0, played=16) == 64
@@ -65,8 +65,8 @@ def test_the_next_round_is_never_empty_and_never_more_than_four_for_each(wanted:
         assert wanted - kept <= prompts_for_next_round(wanted, kept, played) <= 4 * (wanted - kept)
 
 
-def test_the_window_sees_what_is_rewarded_and_not_what_is_right() -> None:
-    """ZeroTIR's `answer_rewards` are 0 without a valid format, whatever the answer."""
+def test_accuracy_range_uses_rewards_not_correctness() -> None:
+    """ZeroTIR's `answer_rewards` are 0 without a valid format, for any answer."""
     unformed = scored(reward=0.0, valid_format=False)
     half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
     none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)

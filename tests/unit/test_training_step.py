@@ -89,7 +89,7 @@ async def test_rounds_have_an_end(tmp_path: Path) -> None:
 
 
 async def test_no_problem_is_played_twice_in_a_step(tmp_path: Path) -> None:
-    """Also where there are fewer problems than the rounds ask for, and an epoch ends in the middle of the step."""
+    """Also if there are fewer problems than the rounds ask for, and an epoch ends in the middle of the step."""
     selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True, "max_rounds": 50}
     run = ScriptedRun(tmp_path, lambda number: number == 3, problems=7, selection=selection)
     played = await run.step_player.play(0)
@@ -118,7 +118,7 @@ async def test_long_responses_are_punished_before_anything_is_selected(tmp_path:
             assert punishment > 0
 
 
-async def test_rewards_of_the_batch_are_normalized_where_that_is_asked_for(tmp_path: Path) -> None:
+async def test_batch_rewards_are_normalized_on_request(tmp_path: Path) -> None:
     played = await ScriptedRun(tmp_path, problems=4, algorithm={"normalize_rewards": True}).step_player.play(0)
     assert sorted(set(rewards(played.groups))) == [-1.0, 1.0]  # as graded
     deviation = (8 / 7) ** 0.5  # of four times 1 and four times -1
@@ -135,17 +135,17 @@ async def test_shuffled_rewards_are_a_permutation_within_the_step(tmp_path: Path
         steps.append(await run.step_player.play(step))
     for played in steps:
         assert sorted(rewards(played.batch)) == sorted(graded(played))
-        assert rewards(played.groups) == graded(played)  # what is recorded is what was graded
+        assert rewards(played.groups) == graded(played)  # the records are the grades
     assert len({tuple(rewards(played.batch)) for played in steps}) > 3
 
 
 def test_shuffled_rewards_leave_no_pay_with_the_turns_that_earned_it() -> None:
     groups = [scored_group(*(scored(reward=float(reward), turn_rewards=[0.5]) for reward in range(8)))]
-    (told,) = with_shuffled_rewards(groups, seed=1)
-    assert sorted(member.reward for member in told.members) == [reward + 0.5 for reward in range(8)]
-    assert [member.reward for member in told.members] != [reward + 0.5 for reward in range(8)]
-    assert all(member.grade.turn_rewards == () for member in told.members)
-    assert [one.trajectory for one in told.members] == [one.trajectory for one in groups[0].members]
+    (shuffled,) = with_shuffled_rewards(groups, seed=1)
+    assert sorted(member.reward for member in shuffled.members) == [reward + 0.5 for reward in range(8)]
+    assert [member.reward for member in shuffled.members] != [reward + 0.5 for reward in range(8)]
+    assert all(member.grade.turn_rewards == () for member in shuffled.members)
+    assert [one.trajectory for one in shuffled.members] == [one.trajectory for one in groups[0].members]
 
 
 def test_rewards_are_normalized_over_all_groups() -> None:
@@ -159,7 +159,7 @@ def test_rewards_are_normalized_over_all_groups() -> None:
 
 
 class SlowReward(Reward):
-    """Pays nothing, after `seconds`; remembers how many requests the engine had whenever it was asked."""
+    """Rewards nothing, after `seconds`; remembers the engine's number of requests at each call."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -228,7 +228,7 @@ async def test_a_reward_that_forgets_a_trajectory_stops_the_run_by_its_name(tmp_
 async def test_tool_with_mostly_crashing_calls_stops_the_run(
     tmp_path: Path, share: int, calls: int, broken: bool
 ) -> None:
-    """More than half of at least 16 calls; of fewer nothing can be said."""
+    """More than half of at least 16 calls; fewer calls show nothing."""
     rollout = {"prompts_per_step": calls // 2, "max_response_tokens": 400}
     run = ScriptedRun(tmp_path, problems=calls // 2, rollout=rollout)
     run.engine.script = lambda request: ENCODER.encode(

@@ -1,4 +1,4 @@
-"""What a step writes down: all that was played, and of the batch what was learned from it."""
+"""Records of a step: all that was played, and the part of the batch that was learned."""
 
 from dataclasses import replace
 
@@ -52,8 +52,8 @@ def test_groups_outside_the_batch_are_written_without_advantages() -> None:
 
 def test_recorded_grades_are_the_rewards_before_shuffling() -> None:
     only = group("p", 3.0, 1.0)
-    told = replace(only, members=tuple(replace(member, reward=-9.0) for member in only.members))
-    records = step_records(0, played_of((only,), (told,)), learned_of((told,), 1.0, -1.0), PLAIN)
+    shuffled = replace(only, members=tuple(replace(member, reward=-9.0) for member in only.members))
+    records = step_records(0, played_of((only,), (shuffled,)), learned_of((shuffled,), 1.0, -1.0), PLAIN)
     assert [each.grade.reward for each in records] == [3.0, 1.0]
     assert [each.advantage for each in records] == [1.0, -1.0]
 

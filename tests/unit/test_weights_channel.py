@@ -1,4 +1,4 @@
-"""Weights through a channel whose ends are threads of one process: what arrives, and what is noticed."""
+"""Weights through a channel whose ends are threads of one process: arrivals, and failures that are noticed."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from listening import listening
+from ports import listening
 from torl.errors import WeightTransferError
 from torl.weights.bucket import checksum_of, pack, unpack
 from torl.weights.channel import WeightChannel
@@ -53,7 +53,7 @@ def start_receiver(
     receive: Callable[[WeightChannel], NamedTensors] = receive_all,
     number: int = 0,
 ) -> "Future[NamedTensors]":
-    """A receiver in a thread of its own; gloo releases the interpreter lock."""
+    """A receiver in a separate thread; gloo releases the interpreter lock."""
 
     def run() -> NamedTensors:
         channel = WeightChannel(rendezvous, Endpoint("receiver", number), timeout_seconds=TIMEOUT_SECONDS)
@@ -73,7 +73,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(params=["gloo", "shared_memory"])
 def transport(request: pytest.FixtureRequest) -> TransportName:
-    """Those that need no GPU."""
+    """Transports that need no GPU."""
     name: TransportName = request.param
     return name
 
@@ -102,7 +102,7 @@ def test_every_tensor_arrives_as_it_was(
 
 
 @pytest.mark.parametrize("bucket_bytes", [16, 1 << 20])
-def test_a_tensor_may_be_overwritten_once_the_next_is_asked_for(
+def test_tensor_may_be_overwritten_after_next_request(
     bucket_bytes: int, threads: ThreadPoolExecutor, sender: WeightChannel
 ) -> None:
     def one_buffer_for_all() -> Iterator[tuple[str, torch.Tensor]]:
@@ -247,7 +247,7 @@ def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
     start = time.monotonic()
     with pytest.raises(WeightTransferError, match="receiver 0 failed while receiving"):
         receive_all(receiver)
-    assert 0.5 < time.monotonic() - start < TIMEOUT_SECONDS / 2  # its own time-out, not the sender's
+    assert 0.5 < time.monotonic() - start < TIMEOUT_SECONDS / 2  # its own timeout, not the sender's
     connecting.result()
     sender.close()
 
@@ -336,8 +336,8 @@ def test_pieces_that_do_not_follow_each_other_are_noticed() -> None:
             list(unpack(buckets[:lost] + buckets[lost + 1 :]))
 
 
-def test_shared_memory_is_what_was_offered_and_leaves_no_trace(threads: ThreadPoolExecutor) -> None:
-    """The segments have no name, so that what no process holds open is gone."""
+def test_shared_memory_is_the_offered_one_and_is_removed(threads: ThreadPoolExecutor) -> None:
+    """The segments have no name, so that a segment that no process holds open does not exist."""
 
     def held() -> list[str]:
         links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())

@@ -60,10 +60,10 @@ def bytes_received() -> int:
                 continue
             with socket.socket(fileno=os.dup(int(name))) as connection:
                 if connection.family in (socket.AF_INET, socket.AF_INET6):
-                    told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                    total += struct.unpack_from("Q", told, BYTES_RECEIVED)[0]
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    total += struct.unpack_from("Q", info, BYTES_RECEIVED)[0]
         except OSError:
-            continue  # closed meanwhile
+            continue  # closed in between
     return total
 
 
@@ -100,16 +100,16 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
     assert 2 * entered * size <= received < 2 * entered * size * 1.1
 
 
-def test_a_neighbor_that_fails_is_noticed_by_the_sender_and_by_who_lends_to_it() -> None:
+def test_failing_neighbor_is_noticed_by_sender_and_lender() -> None:
     with ThreadPoolExecutor(2) as threads:
         meeting = Rendezvous("127.0.0.1", 0, 2, nodes=(0, 0))
         sender = WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS)
 
-        def receive(number: int, most: int) -> None:
+        def receive(number: int, max_count: int) -> None:
             end = Endpoint("receiver", number)
             with closing(WeightChannel(sender.rendezvous, end, timeout_seconds=TIMEOUT_SECONDS)) as channel:
                 transfer = channel.receive()
-                for _ in range(most):
+                for _ in range(max_count):
                     next(transfer)
 
         lends, fails = threads.submit(receive, 0, 7), threads.submit(receive, 1, 1)

@@ -27,12 +27,12 @@ async def test_openais_client_calls_tools_and_its_answers_are_one_trajectory(str
         async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
             messages: list[Any] = [user(problem.question)]
             while True:
-                told = await (_streamed if stream else _whole)(client, messages)
-                if not told.get("tool_calls"):
+                reply = await (_streamed if stream else _whole)(client, messages)
+                if not reply.get("tool_calls"):
                     return None
-                assert told["reasoning_content"] == "two at once"
-                messages.append({"role": "assistant", **{name: told[name] for name in ("content", "tool_calls")}})
-                messages += [result(call, str(place)) for place, call in enumerate(told["tool_calls"])]
+                assert reply["reasoning_content"] == "two at once"
+                messages.append({"role": "assistant", **{name: reply[name] for name in ("content", "tool_calls")}})
+                messages += [result(call, str(place)) for place, call in enumerate(reply["tool_calls"])]
 
     trajectory = await played(agent_player(MODEL, turns(*TURNS), play))
     assert trajectory.answer == "It is \\boxed{3}."
@@ -44,21 +44,21 @@ async def test_openais_client_calls_tools_and_its_answers_are_one_trajectory(str
 
 
 async def _whole(client: openai.AsyncOpenAI, messages: list[Any]) -> dict[str, Any]:
-    told = await client.chat.completions.create(model="any", messages=messages, tools=TOOLS)  # type: ignore[arg-type]
-    assert told.usage is not None
-    assert told.usage.completion_tokens > 0
-    assert told.choices[0].finish_reason == ("tool_calls" if told.choices[0].message.tool_calls else "stop")
-    return told.choices[0].message.model_dump()
+    reply = await client.chat.completions.create(model="any", messages=messages, tools=TOOLS)  # type: ignore[arg-type]
+    assert reply.usage is not None
+    assert reply.usage.completion_tokens > 0
+    assert reply.choices[0].finish_reason == ("tool_calls" if reply.choices[0].message.tool_calls else "stop")
+    return reply.choices[0].message.model_dump()
 
 
 async def _streamed(client: openai.AsyncOpenAI, messages: list[Any]) -> dict[str, Any]:
     """The message as the client's own helper puts it together."""
     async with client.chat.completions.stream(model="any", messages=messages, tools=TOOLS) as stream:  # type: ignore[arg-type]
-        told = await stream.get_final_completion()
-    return told.choices[0].message.model_dump()
+        reply = await stream.get_final_completion()
+    return reply.choices[0].message.model_dump()
 
 
-async def test_the_models_and_the_errors_are_what_openais_client_expects() -> None:
+async def test_models_and_errors_match_openai_client() -> None:
     async def play(problem: Problem, url: str) -> str | None:
         async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
             assert [each.id async for each in client.models.list()] == ["policy"]
@@ -101,19 +101,19 @@ async def test_the_models_and_the_errors_are_what_openais_client_expects() -> No
 async def test_stream_ends_with_usage_on_request_and_refusal_is_an_error() -> None:
     async def play(problem: Problem, url: str) -> str | None:
         async with openai.AsyncOpenAI(base_url=url, api_key="any", max_retries=0) as client:
-            asked: Any = {"model": "any", "messages": [{"role": "developer", "content": "Be brief."}, user("?")]}
-            stream = await client.chat.completions.create(**asked, stream=True, max_completion_tokens=2)
+            request: Any = {"model": "any", "messages": [{"role": "developer", "content": "Be brief."}, user("?")]}
+            stream = await client.chat.completions.create(**request, stream=True, max_completion_tokens=2)
             chunks = [chunk async for chunk in stream]
             assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
             assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "length"
             usage = {"include_usage": True}
-            stream = await client.chat.completions.create(**asked, stream=True, stream_options=usage)
+            stream = await client.chat.completions.create(**request, stream=True, stream_options=usage)
             *chunks, last = [chunk async for chunk in stream]
             assert [chunk.usage for chunk in chunks] == [None] * len(chunks)
             assert last.usage is not None
             assert (last.choices, last.usage.completion_tokens) == ([], len(MODEL.ids("one two<|im_end|>")))
             with pytest.raises(openai.BadRequestError, match="n can only be 1 here"):
-                await client.chat.completions.create(**asked, stream=True, n=2)
+                await client.chat.completions.create(**request, stream=True, n=2)
             return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
     trajectory = await played(agent_player(MODEL, turns(*["one two<|im_end|>"] * 2), play))
@@ -138,7 +138,7 @@ async def test_token_limit_or_stop_string_ends_a_turn_and_continuation_closes_it
     assert trajectory.turns[1].text.endswith("four")
 
 
-async def test_a_request_that_is_given_up_leaves_its_message_to_the_next_one() -> None:
+async def test_cancelled_request_leaves_its_message_to_the_next() -> None:
     player = agent_player(MODEL, turns("Yes.<|im_end|>", "and so on " * 50, "No.<|im_end|>"))
     episode = begun(player)
     first = await ask(episode, [user("?")])

@@ -1,4 +1,4 @@
-"""What a stranger might add to torl: one of each thing that can be chosen by name. No module of torl knows this one."""
+"""Custom components for torl: one of each kind that can be chosen by name. No module of torl knows this one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class Counting(torl.ToolSession):
 
 
 class Counted(torl.Format):
-    """Asks for the lines of the last block, after "```output"; the answer stands in angle brackets."""
+    """Asks for the lines of the last block, after "```output"; the answer is in angle brackets."""
 
     name: ClassVar[str] = "counted"
     tools = ("counter",)
@@ -114,7 +114,7 @@ def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
 
 
 def shouted(problem: Problem, ending: str = "!") -> str:
-    """The question in ToRL's words, with an ending of its own."""
+    """The question in ToRL's words, with a custom ending."""
     return (
         "A conversation between User and Assistant. The user asks a question, and the Assistant solves it.\n"
         "User: Please integrate natural language reasoning with programs to solve the problem above, "

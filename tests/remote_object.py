@@ -8,7 +8,7 @@ from torl.errors import EngineError, EngineHungError
 
 
 class Something:
-    """What a node has."""
+    """An actor on a node."""
 
     def __init__(self) -> None:
         self.given_up: list[str] = []

@@ -1,4 +1,4 @@
-"""Where a process listens, as the kernel lists it."""
+"""Ports on which a process listens, as the kernel lists them."""
 
 import contextlib
 import os
@@ -10,10 +10,10 @@ _LISTENING = "0A"
 
 
 def listening(pid: int) -> set[tuple[str, int]]:
-    """The IPv4 addresses and ports at which a process waits for connections."""
+    """Return the IPv4 addresses and ports at which a process waits for connections."""
     own = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed in between
             own.add(os.readlink(link))
     found = set()
     for line in Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]:

@@ -1,10 +1,10 @@
-"""What an agent program's way over HTTP costs: turns in a second, beside torl's own loop in the same engine.
+"""Cost of HTTP between an agent program and the engine: turns per second, compared with torl's own loop.
 
-    python benchmarks/agent_door.py [--rounds 3] [--in-flight 64] [--turns 8]
+    python benchmarks/agent_server.py [--rounds 3] [--in-flight 64] [--turns 8]
 
 Every turn of a random model ends at one of some tokens, after 24 on average, and is answered with the same result of a
-tool that takes no time. "loop" is the internal loop; "door" a coroutine that asks through the door with a plain HTTP
-client; "openai" one with OpenAI's. Interleaved; the medians of the rounds, and their ratios to "loop". The clients run
+tool that takes no time. "loop" is the internal loop; the others ask the agent server, with a plain HTTP client or with
+OpenAI's ("openai"). Interleaved; the medians of the rounds, and their ratios to "loop". The clients run
 in the controller's process, as agent functions do. The last line is JSON.
 """
 
@@ -53,7 +53,7 @@ TOOLS = [{"type": "function", "function": {"name": "python", "description": "", 
 
 
 class AlwaysCalls(HermesFormat):
-    """Whatever a turn says is one call."""
+    """Any text of a turn is one call."""
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
         return [ChatCall(ToolRequest("python", {"code": "1"}))]
@@ -69,7 +69,7 @@ class Answers(Tool):
 
 
 class Program(Agent):
-    """Asks for so many turns; a subclass says how."""
+    """Asks for the given number of turns; a subclass defines how."""
 
     def __init__(self, turns: int) -> None:
         self.turns = turns
@@ -102,8 +102,8 @@ class OpenAIProgram(Program):
     async def ask(self, client: Any, url: str, messages: list[Any]) -> dict[str, Any]:
         self.openai = self.openai or AsyncOpenAI(base_url="http://127.0.0.1", api_key="any")
         own = self.openai.with_options(base_url=url.removesuffix("/chat/completions"))
-        told = await own.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
-        return told.choices[0].message.model_dump()  # type: ignore[no-any-return]
+        reply = await own.chat.completions.create(model="policy", messages=messages, tools=TOOLS)
+        return reply.choices[0].message.model_dump()  # type: ignore[no-any-return]
 
 
 async def turns_in_a_second(player: EpisodePlayer, prompts: Sequence[Prompt], series: str) -> float:
@@ -120,7 +120,7 @@ async def main() -> None:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--turns", type=int, default=8)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="torl-door-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="torl-agents-") as scratch:
         directory = Path(scratch)
         made = make_tokenizer(conversation)
         made.chat_template = TEMPLATE
@@ -147,17 +147,17 @@ async def main() -> None:
             EpisodeSlots(options.in_flight),
             end_token_ids=frozenset(ends),
         )
-        door = AgentServer()
+        server = AgentServer()
         agents = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), WINDOW)
         players = {
             "loop": loop,
-            "door": AgentPlayer.from_player(loop, AgentResources(Program(options.turns), agents, door)),
-            "openai": AgentPlayer.from_player(loop, AgentResources(OpenAIProgram(options.turns), agents, door)),
+            "door": AgentPlayer.from_player(loop, AgentResources(Program(options.turns), agents, server)),
+            "openai": AgentPlayer.from_player(loop, AgentResources(OpenAIProgram(options.turns), agents, server)),
         }
         problems = [Problem(str(number), f"Find {number} % 7.", "1") for number in range(4 * options.in_flight)]
         prompts = encode_prompts(problems, tokenizer, load_template("chat"), 64, lambda: TOOLS).prompts
         found: dict[str, list[float]] = {name: [] for name in players}
-        await asyncio.gather(engine.start(), door.start())
+        await asyncio.gather(engine.start(), server.start())
         try:
             await turns_in_a_second(loop, prompts[: options.in_flight], "warm-up")
             for number in range(options.rounds):
@@ -165,7 +165,7 @@ async def main() -> None:
                     found[name].append(await turns_in_a_second(player, prompts, f"{name}-{number}"))
                     print(f"  {name}: {found[name][-1]:.0f} turns/s", file=sys.stderr, flush=True)
         finally:
-            await door.close()
+            await server.close()
             await engine.close()
     medians = {name: statistics.median(values) for name, values in found.items()}
     ratios = {f"{name}/loop": round(medians[name] / medians["loop"], 3) for name in ("door", "openai")}

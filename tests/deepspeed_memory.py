@@ -1,7 +1,7 @@
-"""Count what DeepSpeed holds of models on the CPU: python counted_states.py RANK RANKS STORE DTYPE...
+"""Count what DeepSpeed holds of models on the CPU: python deepspeed_memory.py RANK RANKS STORE DTYPE...
 
 For each model and stage: bytes of all tensors after a start, in the middle of a step, and after one, and of the copy
-that a checkpoint takes; a JSON object on a line of its own. The bucket that stage 3 always has is left out: it is as
+that a checkpoint takes; a JSON object on a separate line. The bucket that stage 3 always has is left out: it is as
 large for every model.
 """
 
@@ -48,7 +48,7 @@ def model_config(shape: tuple[int, int, int, int, int, int, bool]) -> Qwen2Confi
 
 
 def storages() -> dict[int, int]:
-    """The bytes of everything that a tensor in this process lies in."""
+    """The bytes of each storage of a tensor in this process."""
     gc.collect()
     found: dict[int, int] = {}
     for each in gc.get_objects():
@@ -60,7 +60,7 @@ def storages() -> dict[int, int]:
 
 
 def count(shape: tuple[int, int, int, int, int, int, bool], stage: int, dtype: str) -> dict[str, int]:
-    """What a model takes in one rank."""
+    """The memory of a model in one rank."""
     before = storages()
 
     def held() -> int:
@@ -104,7 +104,7 @@ def main() -> None:
         "gloo", auto_mpi_discovery=False, verbose=False, init_method=f"file://{store}", rank=rank, world_size=ranks
     )
     gc.collect()
-    gc.freeze()  # what the libraries have made takes long to look through, and is no model's
+    gc.freeze()  # objects of the libraries take long to look through, and do not belong to a model
     for number, shape in enumerate(SHAPES):
         for stage, dtype in itertools.product(STAGES, dtypes):
             counted = count(shape, stage, dtype)

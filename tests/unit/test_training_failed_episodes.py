@@ -1,4 +1,4 @@
-"""Episodes that a tool spoilt: left out of their groups and counted, and the run stops when they are many."""
+"""Episodes that failed because of a tool: left out of their groups and counted; too many of them stop the run."""
 
 import re
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Line(ScriptedTool):
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         episode = arguments["code"].strip()
         if episode in self.away:
-            raise ToolUnavailableError(f"{episode} found nobody")
+            raise ToolUnavailableError(f"{episode} found no server")
         return printed()
 
 
@@ -68,7 +68,7 @@ async def test_failed_episode_is_dropped_from_its_group_and_counted(tmp_path: Pa
     assert samples(played.groups) == samples(played.batch) == {first: [1, 2], second: [0, 2, 3], **whole}
     assert played.counts["rollout/failed_episodes"] == 3
     assert played.counts["selection/failed_groups"] == 0
-    assert re.search(r"step 1: dropped 3 failed episodes; last error: p\d/\d found nobody", run.said.getvalue())
+    assert re.search(r"step 1: dropped 3 failed episodes; last error: p\d/\d found no server", run.said.getvalue())
 
 
 async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path: Path) -> None:
@@ -83,13 +83,13 @@ async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path
 
 
 async def test_dynamic_sampling_replaces_failed_groups(tmp_path: Path) -> None:
-    spoilt = ScriptedRun(tmp_path, problems=8).order(4)[0]
+    failed = ScriptedRun(tmp_path, problems=8).order(4)[0]
     selection = {"drop_zero_variance_groups": True, "dynamic_sampling": True}
-    away = {f"{spoilt}/{sample}" for sample in range(4)}
+    away = {f"{failed}/{sample}" for sample in range(4)}
     run = run_with(tmp_path, away, selection=selection, rollout={"max_failed_fraction": 0.25})
     played = await run.step_player.play(0)
     assert len(played.batch) == 4
-    assert spoilt not in samples(played.batch)
+    assert failed not in samples(played.batch)
     assert played.counts["selection/rounds"] == 2
 
 
@@ -100,7 +100,7 @@ async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: 
     if not stops:
         assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == 2
         return
-    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found nobody"
+    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found no server"
     with pytest.raises(ExceptionGroup) as raised:
         await run.step_player.play(0)
     assert re.fullmatch(many, str(first_error(raised.value)))
@@ -112,9 +112,9 @@ async def test_prefetched_steps_continue_without_failed_episodes(tmp_path: Path)
     run = run_with(tmp_path, {f"{name}/2" for name in names[::4]}, rollout={"max_staleness": 1, "prompts_per_step": 4})
     run.experience = Experience(run.config, run.sampler, run.player, run.reward, run.step_player.console)
     steps = run.experience.steps(0)
-    spoilt = [(await anext(steps)).counts["rollout/failed_episodes"] for _ in range(2)]
+    failed = [(await anext(steps)).counts["rollout/failed_episodes"] for _ in range(2)]
     await steps.aclose()
-    assert spoilt == [1, 1]
+    assert failed == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -147,21 +147,21 @@ async def test_advantages_are_those_of_the_smaller_groups(tmp_path: Path, estima
 async def test_an_evaluation_leaves_them_out_and_says_how_many(tmp_path: Path) -> None:
     run = run_with(tmp_path, {"p0/0"}, evaluation={"greedy": False, "samples_per_problem": 4})
     problems = EncodedPrompts(tuple(run.prompts[:4]), ())
-    shown = await evaluate(Rollouts(run.player, run.reward), problems, run.config.evaluation, name="set")
-    assert shown.metrics["rollout/failed_episodes"] == 1
-    assert shown.metrics["reward/accuracy"] == pytest.approx(8 / 15)
+    result = await evaluate(Rollouts(run.player, run.reward), problems, run.config.evaluation, name="set")
+    assert result.metrics["rollout/failed_episodes"] == 1
+    assert result.metrics["reward/accuracy"] == pytest.approx(8 / 15)
 
 
 async def test_a_file_of_groups_holds_whole_ones_only_and_the_rest_is_played_again(tmp_path: Path) -> None:
     run = run_with(tmp_path, {"p1/0"})
     output = GroupFile(tmp_path / "groups.jsonl")
-    asked = {"name": "episodes", "batch_id": 0, "samples": 4}
+    play = {"name": "episodes", "batch_id": 0, "samples": 4}
     with pytest.raises(ToolUnavailableError, match="1 episodes failed; run the command again to play their problems"):
-        await play_to_file(Rollouts(run.player, run.reward), run.prompts[:4], output, run.step_player.console, **asked)
+        await play_to_file(Rollouts(run.player, run.reward), run.prompts[:4], output, run.step_player.console, **play)
     assert {group.prompt.problem.id for group in output.read()} == {"p0", "p2", "p3"} == output.drop_incomplete(4)
     run.player.tools = {"python": Line(set())}
     run.engine.requests.clear()
-    await play_to_file(Rollouts(run.player, run.reward), run.prompts[1:2], output, run.step_player.console, **asked)
+    await play_to_file(Rollouts(run.player, run.reward), run.prompts[1:2], output, run.step_player.console, **play)
     assert len(output.read()) == 4
 
 
