@@ -81,8 +81,8 @@ def strip_overshoot(overshoot: bytes, text: str) -> str:
 def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
     """Return what a call printed, or one line on what failed, cut to `max_characters`.
 
-    Only the newlines at the end of the output are removed. A successful run without output yields a notice, so that it cannot
-    be mistaken for a timeout (ToRL, section 3.2).
+    Only the newlines at the end of the output are removed. A successful run without output yields a notice, so that it
+    cannot be mistaken for a timeout (ToRL, section 3.2).
     """
     text = _text(outcome, error_style)
     return text if max_characters is None else truncate_middle(text, max_characters)

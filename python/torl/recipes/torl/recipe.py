@@ -36,8 +36,8 @@ class ToRLOptions(Section):
 
     error_style: ErrorStyle = "last_line"
     fences: FenceStyle = "lines"
-    """Fences that open a block: alone on a line ("lines"), or as in ToRL's code ("published") also at the end of a line,
-    or with more text after the language."""
+    """Fences that open a block: alone on a line ("lines"), or as in ToRL's code ("published") also at the end of a
+    line, or with more text after the language."""
     max_observation_characters: PositiveInt = 256
     """Limit on the characters of an observation: a longer one keeps its head and tail, half of this each."""
 

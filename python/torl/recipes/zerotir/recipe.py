@@ -60,8 +60,8 @@ class ZeroTIROptions(Section):
 
     error_style: ErrorStyle = "traceback"
     fences: FenceStyle = "lines"
-    """Fences that count: alone on a line ("lines"), or as in ZeroTIR's code ("published") anywhere, with the code between
-    them stripped."""
+    """Fences that count: alone on a line ("lines"), or as in ZeroTIR's code ("published") anywhere, with the code
+    between them stripped."""
     max_observation_tokens: PositiveInt = 256
     """Limit on the tokens of an observation, fences included. A sentence replaces a longer one."""
 
