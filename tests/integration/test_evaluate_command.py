@@ -68,7 +68,7 @@ async def test_called_from_python() -> None:
         rollout={"max_response_tokens": 60},
         evaluation={"samples_per_problem": 2, "greedy": False},
         engine={"dtype": "float32", "cpu_threads": 1},
-        reward={"wrong": -3.0, "correct": 5.0, "grader_workers": 1},
+        reward={"parts": {"answer": {"name": "math", "wrong": -3.0, "correct": 5.0, "grader_workers": 1}}},
     )
     assert [group.prompt.problem for group in evaluation.groups] == problems
     members = [member for group in evaluation.groups for member in group.members]

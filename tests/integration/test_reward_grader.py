@@ -259,7 +259,7 @@ def test_unstarted_grader_raises_and_starts_only_once() -> None:
 
 @pytest.mark.parametrize(("workers", "seconds"), [(0, 1.0), (1, 0.0)])
 def test_a_grader_needs_a_process_and_some_time(workers: int, seconds: float) -> None:
-    with pytest.raises(ValueError, match="at least one worker and a time-out above 0"):
+    with pytest.raises(ValueError, match="at least one worker and a timeout above 0"):
         Grader(workers, seconds)
 
 

@@ -165,5 +165,5 @@ def test_user_without_a_home_gets_an_error_with_the_fix(command: str) -> None:
         capture_output=True, text=True, timeout=60, check=False, env=environment,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: there is no place for the prepared guest: ")
+    assert done.stderr.startswith("error: no cache directory for the prepared guest: ")
     assert done.stderr.endswith("set XDG_CACHE_HOME\n")

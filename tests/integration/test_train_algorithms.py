@@ -47,7 +47,8 @@ REINFORCE = {
     "selection.dynamic_sampling": "true",
     "selection.max_rounds": "3",
     "selection.mask.wrong_truncated": "{}",
-    "reward.overlong_buffer": "20",
+    "reward.parts.length.name": "overlong",
+    "reward.parts.length.buffer": "20",
     "learner.zero_stage": "3",
 }
 

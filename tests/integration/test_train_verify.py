@@ -29,7 +29,8 @@ OPTIONS = {
     "learner.learning_rate": "1e-3",  # so that the weights of a wrong version are found out
     "learner.zero_stage": "3",
     "learner.ranks": "2",
-    "reward.overlong_buffer": "40",
+    "reward.parts.length.name": "overlong",
+    "reward.parts.length.buffer": "40",
     "algorithm.normalize_advantages": "true",
     "rollout.temperature": "0.7",
     # Masked trajectories: responses cut off here, and so on.
