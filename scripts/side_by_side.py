@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-SILENCE_SECONDS = 20.0
+HEARTBEAT_SECONDS = 20.0
 LINES_SHOWN_AGAIN = 20
 GRACE_SECONDS = 5.0
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         while running:
             try:
-                command, line = events.get(timeout=SILENCE_SECONDS)
+                command, line = events.get(timeout=HEARTBEAT_SECONDS)
             except queue.Empty:
                 for command in running:
                     show(command.name, f"still at work; last: {command.tail[-1] if command.tail else 'nothing yet'}")

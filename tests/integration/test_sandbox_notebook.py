@@ -26,7 +26,7 @@ def pool() -> Iterator[SandboxPool]:
         yield pool
 
 
-def told(outcome: Execution) -> dict[str, Any]:
+def visible(outcome: Execution) -> dict[str, Any]:
     """The recorded output of a cell."""
     lines = outcome.traceback.split("\n") if outcome.traceback else None
     stderr = outcome.stderr.removesuffix(f"{outcome.traceback}\n")
@@ -38,7 +38,7 @@ def told(outcome: Execution) -> dict[str, Any]:
 def test_cell_output_equals_ipython(pool: SandboxPool, recorded: dict[str, Any]) -> None:
     notebook = Notebook(pool.session())
     *_, last = [notebook.run(cell) for cell in recorded["cells"]]
-    assert {"cells": recorded["cells"], **told(last)} == recorded
+    assert {"cells": recorded["cells"], **visible(last)} == recorded
     assert last.ok is ("traceback" not in recorded)
 
 
@@ -60,14 +60,16 @@ def test_stopped_cell_does_not_shift_later_cell_numbers(pool: SandboxPool) -> No
 
 
 def test_frames_of_libraries_are_left_out(pool: SandboxPool) -> None:
-    told = Notebook(pool.session()).run("import json\njson.loads('{')").traceback or ""
-    assert told.split("\n")[2:6] == ["Cell In[1], line 2", "      1 import json", "----> 2 json.loads('{')", ""]
-    assert told.endswith("JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)")
+    traceback = Notebook(pool.session()).run("import json\njson.loads('{')").traceback or ""
+    assert traceback.split("\n")[2:6] == ["Cell In[1], line 2", "      1 import json", "----> 2 json.loads('{')", ""]
+    assert traceback.endswith(
+        "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
+    )
 
 
 def test_frames_of_code_in_no_cell_are_left_out(pool: SandboxPool) -> None:
-    told = Notebook(pool.session()).run("exec(compile('1 / 0', 'main_1.py', 'exec'))").traceback or ""
-    assert told.split("\n")[2:] == [
+    traceback = Notebook(pool.session()).run("exec(compile('1 / 0', 'main_1.py', 'exec'))").traceback or ""
+    assert traceback.split("\n")[2:] == [
         "Cell In[1], line 1",
         "----> 1 exec(compile('1 / 0', 'main_1.py', 'exec'))",
         "",
@@ -77,8 +79,8 @@ def test_frames_of_code_in_no_cell_are_left_out(pool: SandboxPool) -> None:
 
 @pytest.mark.parametrize("cell", [f"#{'x' * 20_000}\n1 / 0", "x = 1\n" * 4000 + "1 / 0"])
 def test_an_exception_in_a_long_cell_is_shown_as_in_a_script(pool: SandboxPool, cell: str) -> None:
-    told = re.sub("<ipython-input-1-[0-9a-f]{12}>", "main.py", Notebook(pool.session()).run(cell).traceback or "")
-    assert told == (pool.session().run(cell).traceback or "").removesuffix("\n")
+    traceback = re.sub("<ipython-input-1-[0-9a-f]{12}>", "main.py", Notebook(pool.session()).run(cell).traceback or "")
+    assert traceback == (pool.session().run(cell).traceback or "").removesuffix("\n")
 
 
 def test_raising_repr_fails_the_cell_and_keeps_the_object(pool: SandboxPool) -> None:
@@ -98,8 +100,8 @@ def test_a_warning_of_syntax_comes_twice_as_there(pool: SandboxPool) -> None:
     script = pool.run("x = '\\d'").stderr.partition(" ")[2]
     words = script.splitlines()[0]
     name = "<ipython-input-1-a9a7d4ff7b2c>:1:"
-    told = re.sub("-[0-9a-f]{12}>", "-a9a7d4ff7b2c>", Notebook(pool.session()).run("x = '\\d'").stderr)
-    assert told == f"<>:1: {words}\n{name} {script}"
+    stderr = re.sub("-[0-9a-f]{12}>", "-a9a7d4ff7b2c>", Notebook(pool.session()).run("x = '\\d'").stderr)
+    assert stderr == f"<>:1: {words}\n{name} {script}"
 
 
 def test_damage_to_notebook_state_stays_in_its_notebook(pool: SandboxPool) -> None:

@@ -78,23 +78,23 @@ async def test_attack_has_the_same_outcome_through_mcp(
     async with Client(mcp["timeout" in attack.ends]) as client:
         result = await client.call_tool("run_python", {"code": code})
         after = await client.call_tool("run_python", {"code": AFTER})
-    assert told(result.structured_content) == told_by_pool(own)
+    assert visible(result.structured_content) == visible_in_pool(own)
     assert result.is_error is not own.ok
     assert after.structured_content["stdout"] == pool.run(AFTER, value=True).stdout
 
 
-def told(found: dict[str, Any]) -> dict[str, Any]:
+def visible(found: dict[str, Any]) -> dict[str, Any]:
     if found["status"] == OutcomeStatus.TIMEOUT:
         return {"status": found["status"]}
     return {name: found[name] for name in ("status", "stdout", "stderr", "value", "error", "files")}
 
 
-def told_by_pool(own: Execution) -> dict[str, Any]:
+def visible_in_pool(own: Execution) -> dict[str, Any]:
     files = {
         path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"): len(data)
         for path, data in own.files.items()
     }
-    return told(
+    return visible(
         {"status": own.status, "stdout": own.stdout, "stderr": own.stderr, "value": own.value,
          "error": own.exception_line, "files": files}
     )  # fmt: skip

@@ -51,17 +51,17 @@ async def test_attack_has_the_same_outcome_through_openenv(
         result = await client.step({"code": code})
         await client.reset()
         after = await client.step({"code": AFTER})
-    assert told(result.observation) == told_by_pool(own)
+    assert visible(result.observation) == visible_in_pool(own)
     assert after.observation["stdout"] == pool.session().run(AFTER).stdout
 
 
-def told(observation: dict[str, Any]) -> tuple[Any, ...]:
+def visible(observation: dict[str, Any]) -> tuple[Any, ...]:
     """The whole output; after a timeout, the output is as much as there was time for."""
     code = observation["exit_code"]
     return (code,) if code == TIMED_OUT else (code, observation["stdout"], observation["stderr"])
 
 
-def told_by_pool(own: Execution) -> tuple[Any, ...]:
+def visible_in_pool(own: Execution) -> tuple[Any, ...]:
     if own.status is OutcomeStatus.TIMEOUT:
         return (TIMED_OUT,)
     result = command_result(own)

@@ -43,7 +43,7 @@ def compute(estimator: str, batch: RaggedBatch, *, token_rewards: bool = True, *
 
 
 def expected(estimator: str, batch: RaggedBatch, discount: float, gae_lambda: float) -> Expected:
-    """The estimators composed from the slow references."""
+    """The estimators composed from the naive references."""
     token_rewards, values = batch.rows(batch.token_rewards), batch.rows(batch.values)
     rewards = list(batch.rewards)
     if estimator in ("grpo", "dr_grpo", "rloo"):
@@ -236,7 +236,7 @@ def test_equal_rewards_give_exactly_zero(estimator, batch, reward) -> None:
 
 @given(estimators, turns_paid(), discounts, st.sampled_from([1.0, 0.95, 0.0]))
 def test_rewards_of_turns(estimator, paid, discount, gae_lambda) -> None:
-    """Each turn's reward arrives at its last token: under every estimator the sum that the slow reference makes."""
+    """Each turn's reward arrives at its last token: under every estimator the sum that the naive reference computes."""
     batch, of_turns = paid
     found = compute(estimator, batch, discount=discount, gae_lambda=gae_lambda).advantages_M
     rewards = list(zip(batch.rewards, of_turns, strict=True))

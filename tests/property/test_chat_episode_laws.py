@@ -11,7 +11,7 @@ from torl.apps.audit.tokens import token_mismatch
 from torl.types import FinishReason, StopReason
 
 codes = st.sampled_from(["1", "2", "é\n", '"', "</tool_call>", "<|im_end|>", "[ARGS]", "x" * 60])
-SPOILT = {"whole": lambda text: text, "malformed": lambda text: text.replace('"}', '"'), "cut": lambda text: text[:-20]}
+DAMAGE = {"whole": lambda text: text, "malformed": lambda text: text.replace('"}', '"'), "cut": lambda text: text[:-20]}
 
 
 @cache
@@ -28,7 +28,7 @@ def messages(draw: st.DrawFn, family: str) -> str:
     text = message(
         family, *written[: 1 if family in ("llama3", "harmony") else 3], said=draw(st.sampled_from(["", "é "]))
     )
-    return SPOILT[draw(st.sampled_from(sorted(SPOILT)))](text) + model(family).end
+    return DAMAGE[draw(st.sampled_from(sorted(DAMAGE)))](text) + model(family).end
 
 
 conversations = st.sampled_from(FAMILIES).flatmap(

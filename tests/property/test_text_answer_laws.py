@@ -1,4 +1,4 @@
-"""The scan for boxes against a slow search from every possible start."""
+"""The scan for boxes against a naive search from every possible start."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -27,7 +27,7 @@ def found(
     return [value for row in rows for value in row]
 
 
-def test_slow_advantages_by_hand() -> None:
+def test_naive_advantages_by_hand() -> None:
     assert found("dr_grpo") == [1, 1, -1, 1]
     assert found("rloo") == [2, 2, -2, 1]
     assert found("grpo") == pytest.approx([2**-0.5, 2**-0.5, -(2**-0.5), 1], rel=1e-5)

@@ -31,28 +31,28 @@ def test_an_engine_that_is_sent_everything_reads_no_weights(
     if config is not None:
         (tmp_path / "config.json").write_text(json.dumps(config))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=loads)
-    told = engine_arguments(setup, VllmOptions(), EngineDevices(on_cpu, (0,)), ["load_format"])
-    assert told.get("load_format") == expected
+    arguments = engine_arguments(setup, VllmOptions(), EngineDevices(on_cpu, (0,)), ["load_format"])
+    assert arguments.get("load_format") == expected
 
 
 def test_custom_load_format_is_kept(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=False)
     options = VllmOptions(arguments={"load_format": "safetensors"})
-    told = engine_arguments(setup, options, EngineDevices(True, (0,)), ["load_format"])
-    assert told["load_format"] == "safetensors"
+    arguments = engine_arguments(setup, options, EngineDevices(True, (0,)), ["load_format"])
+    assert arguments["load_format"] == "safetensors"
 
 
 def test_a_head_in_float32_is_vllms_own(tmp_path: Path) -> None:
     overrides: dict[str, Any] = {"hf_overrides": {"rope_theta": 5000.0}}
     known = list(overrides)
 
-    def told(head_dtype: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    def arguments_of(head_dtype: Any, arguments: dict[str, Any]) -> dict[str, Any]:
         setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", head_dtype=head_dtype)
         return engine_arguments(setup, VllmOptions(arguments=arguments), EngineDevices(True, (0,)), known)
 
-    assert told("float32", {})["hf_overrides"] == {"head_dtype": "float32"}
-    assert "hf_overrides" not in told(None, {})
-    assert told(None, overrides)["hf_overrides"] == overrides["hf_overrides"]
+    assert arguments_of("float32", {})["hf_overrides"] == {"head_dtype": "float32"}
+    assert "hf_overrides" not in arguments_of(None, {})
+    assert arguments_of(None, overrides)["hf_overrides"] == overrides["hf_overrides"]
     with pytest.raises(ConfigError, match=r"engine\.arguments\.hf_overrides: torl sets it itself"):
-        told("float32", overrides)
+        arguments_of("float32", overrides)

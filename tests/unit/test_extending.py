@@ -107,7 +107,7 @@ every_steps = 0
 
 
 @pytest.fixture(scope="module")
-def strange_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def custom_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps with everything a stranger's."""
     directory = tmp_path_factory.mktemp("strange") / "run"
     config = directory.with_suffix(".toml")
@@ -123,8 +123,8 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
-def test_a_strangers_parts_are_all_used_in_training(strange_run: Path) -> None:
-    played = rows(strange_run)
+def test_custom_components_are_all_used_in_training(custom_run: Path) -> None:
+    played = rows(custom_run)
     assert len(played) == 24
     assert {row["problem"] for row in played} == {problem.id for problem in custom_components.multiples(6)}
     assert all(row["format"] == "counted" for row in played)
@@ -142,8 +142,8 @@ def test_a_strangers_parts_are_all_used_in_training(strange_run: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_its_metrics_have_the_strangers_names(strange_run: Path) -> None:
-    trained = [json.loads(line) for line in (strange_run / "metrics.jsonl").read_text().splitlines()]
+def test_metrics_have_the_custom_names(custom_run: Path) -> None:
+    trained = [json.loads(line) for line in (custom_run / "metrics.jsonl").read_text().splitlines()]
     trained = [row for row in trained if "time/step" in row]
     assert len(trained) == 2
     for row in trained:
@@ -153,8 +153,8 @@ def test_its_metrics_have_the_strangers_names(strange_run: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_audit_of_such_a_run_finds_nothing(strange_run: Path) -> None:
-    audit = torl.verify(strange_run, logprob_samples=8)
+def test_the_audit_of_such_a_run_finds_nothing(custom_run: Path) -> None:
+    audit = torl.verify(custom_run, logprob_samples=8)
     assert audit.ok
     assert {check.name: check.compared > 0 for check in audit.checks} == dict.fromkeys(
         ("tokens", "versions", "rewards", "advantages", "logprobs"), True

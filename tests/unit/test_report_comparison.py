@@ -1,4 +1,4 @@
-"""Several runs on one page: every number against a slow reading of the files that the runs wrote."""
+"""Several runs on one page: every number against a naive reading of the files that the runs wrote."""
 
 import json
 import re
@@ -112,7 +112,7 @@ def recovered(row: dict[str, Any]) -> bool:
     return row["correct"] and "-+" in ended
 
 
-def slow_curve(run: Path, measure: str, window: int) -> tuple[list[int], list[float]]:
+def naive_curve(run: Path, measure: str, window: int) -> tuple[list[int], list[float]]:
     """Steps, and at each the mean of this and the 15 measured before it."""
     steps, values, means = [], [], []
     for step in range(STEPS):
@@ -124,7 +124,7 @@ def slow_curve(run: Path, measure: str, window: int) -> tuple[list[int], list[fl
     return steps, means
 
 
-def slow_accuracy(run: Path, set_name: str) -> dict[int, float]:
+def naive_accuracy(run: Path, set_name: str) -> dict[int, float]:
     files = (run / "trajectories").glob(f"evaluation_*_{set_name}.jsonl")
     return {int(file.name.split("_")[1]): sum(row["correct"] for row in read(file)) / 6 for file in files}
 
@@ -160,18 +160,18 @@ def test_a_curve_is_the_mean_of_sixteen_steps_of_the_records(page: str, runs: di
     title, comma, suffix = measure.partition(",")
     for label, directory in runs.items():
         steps, values = shown(charts(page)[title], label + comma + suffix)
-        slow_steps, slow_values = slow_curve(directory, measure, 16)
-        assert steps == slow_steps
-        assert values == pytest.approx(slow_values)
+        naive_steps, naive_values = naive_curve(directory, measure, 16)
+        assert steps == naive_steps
+        assert values == pytest.approx(naive_values)
 
 
 def test_a_set_has_a_figure_and_all_have_their_mean(page: str, runs: dict[str, Path]) -> None:
     for label, directory in runs.items():
-        easy, hard = (slow_accuracy(directory, name) for name in SETS)
+        easy, hard = (naive_accuracy(directory, name) for name in SETS)
         assert sorted(easy) == [0, 10, 20]
         assert sorted(hard) == [10, 20]
-        for name, slow in (("easy", easy), ("hard", hard)):
-            assert dict(zip(*shown(charts(page)[f"Accuracy on {name}"], label), strict=True)) == pytest.approx(slow)
+        for name, expected in (("easy", easy), ("hard", hard)):
+            assert dict(zip(*shown(charts(page)[f"Accuracy on {name}"], label), strict=True)) == pytest.approx(expected)
         means = {step: (easy[step] + hard[step]) / 2 for step in hard}
         assert dict(zip(*shown(charts(page)["Accuracy, mean over sets"], label), strict=True)) == pytest.approx(means)
 
@@ -179,21 +179,21 @@ def test_a_set_has_a_figure_and_all_have_their_mean(page: str, runs: dict[str, P
 def test_table_has_results_of_the_runs(page: str, runs: dict[str, Path]) -> None:
     for label, directory in runs.items():
         row = next(row for row in cells(page) if row and row[0] == label)
-        ends = [slow_accuracy(directory, name)[20] for name in SETS]
-        training = slow_curve(directory, "Training accuracy", 16)[1][-1]
+        ends = [naive_accuracy(directory, name)[20] for name in SETS]
+        training = naive_curve(directory, "Training accuracy", 16)[1][-1]
         assert row[1:3] == [label.removeprefix("calls"), str(STEPS)]
         assert row[3:6] == [f"{value:.1%}" for value in (*ends, training)]
-        assert row[6] == f"{slow_curve(directory, 'Code ratio', 16)[1][-1]:.2f}"
+        assert row[6] == f"{naive_curve(directory, 'Code ratio', 16)[1][-1]:.2f}"
         assert row[-1] == f"{(STEPS - 1) / 2 + int(row[1]):.1f}"  # a step takes its number and N
 
 
 def test_accuracy_by_the_calls_that_runs_trained_with(page: str, runs: dict[str, Path]) -> None:
     traces = charts(page)["Accuracy by N"]
     for name in SETS:
-        slow = [slow_accuracy(directory, name)[20] for directory in runs.values()]
-        assert shown(traces, name) == ([1, 2, 4], pytest.approx(slow))
-    slow = [slow_curve(directory, "Training accuracy", 16)[1][-1] for directory in runs.values()]
-    assert shown(traces, "training") == ([1, 2, 4], pytest.approx(slow))
+        expected = [naive_accuracy(directory, name)[20] for directory in runs.values()]
+        assert shown(traces, name) == ([1, 2, 4], pytest.approx(expected))
+    expected = [naive_curve(directory, "Training accuracy", 16)[1][-1] for directory in runs.values()]
+    assert shown(traces, "training") == ([1, 2, 4], pytest.approx(expected))
     assert [trace["name"] for trace in traces if trace["name"].endswith("fitted")] == [
         f"{name}, fitted" for name in (*SETS, "training")
     ]
@@ -203,7 +203,7 @@ def test_series_follow_the_steps(page: str, runs: dict[str, Path], tmp_path: Pat
     """The code ratio of each step against the ranks by counting, and the fit by the normal equations."""
     for label, directory in runs.items():
         row = next(row for row in cells(page) if row[:2] == [label, "code ratio"])
-        steps, values = slow_curve(directory, "Code ratio", 1)
+        steps, values = naive_curve(directory, "Code ratio", 1)
         ranks = [sum(a < b for a in values) + sum(a == b for a in values) / 2 + 0.5 for b in values]
         assert row[2] == f"{np.corrcoef(steps, ranks)[0, 1]:+.2f}"
         logs = np.log1p(steps)
@@ -221,7 +221,7 @@ def test_runs_with_the_same_calls_have_no_chart_of_them(runs: dict[str, Path], t
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Accuracy by N" not in charts(page)
     assert "<td>&lt;b&gt;</td>" in page
-    assert shown(charts(page)["Code ratio"], "<b>") == slow_curve(one, "Code ratio", 1)
+    assert shown(charts(page)["Code ratio"], "<b>") == naive_curve(one, "Code ratio", 1)
 
 
 def test_one_run_has_its_own_page_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

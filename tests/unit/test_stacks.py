@@ -19,10 +19,10 @@ CHILD = """
 import threading, time
 from torl.runtime.processes.stacks import enable_stack_dumps
 enable_stack_dumps()
-def waits_for_nobody():
+def waits_forever():
     print("ready", flush=True)
     threading.Event().wait()
-waits_for_nobody()
+waits_forever()
 """
 STANDING_STILL = """
 import asyncio, sys, time
@@ -68,12 +68,12 @@ def test_processes_write_stacks_on_request(tmp_path: Path, monkeypatch: pytest.M
         pids = [child.pid for child in children]
         # A process without a handler would be ended by the signal; a process that exited cannot answer.
         assert dump_stacks({log: pids, other: [stranger.pid, 2**22 + 1]}) == [stranger.pid, 2**22 + 1]
-        assert log.read_text().count("in waits_for_nobody") == 2
+        assert log.read_text().count("in waits_forever") == 2
         assert [child.poll() for child in [*children, stranger]] == [None, None, None]
         os.kill(pids[1], signal.SIGSTOP)
         monkeypatch.setattr(stacks, "_RESPONSE_SECONDS", 0.5)
         assert dump_stacks({log: pids}) == [pids[1]]
-        assert log.read_text().count("in waits_for_nobody") == 3
+        assert log.read_text().count("in waits_forever") == 3
     finally:
         for child in [*children, stranger]:
             child.kill()

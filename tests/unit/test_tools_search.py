@@ -40,7 +40,7 @@ async def searching(path: Path, query: str, **options: Any) -> list[int]:
         await tool.close()
 
 
-def slow_ranking(texts: Sequence[str], query: str, k1: float, b: float) -> list[tuple[float, int]]:
+def naive_ranking(texts: Sequence[str], query: str, k1: float, b: float) -> list[tuple[float, int]]:
     """BM25 as Lucene computes it (Kamphuis et al. 2020, table 1), one passage and one word at a time."""
     documents = [[f"t{number}", *text.split()] for number, text in enumerate(texts)]
     average = sum(map(len, documents)) / len(documents)
@@ -65,7 +65,7 @@ async def test_results_are_the_highest_ranked_by_the_formula(tmp_path: Path, k1:
     await tool.start(RunContext())
     for _ in range(20):
         query = " ".join(chance.choices(WORDS, k=2))
-        expected = slow_ranking(texts, query, k1, b)
+        expected = naive_ranking(texts, query, k1, b)
         ours = passages((await tool.call({"query": query})).text)
         assert len(ours) == min(5, len(expected))
         scores = {number: -score for score, number in expected}
