@@ -89,7 +89,7 @@ def test_only_messages_with_calls_are_held_for_continuation(
     for name in silent:
         bench.add(f"a{name}", prompt(name), end=end)
     bench.run()
-    assert not bench.scheduler._partial_blocks._held
+    assert not bench.scheduler._partial_blocks._kept
     for name in calling:
         bench.add(f"a{name}", prompt(name), end=end)
     bench.run()

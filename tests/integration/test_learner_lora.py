@@ -105,5 +105,5 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
 
 
 async def test_a_layer_that_the_model_does_not_have_is_named(model_directory: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"model\.lora\.targets = \['gate'\]"):
+    with pytest.raises(DataError, match=r"model\.lora\.target_modules = \['gate'\]"):
         await start_learner(model_directory, tmp_path / "logs", lora=LoraConfig(rank=4, target_modules=("gate",)))

@@ -60,7 +60,7 @@ async def played(tool: Any, pool: SandboxPool, problems: int = len(CODES)) -> li
     if tool is not None:
         playing.tools["python"] = tool  # type: ignore[index]
     prompts = [asked(f"p{number}", token_ids=ENCODER.encode("Question\n")) for number in range(problems)]
-    trajectories = await play_trajectories(playing, prompts, batch_id=0, samples=2)
+    trajectories = await play_trajectories(playing, prompts, series=0, samples=2)
     return sorted(trajectories, key=lambda each: (each.group_id, each.sample_index))
 
 

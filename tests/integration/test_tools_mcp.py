@@ -30,7 +30,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 @asynccontextmanager
 async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
     """Tools that a section `[rollout.tools.small]` offers to a model."""
-    section = {"mcp": mcp, "environment": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
+    section = {"mcp": mcp, "env": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     try:
         await tool.start(RunContext())
@@ -63,7 +63,7 @@ async def test_a_servers_tools_have_its_schemas_and_its_answers() -> None:
 
 async def test_only_named_tools_of_a_server_are_known_before_its_start() -> None:
     """Prompts are made of it."""
-    section = {"mcp": SMALL, "environment": ENVIRONMENT, "tools": ["add"], "max_result_characters": 1}
+    section = {"mcp": SMALL, "env": ENVIRONMENT, "tools": ["add"], "max_result_characters": 1}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     before = tool.provided_tools("small")
     assert list(before) == ["add"]
@@ -155,7 +155,7 @@ def test_missing_command_fails_before_anything_starts(mcp: str, message: str) ->
 async def test_a_secret_is_inherited_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_A_SERVER", "secret")
     monkeypatch.setenv("OTHER_KEY", "secret")
-    async with offered(SMALL, inherits=["KEY_OF_A_SERVER"]) as tools:
+    async with offered(SMALL, inherit_env=["KEY_OF_A_SERVER"]) as tools:
         _, number = await called(tools["process"])
         variables = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
     assert b"KEY_OF_A_SERVER=secret" in variables
@@ -180,7 +180,7 @@ async def test_a_server_over_http_that_goes_and_comes_back() -> None:
     address = f"http://127.0.0.1:{port}/mcp"
     process = await listening(port)
     try:
-        async with offered(address, environment={}, retries=0) as tools:
+        async with offered(address, env={}, retries=0) as tools:
             assert await called(tools["add"], a=1, b=2) == (OutcomeStatus.OK, "3")
             process.kill()
             process.wait()
