@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings {
         workers: 1,
         reuse: Reuse::default(),
-        shared_bytes: 0,
+        result_cache_bytes: 0,
     };
     let pool = Pool::new(command, prepared, settings)?;
     for file in files {

@@ -15,7 +15,7 @@
 //!     eprintln!("{:3.0} % {stage}", 100.0 * done);
 //!     true
 //! })?;
-//! let settings = Settings { workers: 2, reuse: Reuse::default(), shared_bytes: 64 << 20 };
+//! let settings = Settings { workers: 2, reuse: Reuse::default(), result_cache_bytes: 64 << 20 };
 //! let pool = Pool::new(worker, prepared, settings)?;
 //!
 //! let request = Request {

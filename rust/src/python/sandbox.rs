@@ -279,7 +279,7 @@ impl SandboxWorkers {
         workers: usize,
         reuse_guest: bool,
         verify_every: u64,
-        shared_bytes: usize,
+        result_cache_bytes: usize,
     ) -> PyResult<Self> {
         let settings = Settings {
             workers,
@@ -287,7 +287,7 @@ impl SandboxWorkers {
                 enabled: reuse_guest,
                 verify_every,
             },
-            shared_bytes,
+            result_cache_bytes,
         };
         let pool = py
             .detach(|| {

@@ -9,5 +9,5 @@ pub struct Settings {
     pub workers: usize,
     pub reuse: Reuse,
     /// Size of the result cache in bytes. 0 executes every run.
-    pub shared_bytes: usize,
+    pub result_cache_bytes: usize,
 }

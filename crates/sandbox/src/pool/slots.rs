@@ -89,7 +89,7 @@ pub struct Shared {
     /// `None` when the pool is closed.
     source: Mutex<Option<Arc<Source>>>,
     reuse: Reuse,
-    shared_bytes: usize,
+    result_cache_bytes: usize,
     state: Mutex<State>,
     pub started: Condvar,
     pub slots: Vec<Slot>,
@@ -163,12 +163,12 @@ impl Shared {
         Self {
             source: Mutex::new(Some(Arc::new(source))),
             reuse: settings.reuse,
-            shared_bytes: settings.shared_bytes,
+            result_cache_bytes: settings.result_cache_bytes,
             state: Mutex::new(State {
                 queue: Queue::default(),
                 free: Vec::new(),
                 tasks: (0..workers).map(|_| None).collect(),
-                sharing: Sharing::new(settings.shared_bytes),
+                sharing: Sharing::new(settings.result_cache_bytes),
                 closed: false,
                 failure: None,
                 statistics: Statistics::default(),
@@ -191,7 +191,7 @@ impl Shared {
 
     /// Returns the key by which a request's outcome is shared, if it is.
     pub fn sharing_key(&self, request: &Request) -> Option<Key> {
-        let shared = self.shared_bytes > 0 && request.size() <= SHARED_SIZE;
+        let shared = self.result_cache_bytes > 0 && request.size() <= SHARED_SIZE;
         shared.then(|| key(request)).flatten()
     }
 
