@@ -120,7 +120,7 @@ def test_run_stops_before_a_checkpoint_if_the_engine_has_another_model(tmp_path:
     with train(directory, learner__max_logprob_gap="1e-12", checkpoint__every_steps="1") as command:
         assert command.wait() == 1
         command.assert_nothing_left()
-        assert "engine and learner disagree by" in command.output()
+        assert "the mean logprob gap is" in command.output()
         assert "learner.verify_weights" in command.output()
     assert steps_trained(directory)[-1] in (0, 1)  # the first step that learned anything
     assert not list((directory / "checkpoints").glob("step_000002*"))
@@ -190,7 +190,11 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
     cases: list[tuple[Path, dict[str, str], str]] = [
         (tmp_path / "a", {"model__path": "no/such/model"}, "no/such/model"),
         (tmp_path / "b", {"data__train": str(broken)}, f"{broken}, line 2"),
-        (tmp_path / "c", {"rollout__tools__look_up__function": "nowhere:f"}, "nowhere cannot be imported"),
+        (
+            tmp_path / "c",
+            {"rollout__tools__python__name": "function", "rollout__tools__python__function": "nowhere:f"},
+            "nowhere cannot be imported",
+        ),
         (tmp_path / "d", {"rollout__prompts_per_step": "1000000"}, "rollout.prompts_per_step is 1000000"),
         (taken, {}, "contains a run"),
     ]
