@@ -32,7 +32,7 @@ def choice_of_field(info: Any) -> ChosenFrom | None:
 
 
 def choice_at(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom | None:
-    """Return the choice at a path, including keys of a table of choices; None if there is none."""
+    """Return the choice at a path, including keys of a table of choices; None for other paths."""
     if not path:
         return None
     info = config_class.model_fields.get(path[0])

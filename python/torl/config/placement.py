@@ -17,7 +17,7 @@ class PlacementConfig(Section):
     gpus: Literal["all"] | PositiveInt | tuple[NonNegativeInt, ...] = "all"
     """GPUs of the run: all visible ones, a number of them, or a list of indices."""
     learner: tuple[NonNegativeInt, ...] | None = None
-    """Indices of the learner's devices: GPUs, or cores if there are none. Unset derives them."""
+    """Indices of the learner's devices: GPUs, or cores on a machine without GPUs. Unset derives them."""
     engine: tuple[NonNegativeInt, ...] | None = None
     """Indices of the engines' devices: either the learner's, or none of these. Unset derives them."""
     check_memory: bool = True

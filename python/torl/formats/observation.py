@@ -17,8 +17,8 @@ from torl.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
 ErrorStyle = Annotated[
     Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"],
     Field(
-        description="What an error shows: the last line of its traceback, the output before the error (that line if "
-        "there is none), the traceback, the traceback without file names and carets, the last line in <error> tags, or "
+        description="Part of an error that the model sees: the last line of its traceback, the output before it (or that "
+        "line), the traceback, the traceback without file names and carets, the last line in <error> tags, or "
         "nothing."
     ),
 ]

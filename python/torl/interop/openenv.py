@@ -32,7 +32,7 @@ class OpenEnvOptions(Section):
     full_message: bool = False
     """Whether the field contains the full message, including thinking and calls, or only its other text."""
     tool: str = ""
-    """Name of a tool whose arguments are an action, with the server's schema. When empty, there is no tool."""
+    """Name of a tool whose arguments are an action, with the server's schema. Empty provides no tool."""
     description: str = "Take an action in the environment."
     """Description of this tool, for the model."""
     visible_fields: tuple[str, ...] = ()

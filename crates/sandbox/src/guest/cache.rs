@@ -133,7 +133,7 @@ impl Cache {
     }
 }
 
-/// A guest that was not opened for this long belongs to a version that is no longer installed.
+/// The age of the last use after which a guest counts as unused, because its version has been uninstalled.
 const UNUSED: Duration = Duration::from_secs(60 * 24 * 3600);
 
 fn is_older(path: &Path, age: Duration) -> bool {

@@ -33,7 +33,7 @@ impl NativeStack {
         known.then_some(Self { lowest })
     }
 
-    /// Returns the pages below the used ones to the system. Call it on the creating thread. Cheap if there are none.
+    /// Returns the pages below the used ones to the system. Call it on the creating thread. Cheap without such pages.
     pub fn release_unused(&self) {
         let here = 0u8;
         let end = ((&raw const here as usize) & !(PAGE - 1)).saturating_sub(KEPT);

@@ -10,7 +10,7 @@ use super::places::{Op, Place};
 const LARGEST: f64 = i32::MAX as f64;
 const MAX_LONG: f64 = i64::MAX as f64;
 
-/// In `legacy_logseries`: the sample as an integer, and a float that is no longer used at that point.
+/// In `legacy_logseries`: the sample as an integer, and a float that is unused from that point on.
 const DRAWN: u32 = 7;
 const UNUSED: u32 = 6;
 

@@ -14,7 +14,7 @@ import _torl_imports
 HOME = "/var/lib/matplotlib"
 DATA = HOME + "/mpl-data"
 INNER_ARCHIVE = "matplotlib/mpl-data.zip"
-# While matplotlib is imported: its user files are kept out of the run's files, and there is no screen.
+# Settings for the import of matplotlib: user files outside the run's directory, and a backend without a screen.
 ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "MPLBACKEND": "agg"}
 
 # Open while matplotlib is imported. It takes ten megabytes, which a session would keep.

@@ -117,7 +117,7 @@ def remove_timer(timer):
 
 
 def wait_for_timer(otherwise):
-    """Fire the next timer; raise the text `otherwise` if there is none."""
+    """Fire the next timer. Without a pending timer, raise an error with the text `otherwise`."""
     if not _timers:
         raise stuck(otherwise)
     _let_next_timer_go_off()

@@ -58,7 +58,7 @@ fn link_process(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     for list in ["args_get", "environ_get"] {
         linker.func_wrap(WASI, list, |_: Call, _: i32, _: i32| errno::SUCCESS)?;
     }
-    // The guest's entry point to functions of its embedder: there are none.
+    // The guest's entry point to functions of its embedder, which provides no functions.
     linker.func_wrap("host", "call", |_: Call, _: i32, _: i32, _: i32, _: i32| {
         -1i32
     })?;

@@ -102,7 +102,7 @@ fn signal_other_threads(ruleset: RawFd) -> io::Result<()> {
     let (process, this) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
     let mut signaled = BTreeSet::from([this as libc::pid_t]);
     let deadline = Instant::now() + ANSWER_TIME;
-    // An unsignaled thread may have started another: repeat until there is no new one.
+    // An unsignaled thread may have started another: repeat until no new thread appears.
     loop {
         let threads = numbers_in("/proc/self/task")?;
         let new: Vec<_> = threads

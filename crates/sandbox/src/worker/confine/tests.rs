@@ -113,7 +113,7 @@ fn rights_only() {
     rights::drop_rights().unwrap();
 }
 
-/// Returns the version of Landlock in this kernel; 0 if there is none.
+/// Returns the version of Landlock in this kernel; 0 for a kernel without Landlock.
 fn landlock_version() -> i32 {
     in_child(|| rights::drop_rights().map_or(0, |version| version as i32))
         .code()
