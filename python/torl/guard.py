@@ -136,8 +136,7 @@ def sync_override(target: object) -> str | None:
 
 def location(component: object) -> str:
     """Return `package.module:Name` of a function, a class, or the class of an object."""
-    while isinstance(component, functools.partial):
-        component = component.func
+    component = _without_options(component)
     named = component if hasattr(component, "__qualname__") else type(component)
     return f"{named.__module__}:{named.__qualname__}"
 
@@ -218,9 +217,14 @@ def _argument(value: object) -> str:
     return type(value).__name__ if identity is None else f"{type(value).__name__} of problem {identity!r}"
 
 
-def _function_of(component: object, method: str) -> Any:
+def _without_options(component: object) -> object:
     while isinstance(component, functools.partial):
         component = component.func
+    return component
+
+
+def _function_of(component: object, method: str) -> Any:
+    component = _without_options(component)
     return inspect.unwrap(getattr(type(component), method, component) if method else component)  # type: ignore[arg-type]
 
 

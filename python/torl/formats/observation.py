@@ -17,8 +17,9 @@ from torl.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
 ErrorStyle = Annotated[
     Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"],
     Field(
-        description="Part of an error that the model sees: the last line of its traceback, the output before it (or that "
-        "line), the traceback, the traceback without file names and carets, the last line in <error> tags, or "
+        description="Part of an error that the model sees: the last line of its traceback, the output before it (that "
+        "line without output), the traceback, the traceback without file names and carets, the last line in <error> "
+        "tags, or "
         "nothing."
     ),
 ]
