@@ -15,9 +15,9 @@ import signal
 import verifiers.v1 as vf
 from pydantic import ConfigDict
 
+from torl.apps.serve.settings import PoolSettings
 from torl.errors import SandboxError
 from torl.sandbox.execution import render_transcript
-from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session, SessionSettings, SessionStore
 
 
@@ -54,15 +54,8 @@ class PythonToolset(vf.Toolset[PythonToolsetConfig, PythonState]):
             SandboxError: The guest is missing, or the workers do not start.
         """
         config = self.config
-        pool = SandboxPool(
-            config.workers,
-            cpu_seconds=config.cpu_seconds,
-            # For a machine so busy that a run gets a third of a core.
-            wall_seconds=max(60.0, 3 * config.cpu_seconds),
-            memory_bytes=config.memory_mib << 20,
-            output_bytes=config.output_kib << 10,
-        )
-        self._pool = self._exit_stack.enter_context(pool)
+        settings = PoolSettings(config.workers, config.cpu_seconds, config.memory_mib, config.output_kib)
+        self._pool = self._exit_stack.enter_context(settings.open())
         self._sessions = SessionStore(
             SessionSettings(config.max_sessions, config.max_session_mib, config.session_ttl_seconds)
         )
