@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, core_schema
 
 from torl.guard import Check, calling, guard_function, sync_override
@@ -261,6 +261,18 @@ class ChosenFrom:
         return core_schema.no_info_plain_validator_function(
             self.choose, serialization=core_schema.plain_serializer_function_ser_schema(Choice.dump)
         )
+
+
+def named_by_key(choice: ChosenFrom) -> BeforeValidator:
+    """Return a validator that names each section of a table without a name after one of its options, or its key."""
+
+    def add_names(table: Any) -> Any:
+        if not isinstance(table, dict):
+            return table
+        expanded = {key: choice.expand(section) for key, section in table.items()}
+        return {key: {"name": key, **each} if isinstance(each, dict) else each for key, each in expanded.items()}
+
+    return BeforeValidator(add_names)
 
 
 def _torl_base(target: Callable[..., Any]) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
@@ -66,18 +66,6 @@ CorrectionChoice = Annotated[
 
 TRACKER = ChosenFrom(TRACKERS, "tracker", positional_count=2, bases=(Tracker,))
 TrackerChoice = Annotated[Choice[Tracker], TRACKER]
-
-
-def named_by_key(choice: ChosenFrom) -> BeforeValidator:
-    """Return a validator that names each section of a table without a name after one of its options, or its key."""
-
-    def add_names(table: Any) -> Any:
-        if not isinstance(table, dict):
-            return table
-        expanded = {key: choice.expand(section) for key, section in table.items()}
-        return {key: {"name": key, **each} if isinstance(each, dict) else each for key, each in expanded.items()}
-
-    return BeforeValidator(add_names)
 
 
 def default_choice(default: Any) -> Any:

@@ -13,7 +13,6 @@ from torl.config.choices import (
     MaskChoice,
     PolicyLossChoice,
     default_choice,
-    named_by_key,
 )
 from torl.options import (
     NonNegativeFloat,
@@ -23,6 +22,7 @@ from torl.options import (
     PositiveInt,
     Precision,
     Section,
+    named_by_key,
 )
 from torl.weights.rendezvous import TransportName
 

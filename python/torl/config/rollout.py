@@ -14,7 +14,6 @@ from torl.config.choices import (
     TemplateChoice,
     ToolChoice,
     default_choice,
-    named_by_key,
 )
 from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
@@ -25,6 +24,7 @@ from torl.options import (
     PositiveFraction,
     PositiveInt,
     Section,
+    named_by_key,
 )
 from torl.paths import FILE_NAME_PATTERN
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from torl.algorithms.masks import wants_reference
-from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice, named_by_key
+from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
 from torl.config.placement import PlacementConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
@@ -22,6 +22,7 @@ from torl.options import (
     PositiveFraction,
     PositiveInt,
     Section,
+    named_by_key,
 )
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from torl.component import RunContext
 from torl.errors import RewardError, TorlError
-from torl.options import Choice, ChosenFrom, Section, class_made_by
+from torl.options import Choice, ChosenFrom, Section, class_made_by, named_by_key
 from torl.rewards.base import Reward
 from torl.runtime.processes.supervision import run_in_thread
 from torl.types import Grade, Group, Trajectory
@@ -67,17 +67,10 @@ PART = ChosenFrom(
 )
 
 
-def _named_by_key(parts: Any) -> Any:
-    """Name each part without a name by its key."""
-    if not isinstance(parts, dict):
-        return parts
-    return {key: {"name": key, **part} if isinstance(part, Mapping) else part for key, part in parts.items()}
-
-
 class RubricOptions(Section):
     """Options of the reward "rubric"."""
 
-    parts: Annotated[dict[str, Annotated[Choice[Any], PART]], BeforeValidator(_named_by_key)] = Field(
+    parts: Annotated[dict[str, Annotated[Choice[Any], PART]], named_by_key(PART)] = Field(
         default={"answer": {}}, validate_default=True
     )
     """Parts by name, graded in this order. Each is a reward, or a function of a trajectory, and has a `weight`. A part
