@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from torl.rewards import Grader as Grader
     from torl.rewards import JudgeClient as JudgeClient
     from torl.rewards import Reward as Reward
-    from torl.runtime.processes.supervision import run_in_thread as run_in_thread
+    from torl.runtime.processes.supervision import call_function as call_function
     from torl.sandbox import Execution as Execution
     from torl.sandbox import SandboxPool as SandboxPool
     from torl.text.answers import find_answer as find_answer
@@ -122,7 +122,7 @@ _MODULES = {
     "torl.formats.observation": "ErrorStyle longest_prefix render_outcome truncate_middle",
     "torl.options": "NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
     "torl.rewards": "Grader JudgeClient Reward",
-    "torl.runtime.processes.supervision": "run_in_thread",
+    "torl.runtime.processes.supervision": "call_function",
     "torl.sandbox": "Execution SandboxPool",
     "torl.text.answers": "find_answer find_tagged_answer",
     "torl.text.templates": "PromptTemplate PromptVariant chatml load_template",

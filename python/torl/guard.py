@@ -73,7 +73,20 @@ def guarded(check: Check | None = None, *, fails_episode: bool = False) -> Calla
 
 
 def guard_function(function: Callable[..., Any], kind: str, check: Check | None) -> Callable[..., Any]:
-    """Return a function that stands for a component, guarded. An iterator that it returns is guarded as well."""
+    """Return a function that stands for a component, guarded: a coroutine function for a coroutine function.
+
+    An iterator that it returns is guarded as well.
+    """
+    if inspect.iscoroutinefunction(function):
+
+        async def call_async(*arguments: Any, **keywords: Any) -> Any:
+            with calling(kind, function, "", *arguments):
+                result = await function(*arguments, **keywords)
+                if check is not None:
+                    check(result, *arguments)
+                return result
+
+        return call_async
 
     def call(*arguments: Any, **keywords: Any) -> Any:
         with calling(kind, function, "", *arguments):

@@ -175,6 +175,10 @@ def broken(trajectory: Trajectory) -> float:
     raise KeyError("weights")
 
 
+async def failing(trajectory: Trajectory) -> float:
+    raise KeyError("weights")
+
+
 class Comparing(Reward):
     """Reads the grades of the parts before it."""
 
@@ -214,6 +218,7 @@ async def test_a_part_sees_the_grades_before_it_and_its_own_parts_are_named_afte
     [
         ("endless", RewardError, "endless returned inf"),
         ("broken", ComponentError, r"broken\) failed in broken\(.*\)\nKeyError: 'weights'"),
+        ("failing", ComponentError, r"failing\) failed in failing\(.*\)\nKeyError: 'weights'"),
     ],
 )
 async def test_a_broken_function_stops_the_run(name: str, error: type[Exception], message: str) -> None:

@@ -12,7 +12,7 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.errors import ConfigError, SandboxError, TorlError
 from torl.interop.shared import score
 from torl.options import load_object
-from torl.runtime.processes.supervision import run_in_thread
+from torl.runtime.processes.supervision import call_function, run_in_thread
 from torl.sandbox.execution import render_transcript
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session
@@ -80,7 +80,9 @@ class TrlSession(EnvironmentSession):
             ValueError: `reset` returned a value that is neither a text nor None.
         """
         self._instance = self._free.pop() if self._free else await run_in_thread(self._factory)
-        observation = await _call(self._instance.reset, {**self._row, "prompt": [dict(each) for each in messages]})
+        observation = await call_function(
+            self._instance.reset, **{**self._row, "prompt": [dict(each) for each in messages]}
+        )
         if observation is None:
             return messages
         if not isinstance(observation, str):
@@ -94,7 +96,7 @@ class TrlSession(EnvironmentSession):
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:
         """Return the result of `get_reward` under the name of the class, or nothing without this method."""
         read = getattr(self._instance, "get_reward", None)
-        rewards = {} if read is None else {type(self._instance).__name__: float(await _call(read, {}))}
+        rewards = {} if read is None else {type(self._instance).__name__: float(await call_function(read))}
         self._is_reusable = True
         return rewards
 
@@ -105,7 +107,7 @@ class TrlSession(EnvironmentSession):
 
     async def _outcome(self, call: ToolRequest) -> Outcome:
         try:
-            result = await _call(getattr(self._instance, call.tool), call.arguments)
+            result = await call_function(getattr(self._instance, call.tool), **call.arguments)
         except TorlError:
             raise
         except Exception as error:
@@ -181,13 +183,6 @@ def reward_func(
 def _methods(instance: Any) -> list[str]:
     members = inspect.getmembers(type(instance), predicate=inspect.isfunction)
     return [name for name, _ in members if not name.startswith("_") and name not in _NOT_TOOLS]
-
-
-async def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    """Call a coroutine function in the event loop, and any other function in a thread."""
-    if inspect.iscoroutinefunction(function):
-        return await function(**arguments)
-    return await run_in_thread(function, **arguments)
 
 
 def _text(completion: str | Sequence[Mapping[str, str]]) -> str:

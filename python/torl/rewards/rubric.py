@@ -1,7 +1,6 @@
 """Rewards made of parts: functions and other rewards, each with a weight."""
 
 import asyncio
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -12,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from torl.component import RunContext
-from torl.errors import RewardError, TorlError
+from torl.errors import RewardError
 from torl.options import Choice, ChosenFrom, Section, class_made_by, named_by_key
 from torl.rewards.base import Reward
-from torl.runtime.processes.supervision import run_in_thread
+from torl.runtime.processes.supervision import call_function
 from torl.types import Grade, Group, Trajectory
 
 PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
@@ -95,23 +94,17 @@ class FunctionPart:
     def __init__(self, choice: Choice[Callable[[Trajectory], Any]]) -> None:
         self._name = choice.name
         self._function = choice.bind()
-        self._is_coroutine = inspect.iscoroutinefunction(choice.target)
 
     async def grade(self, group: Group) -> Sequence[Grade | float]:
         """Call the function once for each trajectory."""
         return await asyncio.gather(*map(self._value, group.trajectories))
 
     async def _value(self, trajectory: Trajectory) -> Grade | float:
+        value = await call_function(self._function, trajectory)
+        if isinstance(value, Grade):
+            return value
         try:
-            if self._is_coroutine:
-                value = await self._function(trajectory)
-            else:
-                value = await run_in_thread(self._function, trajectory)
-            if isinstance(value, Grade):
-                return value
             value = float(value)
-        except TorlError:
-            raise
         except Exception as error:
             raise RewardError(f"the reward {self._name} failed: {type(error).__name__}: {error}") from error
         if not math.isfinite(value):

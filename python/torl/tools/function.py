@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, to_json
 
 from torl.errors import ConfigError, TorlError
 from torl.options import arguments_of, load_object, suggestion
-from torl.runtime.processes.supervision import run_in_thread
+from torl.runtime.processes.supervision import call_function
 from torl.tools.base import Tool
 from torl.types import Outcome, OutcomeStatus
 
@@ -48,11 +48,7 @@ class FunctionTool(Tool):
             return Outcome(OutcomeStatus.ERROR, f"TypeError: {self._explain(errors)}", "TypeError")
         values = {name: getattr(validated, name) for name in type(validated).model_fields}
         try:
-            if inspect.iscoroutinefunction(self._function):
-                result = await self._function(**values)
-            else:
-                result = await run_in_thread(self._function, **values)
-            return Outcome(OutcomeStatus.OK, as_text(result))
+            return Outcome(OutcomeStatus.OK, as_text(await call_function(self._function, **values)))
         except TorlError:
             raise
         except Exception as error:

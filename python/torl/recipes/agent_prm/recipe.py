@@ -1,7 +1,6 @@
 """AgentPRM: turn rewards by how likely each turn makes success, from a judging model or a function."""
 
 import asyncio
-import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,8 @@ from torl import (
     Section,
     TorlError,
     Trajectory,
+    call_function,
     load_object,
-    run_in_thread,
 )
 
 MAX_TRANSCRIPT_CHARACTERS = 20_000
@@ -158,10 +157,7 @@ class FunctionScorer:
     async def score(self, trajectory: Trajectory) -> Sequence[float | None]:
         """Return one score for each turn. An error of the function stops the run."""
         try:
-            if inspect.iscoroutinefunction(self._function):
-                values = list(await self._function(trajectory))
-            else:
-                values = list(await run_in_thread(self._function, trajectory))
+            values = list(await call_function(self._function, trajectory))
             scores = [float(value) for value in values]
         except TorlError:
             raise

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import signal
 import sys
 import threading
@@ -83,6 +84,13 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def call_function(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    """Call a coroutine function in the event loop, and any other function in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments, **named)
+    return await run_in_thread(function, *arguments, **named)
 
 
 async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **named: Any) -> Result:
