@@ -47,8 +47,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     verdicts = [row["correct"] for row in rows]
     file.write_text("".join(json.dumps(row | {"correct": not row["correct"]}) + "\n" for row in rows))
-    answer = ("--reward.parts.answer.name=math", "--reward.parts.answer.grader_workers=1")
-    assert main(["--regrade", "--output", str(output), *answer]) == 0
+    assert main(["--regrade", "--output", str(output), "--reward.parts.answer.grader_workers", "1"]) == 0
     assert [record.grade.correct for record in read_trajectories(file)] == verdicts
 
 

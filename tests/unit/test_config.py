@@ -231,6 +231,7 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
         (["--rollout.max_tool_calls", "-1"], "--rollout.max_tool_calls"),
         (["stray"], "stray: no such file, and no preset of that name"),
         (["--data.evaluation.heldout"], "needs a value"),
+        (["--data.evaluation.heldout", "--run.steps", "3"], "--data.evaluation.heldout needs a value"),
         (["--rollout.format", "zerotr"], "--rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
         (["--rollout.format.name", "zerotr"], "--rollout.format.name: no format is called 'zerotr'"),
         (["--rollout.format.erors", "hidden"], "unknown; did you mean --rollout.format.error_style?"),

@@ -13,8 +13,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "torl presets", description="List the configurations that torl ships: `torl train NAME`."
     )
     parser.parse_args(arguments)
-    width = max(map(len, presets()))
-    for name, file in presets().items():
+    files = presets()
+    width = max(map(len, files))
+    for name, file in files.items():
         print(f"{name:<{width}}  {_description(file)}")
     return 0
 

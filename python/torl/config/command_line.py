@@ -1,7 +1,7 @@
 """Commands that take a configuration: `CONFIG... [--section.setting VALUE ...]`, `--show` and `--help [SECTION]`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel
@@ -57,30 +57,43 @@ def parse_with_overrides(
         topic = next((word for word in argv[topics[0] :] if not word.startswith("-")), "")
         print_help(parser, config_class, program, topic)
         raise SystemExit(0)
-    add_options(parser, config_class)
-    arguments, unknown = parser.parse_known_args(argv)
+    names = add_options(parser, config_class)
+    words, open_options = _split_open_options(config_class, names, program, argv)
+    arguments, unknown = parser.parse_known_args(words)
+    for word in unknown:
+        option = word.removeprefix("--").partition("=")[0]
+        if word.startswith("--"):
+            raise ConfigError(f"{program}: --{option} is unknown{did_you_mean(option, known_keys(config_class), '--')}")
+        raise ConfigError(f"{program}: unexpected argument {word!r}")
     values = {name: value for name, value in vars(arguments).items() if value is not None}
     settings = {name: value for name, value in values.items() if "." in name or name in config_class.model_fields}
-    return arguments, settings | _parse_open_options(config_class, unknown, program)
+    return arguments, settings | open_options
 
 
-def _parse_open_options(config_class: type[BaseModel], unknown: Sequence[str], program: str) -> dict[str, str]:
-    """Parse options that argparse cannot know: keys of tables, such as `--data.evaluation.NAME PATH`, and options of
-    custom classes and functions."""
-    names = [name for name, _ in fields_of(config_class)]
-    open_ended = [name for name, info in fields_of(config_class) if get_origin(info.annotation) is dict]
-    open_ended += [name for name in names if choice_at(config_class, name.split(".")) is not None]
-    overrides: dict[str, str] = {}
-    words = iter(unknown)
+def _split_open_options(
+    config_class: type[BaseModel], names: Set[str], program: str, argv: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Take the options that argparse cannot know out of a command line, with their values.
+
+    These are keys of tables, such as `--data.evaluation.NAME PATH`, and options of custom classes and functions.
+    """
+    open_ended = [
+        name
+        for name, info in fields_of(config_class)
+        if get_origin(info.annotation) is dict or choice_at(config_class, name.split(".")) is not None
+    ]
+    others: list[str] = []
+    options: dict[str, str] = {}
+    words = iter(argv)
     for word in words:
         option, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--"):
-            raise ConfigError(f"{program}: unexpected argument {word!r}")
-        if not any(option.startswith(f"{name}.") for name in open_ended):
-            raise ConfigError(f"{program}: --{option} is unknown{did_you_mean(option, known_keys(config_class), '--')}")
+        is_open = option not in names and any(option.startswith(f"{name}.") for name in open_ended)
+        if not (word.startswith("--") and is_open):
+            others.append(word)
+            continue
         if not equals:
             value = next(words, "")
-        if not value:
+        if not value or (not equals and value.startswith("--")):
             raise ConfigError(f"{program}: --{option} needs a value")
-        overrides[option] = value
-    return overrides
+        options[option] = value
+    return others, options

@@ -29,19 +29,23 @@ class Setting(NamedTuple):
     is_flag: bool
 
 
-def add_options(parser: argparse.ArgumentParser, config_class: type[BaseModel]) -> None:
-    """Add an option for every setting, to parse a command line with."""
+def add_options(parser: argparse.ArgumentParser, config_class: type[BaseModel]) -> set[str]:
+    """Add an option for every setting, to parse a command line with, and return their dotted names."""
+    is_flag: dict[str, bool] = {}
     for name, info in fields_of(config_class):
-        _add(parser, name, info.annotation is bool)
+        is_flag[name] = info.annotation is bool
         choice, table = choice_of_field(info), choice_at(config_class, [*name.split("."), "*"])
         if choice is not None:
-            _add(parser, f"{name}.name", False)
+            is_flag[f"{name}.name"] = False
             for option, owners in _options(choice).items():
-                _add(parser, f"{name}.{option}", next(iter(owners.values())).annotation is bool)
+                is_flag[f"{name}.{option}"] = next(iter(owners.values())).annotation is bool
         elif table is not None and table.default is None:
             for key in table.registry:
                 for option, owners in _options(table, key).items():
-                    _add(parser, f"{name}.{key}.{option}", next(iter(owners.values())).annotation is bool)
+                    is_flag[f"{name}.{key}.{option}"] = next(iter(owners.values())).annotation is bool
+    for name, flag in is_flag.items():
+        _add(parser, name, flag)
+    return set(is_flag)
 
 
 def print_help(parser: argparse.ArgumentParser, config_class: type[BaseModel], program: str, topic: str) -> None:

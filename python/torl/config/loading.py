@@ -42,13 +42,14 @@ def find_config(name: str | Path) -> Path:
     path = Path(name)
     if (path / "config.toml").is_file():
         return path / "config.toml"
-    if str(name) in presets() and not path.is_file():
-        return presets()[str(name)]
+    shipped = presets()
+    if str(name) in shipped and not path.is_file():
+        return shipped[str(name)]
     if path.is_dir():
         return path / "config.toml"
     if path.exists() or path.suffix == ".toml" or len(path.parts) != 1:
         return path
-    known = suggestion(path.name, list(presets())) or f"; the presets are: {', '.join(presets())}"
+    known = suggestion(path.name, list(shipped)) or f"; the presets are: {', '.join(shipped)}"
     raise ConfigError(f"{name}: no such file, and no preset of that name{known}")
 
 
