@@ -76,7 +76,7 @@ async def test_call_bonus_of_wrong_answers_follows_the_verdict(
 async def test_an_answer_that_rules_could_not_compare_is_decided_by_the_judge(
     server: JudgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def undecided(self: Grader, reference: str, answer: str) -> Verdict:
+    async def undecided(self: Grader, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
         return Verdict(correct=False, failure="timeout")
 
     monkeypatch.setattr(Grader, "grade_async", undecided)

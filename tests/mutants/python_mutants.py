@@ -195,8 +195,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("recipes/dapo/recipe.py", "self.buffer >= limit", "self.buffer > limit", _BOXED),
     (
         "rewards/math.py",
-        "grade_async(reference, answer.text)",
-        "grade_async(answer.text, reference)",
+        "grade_async(reference, answer.text, shortcuts=False)",
+        "grade_async(answer.text, reference, shortcuts=False)",
         f"{_BOXED_PROCESSES} -k exchanged",
     ),
     ("recipes/dapo/recipe.py", "tokens - (limit - buffer)", "tokens - limit", _BOXED),

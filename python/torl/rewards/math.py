@@ -37,9 +37,7 @@ class MathOptions(Section):
     """Reward of a correct final answer."""
     wrong: float = -1.0
     """Reward of a wrong or missing final answer."""
-    require_format: (
-        Annotated[Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", positional_count=1)] | None
-    ) = None
+    require_format: AnswerFormatChoice | None = None
     """Format that a correct answer must have to be rewarded, in a response that ended by itself or at a stop string: a
     function of its text. "orz": a box in <answer>; "zerotir": also each tag once, and </think>. Unset requires none."""
     grader_timeout_seconds: PositiveFloat = 2.0
@@ -90,7 +88,7 @@ class MathReward(Reward):
         if answer is not None:
             reference = trajectory.prompt.problem.answer
             simple = compare_exactly(reference, answer.text)  # needs no process
-            verdict = simple or await self.grader.grade_async(reference, answer.text)
+            verdict = simple or await self.grader.grade_async(reference, answer.text, shortcuts=False)
         valid = self._has_format is None or (
             trajectory.finish_reason is FinishReason.STOP and self._has_format(trajectory.answer_text)
         )
