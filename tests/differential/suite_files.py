@@ -73,7 +73,7 @@ REASONS = [
     ("needs a thread", r"can't start new thread|thread"),
     ("needs a socket", r"socket"),
     ("a module that the guest or the newer version has not", r"ModuleNotFoundError|No module named"),
-    ("error numbers are WASI's", r"Errno|errno"),
+    ("an error of the system", r"Errno|errno"),
     ("sizes have 32 bits", r"OverflowError|too large|C ssize_t|maxsize|2147483647|4294967296|Python int"),
     ("no links, owners or permissions", r"chmod|symlink|permission|umask|has no attribute '(link|chown|mkfifo|getuid)"),
     ("memory", r"MemoryError|memory"),

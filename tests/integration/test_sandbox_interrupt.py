@@ -108,3 +108,31 @@ def test_a_thousand_interrupts_at_any_instant_break_no_session(pool: SandboxPool
         assert int(done) >= rounds[which]
         rounds[which] = int(done)
     assert min(rounds) > 20
+
+
+def test_interrupt_in_an_import_leaves_a_usable_module(pool: SandboxPool) -> None:
+    for limit in (0.1, 0.2):
+        session = pool.session()
+        session.run("import matplotlib.pyplot", cpu_seconds=limit)
+        after = session.run("import matplotlib.pyplot as plt\nprint(len(plt.plot([1, 2])))")
+        assert (after.stdout, after.stderr) == ("1\n", ""), limit
+
+
+def test_interrupt_before_the_first_statement_leaves_the_seed(pool: SandboxPool) -> None:
+    draw = "import random, numpy; print(random.random(), numpy.random.rand())"
+    expected = pool.session(seed=9).run(draw).stdout
+    for microseconds in range(10, 160, 2):
+        session = pool.session(seed=9)
+        session.run("x = 1", cpu_seconds=microseconds * 1e-6)
+        assert session.run(draw).stdout == expected
+
+
+@pytest.mark.slow
+def test_interrupt_arrives_once(pool: SandboxPool) -> None:
+    code = "try:\n    while True: pass\nfinally: print(1)"
+    draws = Random(0)
+    for _ in range(1500):
+        outcome = pool.session().run(code, cpu_seconds=draws.uniform(0.0002, 0.02))
+        assert (outcome.status, outcome.stdout) in [(OutcomeStatus.TIMEOUT, "1\n"), (OutcomeStatus.TIMEOUT, "")]
+        if outcome.stdout == "":
+            assert outcome.cpu_seconds < 0.01  # interrupted before the statement

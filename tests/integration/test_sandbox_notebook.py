@@ -50,13 +50,14 @@ def test_values_output_and_earlier_files_stay(pool: SandboxPool) -> None:
     assert (outcome.exception_line, notebook.run("x").value) == ("ZeroDivisionError: division by zero", "20")
 
 
-def test_stopped_cell_does_not_shift_later_cell_numbers(pool: SandboxPool) -> None:
+def test_stopped_cell_is_counted(pool: SandboxPool) -> None:
     notebook = Notebook(pool.session())
     assert notebook.run("sum(range(10**18))", cpu_seconds=0.2).status is OutcomeStatus.TIMEOUT
     assert notebook.run("def f():\n    return 1 / 0").ok
     assert notebook.run("while True: pass").status is OutcomeStatus.TIMEOUT
     text = notebook.run("f()").traceback or ""
-    assert "\nCell In[3], line 1\n----> 1 f()\n\nCell In[1], line 2, in f()\n" in text
+    assert "\nCell In[4], line 1\n----> 1 f()\n\nCell In[2], line 2, in f()\n" in text
+    assert notebook.run("In[1], len(In)").value == "('sum(range(10**18))', 6)"
 
 
 def test_frames_of_libraries_are_left_out(pool: SandboxPool) -> None:

@@ -9,6 +9,7 @@ _ADVANTAGE = "rust/src/advantage.rs"
 _SESSION = "crates/sandbox/src/session.rs"
 _RESET = "crates/sandbox/src/run/reset.rs"
 _INTERRUPT = "crates/sandbox/src/run/interrupt.rs"
+_CLOCK = "crates/sandbox/src/run/virtual_clock.rs"
 
 MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     # --- scanner: the end of a turn and its code blocks
@@ -214,4 +215,11 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
         "from_le_bytes(*bytes))",
         "an interrupt at the end of a part hits the next one",
     ),
+    (
+        _INTERRUPT,
+        "if own.is_set(base) {",
+        "if self.words.iter().any(|word| word.is_set(base)) {",
+        "an interrupt that was handled arrives again",
+    ),
+    (_CLOCK, "self.readings = 0;", "", "readings before a wait make the clock fast after it"),
 )

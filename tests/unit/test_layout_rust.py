@@ -37,7 +37,7 @@ LAYERS: dict[Path, list[set[str]]] = {
     SANDBOX / "files": [{"archive", "contents"}, {"tree"}, {"descriptors"}, {"mod"}, {"encoding", "tests"}],
     SANDBOX / "guest": [
         {"functions", "library", "module", "sources"},
-        {"casts", "frames", "integers", "interrupt"},
+        {"casts", "frames", "integers", "interrupt", "libc"},
         {"preparation"},
         {"artifacts"},
         {"cache"},
@@ -50,7 +50,7 @@ LAYERS: dict[Path, list[set[str]]] = {
         {"mod"},
     ],
     SANDBOX / "run": [
-        {"cpu_time", "driver", "interrupt", "native_stack", "output", "protection", "reset"},
+        {"cpu_time", "driver", "interrupt", "native_stack", "output", "protection", "reset", "virtual_clock"},
         {"watchdog"},
         {"engine", "host"},
         {"calls", "instance"},

@@ -14,10 +14,12 @@ from typing import Unpack
 
 from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
+from torl.sandbox.magics import python_source
 from torl.sandbox.options import CellOptions
 from torl.sandbox.session import Session
 
 _BEGIN = "__import__('_torl_notebook').begin()"
+_SKIP = "__import__('_torl_notebook').skip({!r})"
 _INDENTATION = re.compile(r"[ \t]*")
 _MAX_TRACEBACK = 16 << 10  # characters; untrusted text takes time to parse
 _WIDTH = 75
@@ -38,30 +40,41 @@ class Notebook:
         """Use a session without any runs."""
         self._session = session
         self._cells: dict[int, Cell] = {}
+        self._before = [_BEGIN]  # parts to run before the next cell
 
     def run(self, cell: str, **options: Unpack[CellOptions]) -> Execution:
         """Run the next cell, with the exceptions of `Session.run`."""
-        if not self._session.parts:
-            start = self._session.run(_BEGIN)
+        while self._before:
+            start = self._session.run(self._before[0])
             if not start.ok:
                 return start
+            del self._before[0]
         options["value"] = True
-        return self._rewritten(self._session.run(self._next(cell), **options))
+        text, parts = self._next(cell), self._session.parts
+        return self._finished(text, parts, self._session.run(text, **options))
 
     async def run_async(self, cell: str, **options: Unpack[CellOptions]) -> Execution:
         """Run the next cell as a coroutine."""
-        if not self._session.parts:
-            start = await self._session.run_async(_BEGIN)
+        while self._before:
+            start = await self._session.run_async(self._before[0])
             if not start.ok:
                 return start
+            del self._before[0]
         options["value"] = True
-        return self._rewritten(await self._session.run_async(self._next(cell), **options))
+        text, parts = self._next(cell), self._session.parts
+        return self._finished(text, parts, await self._session.run_async(text, **options))
 
     def _next(self, cell: str) -> str:
         """Return the cell as it runs, numbered by earlier parts, the first of which starts the notebook."""
-        text = dedented(cell)
+        text = python_source(dedented(cell))
         self._cells[self._session.parts] = Cell(text)
         return text
+
+    def _finished(self, text: str, parts: int, outcome: Execution) -> Execution:
+        """Rewrite the traceback of a cell. A cell whose state was lost keeps its number, as in a kernel."""
+        if self._session.parts == parts:
+            self._before.append(_SKIP.format(text))
+        return self._rewritten(outcome)
 
     def _rewritten(self, outcome: Execution) -> Execution:
         if outcome.traceback is None:

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Result, SandboxError};
 use crate::guest::functions::Functions;
 use crate::guest::sources::SOURCES;
-use crate::guest::{casts, frames, integers, interrupt, library, preparation};
+use crate::guest::{casts, frames, integers, interrupt, libc, library, preparation};
 use crate::run::driver;
 use crate::run::engine;
 use crate::run::instance::ImageLayout;
@@ -30,15 +30,17 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Returns the module with these changes: the interpreter measures its depth when it destroys nested objects,
-    /// numpy's integers have 64 bits, and floats that do not fit into an integer are converted as on x86-64. The
-    /// function that triggers an interrupt is exported, to be observed once.
+    /// Returns the module with these changes: the interpreter measures its depth when it destroys nested objects, and
+    /// their number; numpy's integers have 64 bits; floats that do not fit into an integer are converted as on x86-64;
+    /// roots and error numbers are those of Linux. The function that triggers an interrupt is exported, to be observed
+    /// once.
     pub fn module(&self) -> Result<Vec<u8>> {
         let mut functions = Functions::read(&self.module)?;
-        frames::add_stack_frame(&mut functions, DESTROYER, DESTROYER_FRAME)?;
+        let signal = interrupt::export(&mut functions)?;
+        frames::add_stack_frame(&mut functions, DESTROYER, DESTROYER_FRAME, signal)?;
         integers::widen(&mut functions)?;
         casts::convert_as_x86(&mut functions)?;
-        interrupt::export(&mut functions)?;
+        libc::behave_as_glibc(&mut functions)?;
         functions.finish()
     }
 
@@ -94,6 +96,7 @@ pub fn image_key() -> String {
     key(&[
         &module_key(),
         &archive_key(),
+        preparation::ERRORS,
         preparation::INTEGERS,
         preparation::WARM_UP,
         preparation::CONDITIONING,

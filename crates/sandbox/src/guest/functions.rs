@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use wasm_encoder::reencode::{Reencode, RoundtripReencoder};
 use wasm_encoder::{
-    CodeSection, ExportKind, ExportSection, Function, FunctionSection, Module, RawSection,
-    SectionId, TypeSection,
+    CodeSection, ConstExpr, ExportKind, ExportSection, Function, FunctionSection, GlobalSection,
+    GlobalType, Module, RawSection, SectionId, TypeSection,
 };
 use wasmparser::{
     DataKind, FuncType, KnownCustom, Name, Operator, Parser, Payload, TypeRef, ValType,
@@ -29,7 +29,10 @@ pub struct Functions<'a> {
     bodies: Vec<Cow<'a, [u8]>>,
     names: HashMap<&'a str, Vec<u32>>,
     data: Vec<(usize, &'a [u8])>,
-    exported: Vec<(&'static str, u32)>,
+    /// Number of the globals that it had.
+    globals: u32,
+    counters: u32,
+    exported: Vec<(&'static str, ExportKind, u32)>,
 }
 
 impl<'a> Functions<'a> {
@@ -42,6 +45,8 @@ impl<'a> Functions<'a> {
             bodies: Vec::new(),
             names: HashMap::new(),
             data: Vec::new(),
+            globals: 0,
+            counters: 0,
             exported: Vec::new(),
         };
         for payload in Parser::new(0).parse_all(wasm) {
@@ -71,6 +76,7 @@ impl<'a> Functions<'a> {
             Payload::CodeSectionEntry(body) => {
                 self.bodies.push(Cow::Borrowed(&self.wasm[body.range()]));
             }
+            Payload::GlobalSection(reader) => self.globals = reader.count(),
             Payload::DataSection(reader) => {
                 for segment in reader {
                     let segment = segment.map_err(damaged)?;
@@ -192,7 +198,15 @@ impl<'a> Functions<'a> {
 
     /// Exports a function under a name.
     pub fn export(&mut self, name: &'static str, number: u32) {
-        self.exported.push((name, number));
+        self.exported.push((name, ExportKind::Func, number));
+    }
+
+    /// Adds a global with the number 0 in 64 bits, exports it under a name, and returns its number.
+    pub fn add_counter(&mut self, name: &'static str) -> u32 {
+        let number = self.globals + self.counters;
+        self.counters += 1;
+        self.exported.push((name, ExportKind::Global, number));
+        number
     }
 
     /// Returns the bytes that the module's data puts at an address, up to the end of their segment.
@@ -230,13 +244,28 @@ impl<'a> Functions<'a> {
                     }
                     module.section(&section);
                 }
+                Payload::GlobalSection(reader) => {
+                    let mut section = GlobalSection::new();
+                    RoundtripReencoder
+                        .parse_global_section(&mut section, reader.clone())
+                        .map_err(damaged)?;
+                    let counter = GlobalType {
+                        val_type: wasm_encoder::ValType::I64,
+                        mutable: true,
+                        shared: false,
+                    };
+                    for _ in 0..self.counters {
+                        section.global(counter, &ConstExpr::i64_const(0));
+                    }
+                    module.section(&section);
+                }
                 Payload::ExportSection(reader) => {
                     let mut section = ExportSection::new();
                     RoundtripReencoder
                         .parse_export_section(&mut section, reader.clone())
                         .map_err(damaged)?;
-                    for &(name, number) in &self.exported {
-                        section.export(name, ExportKind::Func, number);
+                    for &(name, kind, number) in &self.exported {
+                        section.export(name, kind, number);
                     }
                     module.section(&section);
                 }

@@ -10,6 +10,7 @@ mod frames;
 mod functions;
 mod integers;
 mod interrupt;
+mod libc;
 mod library;
 mod module;
 mod preparation;

@@ -10,6 +10,7 @@ use wasmparser::{
 
 use crate::error::{Result, SandboxError};
 use crate::run::instance::STACK_POINTER_EXPORT;
+use crate::run::virtual_clock::{ALARM_EXPORT, WORK_EXPORT};
 
 /// A guest split into its code and its data segments.
 pub struct SplitModule<'a> {
@@ -19,6 +20,9 @@ pub struct SplitModule<'a> {
     pub segments: Vec<(usize, &'a [u8])>,
 }
 
+/// Mutable globals of which the host uses differences only.
+const COUNTERS: [&str; 2] = [WORK_EXPORT, ALARM_EXPORT];
+
 fn damaged(reason: impl std::fmt::Display) -> SandboxError {
     SandboxError::new(format!("the guest module cannot be used: {reason}"))
 }
@@ -26,13 +30,14 @@ fn damaged(reason: impl std::fmt::Display) -> SandboxError {
 /// Splits `wasm`, and checks the assumptions of the memory image.
 ///
 /// A run starts from an image of the linear memory alone. That is the whole state of the guest only if it has one
-/// memory, one mutable global (the stack pointer, at rest between calls), no start function, no passive data that the
+/// memory, one mutable global (the stack pointer, at rest between calls) and the counters of the host, no start function, no passive data that the
 /// code could still copy in or drop, and no instruction that changes a table. Any other module is rejected.
 pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
     let mut code = wasm_encoder::Module::new();
     let mut segments = Vec::new();
     let mut memories: Vec<MemoryType> = Vec::new();
     let mut globals: Vec<GlobalType> = Vec::new();
+    let mut counters: Vec<u32> = Vec::new();
     let copy = |module: &mut wasm_encoder::Module, id: u8, range: std::ops::Range<usize>| {
         module.section(&RawSection {
             id,
@@ -77,6 +82,10 @@ pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
                     let kind = match export.kind {
                         ExternalKind::Func => ExportKind::Func,
                         ExternalKind::Memory => ExportKind::Memory,
+                        ExternalKind::Global if COUNTERS.contains(&export.name) => {
+                            counters.push(export.index);
+                            ExportKind::Global
+                        }
                         other => {
                             return Err(damaged(format!("it exports {} ({other:?})", export.name)));
                         }
@@ -127,7 +136,9 @@ pub fn split(wasm: &[u8]) -> Result<SplitModule<'_>> {
     if memories.len() != 1 || memories[0].memory64 || memories[0].shared {
         return Err(damaged("it must have exactly one plain 32-bit memory"));
     }
-    let mutable: Vec<usize> = (0..globals.len()).filter(|&i| globals[i].mutable).collect();
+    let mutable: Vec<u32> = (0..globals.len() as u32)
+        .filter(|&number| globals[number as usize].mutable && !counters.contains(&number))
+        .collect();
     if mutable != [0] || globals[0].content_type != ValType::I32 {
         return Err(damaged(
             "it must have exactly one mutable global, number 0, the stack pointer",

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use crate::error::{Result, SandboxError};
 use crate::guest::module::SplitModule;
-use crate::guest::{interrupt, library};
+use crate::guest::{interrupt, libc, library};
 use crate::limits::Limits;
 use crate::request::Request;
 use crate::run::driver;
 use crate::run::instance::{Guest, ImageLayout};
 use crate::run::runner::Runner;
 
+pub const ERRORS: &str = include_str!("errors.py");
 pub const INTEGERS: &str = include_str!("integers/names.py");
 pub const WARM_UP: &str = include_str!("warmup.py");
 pub const CONDITIONING: &str = include_str!("conditioning.py");
@@ -25,15 +26,23 @@ pub fn warm_up(
 ) -> Result<(Vec<u8>, ImageLayout)> {
     let runner = Runner::new(compiled, None, archive)?;
     let mut guest = runner.instantiate(&rehearsal(b""))?;
-    for (address, bytes) in &split.segments {
+    let (address, bytes) = libc::data();
+    for (address, bytes) in split
+        .segments
+        .iter()
+        .copied()
+        .chain([(address, &bytes[..])])
+    {
         guest
             .memory
-            .write(&mut guest.store, *address, bytes)
+            .write(&mut guest.store, address, bytes)
             .map_err(|error| {
                 SandboxError::new(format!("the guest's data does not fit: {error}"))
             })?;
     }
     let stack_pointer = guest.stack_pointer()?;
+    // First: modules copy the numbers of errors when they are imported.
+    evaluate(&mut guest, &install("_torl_errors", ERRORS))?;
     evaluate(&mut guest, &install("_torl_integers", INTEGERS))?;
     evaluate(&mut guest, &install("_torl_driver", driver::SOURCE))?;
     evaluate(&mut guest, "import _torl_driver; _torl_driver.set_up()")?;

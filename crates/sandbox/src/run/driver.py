@@ -35,7 +35,9 @@ PROGRESS_DESCRIPTOR = 1002
 VALUE_WANTED = 1 << 0
 IN_SESSION = 1 << 1
 OK, ERROR, MEMORY = b"\0", b"\1", b"\2"
+INTERRUPTS_ALLOWED = b"\0"
 TEXT_LIMIT = 1 << 20
+_PARSER_ERROR = "Parser stack overflowed"
 SHOWN_FRAMES = 1000
 HIDDEN_FRAMES = ("/usr/local/lib/", "<frozen ", "<torl ")
 
@@ -73,6 +75,7 @@ _ONLY_AST = ast.PyCF_ONLY_AST
 _NO_WARNINGS = [("ignore", None, Warning, None, 0)]
 _Constant = ast.Constant
 _Module = ast.Module
+_COROUTINE = 0x80
 _FUTURE = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {0x10})
 _default_excepthook = sys.__excepthook__
 _run_exit_functions = atexit._run_exitfuncs
@@ -81,6 +84,10 @@ _StackSummary = traceback.StackSummary
 _seed_random = random.seed
 _seed_numpy = numpy.random.seed
 _seed = None
+
+# Compiler flags that parts of a session have in addition, and the function that runs a part with a top-level `await`.
+more_flags = 0
+run_coroutine = None
 
 # Functions that wait at the end of a script; the threads' module registers here.
 at_end = []
@@ -182,9 +189,9 @@ def seed_generators(seed):
     """Seed all random generators, unless the snapshot already has this seed."""
     global _seed
     if seed != _seed:
-        _seed = seed
         _seed_random(seed)
         _seed_numpy(seed & 0xFFFFFFFF)
+        _seed = seed
 
 
 def _run_source(source, seed, value_wanted):
@@ -231,7 +238,13 @@ def _read_code():
 
 def _execute(source, main, name):
     _show_lines_of(source, name)
-    _exec(_compile(source, name, "exec", dont_inherit=True), main.__dict__)
+    code = _compile(source, name, "exec", more_flags, dont_inherit=True)
+    _execution_of(code)(code, main.__dict__)
+
+
+def _execution_of(code):
+    """Return the function that runs the statements of a part, given its code as a whole."""
+    return run_coroutine if code.co_flags & _COROUTINE else _exec
 
 
 def _show_lines_of(source, name):
@@ -242,17 +255,18 @@ def _show_lines_of(source, name):
 def _execute_for_value(source, main, name):
     """Run the source and return the text of its last statement's value, if that is an expression other than None."""
     _show_lines_of(source, name)
-    tree = _compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
+    tree = _compile(source, name, "exec", _ONLY_AST | more_flags, dont_inherit=True)
+    execute = _execution_of(_compile(tree, name, "exec", more_flags, dont_inherit=True)) if more_flags else _exec
     last = None
     if tree.body and _isinstance(tree.body[-1], _Expression):
-        last = _compile(_Interactive([tree.body.pop()]), name, "single", dont_inherit=True)
-    _exec(_compile(tree, name, "exec", dont_inherit=True), main.__dict__)
+        last = _compile(_Interactive([tree.body.pop()]), name, "single", more_flags, dont_inherit=True)
+    execute(_compile(tree, name, "exec", more_flags, dont_inherit=True), main.__dict__)
     if last is None:
         return None
     shown = Shown()
     displayhook, sys.displayhook = sys.displayhook, shown
     try:
-        _exec(last, main.__dict__)
+        execute(last, main.__dict__)
     finally:
         sys.displayhook = displayhook
     return shown.text
@@ -270,31 +284,33 @@ class Shown:
 
 def execute_part(source, main, name, value_wanted):
     """Run the source statement by statement, and report the progress to the host: if the run is stopped, that part can
-    be repeated.
+    be repeated. Until here no interrupt arrives: the session is prepared for the part.
     """
+    _write(PROGRESS_DESCRIPTOR, INTERRUPTS_ALLOWED)
     _show_lines_of(source, name)
-    tree = _compile(source, name, "exec", _ONLY_AST, dont_inherit=True)
+    tree = _compile(source, name, "exec", _ONLY_AST | more_flags, dont_inherit=True)
     # Errors in any statement are reported before the first runs. And annotations belong to a module as a whole.
-    whole = _compile(tree, name, "exec", dont_inherit=True)
+    whole = _compile(tree, name, "exec", more_flags, dont_inherit=True)
     ends = _ends(source, tree.body)
     if not ends or not {"__annotate__", "__conditional_annotations__"}.isdisjoint(whole.co_names):
         return (_execute_for_value if value_wanted else _execute)(source, main, name)
-    future = whole.co_flags & _FUTURE
+    flags = whole.co_flags & _FUTURE | more_flags
+    execute = _execution_of(whole)
     last = None
     if value_wanted and _isinstance(tree.body[-1], _Expression):
-        last = _compile_quietly(_Interactive([tree.body.pop()]), name, "single", future)
+        last = _compile_quietly(_Interactive([tree.body.pop()]), name, "single", flags)
     for number, statement in _enumerate(tree.body):
         # A text alone is the docstring if it is first, and otherwise has no effect.
         alone = _isinstance(statement, _Expression) and _isinstance(statement.value, _Constant)
         if number == 0 or not alone:
-            _exec(_compile_quietly(_Module([statement], []), name, "exec", future), main.__dict__)
+            execute(_compile_quietly(_Module([statement], []), name, "exec", flags), main.__dict__)
         _write(PROGRESS_DESCRIPTOR, ends[number].to_bytes(4, "little"))
     if last is None:
         return None
     shown = Shown()  # duplicated: another function would add a frame to the program's recursion
     displayhook, sys.displayhook = sys.displayhook, shown
     try:
-        _exec(last, main.__dict__)
+        execute(last, main.__dict__)
     finally:
         sys.displayhook = displayhook
     return shown.text
@@ -364,7 +380,7 @@ def report_error(kind, line, text):
 
 def _report_exception(error):
     kind = _type(error)
-    report = MEMORY if _issubclass(kind, _MemoryError) else ERROR
+    report = MEMORY if _issubclass(kind, _MemoryError) and not _is_from_parser(error) else ERROR
     try:
         if report is MEMORY:
             _leave_out_the_middle(error.__traceback__)
@@ -379,6 +395,11 @@ def _report_exception(error):
     else:
         _call_excepthook(kind, error)
     return report + _text(kind.__name__) + _text(line) + _text(text)
+
+
+def _is_from_parser(error):
+    """Whether an error is about nested expressions, and not about memory."""
+    return _len(error.args) == 1 and _str(error.args[0]).startswith(_PARSER_ERROR)
 
 
 def _leave_out_the_middle(traceback):

@@ -14,6 +14,7 @@ use crate::files::{Archive, FileSystem, Target, Tree};
 use crate::request::Request;
 use crate::run::driver;
 use crate::run::output::Output;
+use crate::run::virtual_clock::{CLOCK_START, Counters, VirtualClock};
 use crate::run::watchdog::Gate;
 use crate::wire::{Reader, Writer};
 
@@ -21,20 +22,12 @@ use crate::wire::{Reader, Writer};
 pub const CODE_DESCRIPTOR: i32 = 1000;
 pub const REPORT_DESCRIPTOR: i32 = 1001;
 /// The file to which the driver writes its progress in the code, in bytes, at the end of each statement of a session's
-/// run.
+/// run. A single byte delays interrupts (1) or allows them (0).
 pub const PROGRESS_DESCRIPTOR: i32 = 1002;
+/// The file of the program's alarm, in the form of `VirtualClock::set_alarm`.
+pub const ALARM_DESCRIPTOR: i32 = 1003;
 /// Maximum size of a report; longer ones are truncated. The driver never writes that much, but the guest could.
 const REPORT_LIMIT: usize = 4 << 20;
-
-/// The virtual clock at the start of every run: 2026-01-01T00:00:00Z.
-pub const CLOCK_START: u64 = 1_767_225_600_000_000_000;
-/// The monotonic clock at the start of every run. Not zero, so that differences of early readings stay positive.
-pub const MONOTONIC_START: u64 = 1_000_000_000_000;
-/// The advance of the clock with each reading, so that code waiting for time to pass terminates.
-pub const CLOCK_TICK: u64 = 1_000;
-
-/// Maximum of the clock: far beyond any date that the guest can represent, and far from overflow.
-pub const LATEST: u64 = 1 << 62;
 
 /// The number of bytes that a host call moves between checks of the run's time.
 pub const PIECE: usize = 1 << 20;
@@ -61,6 +54,7 @@ impl std::error::Error for Stop {}
 /// The host's state of one run, dropped after it.
 pub struct HostState {
     pub memory: Option<Memory>,
+    pub counters: Option<Counters>,
     /// Shared with the watchdog, which may have to report the outcome of the run.
     pub output: Arc<Mutex<Output>>,
     pub report: Vec<u8>,
@@ -74,7 +68,7 @@ pub struct HostState {
     files_before: Option<Tree>,
     stdin: Unread,
     code: Unread,
-    pub clock: u64,
+    pub clock: VirtualClock,
     random: u64,
     memory_limit: usize,
     output_limit: usize,
@@ -112,6 +106,7 @@ impl HostState {
             .map_err(|path| SandboxError::new(format!("cannot create the file {path:?}")))?;
         Ok(Self {
             memory: None,
+            counters: None,
             output: Arc::default(),
             report: Vec::new(),
             progress: 0,
@@ -121,7 +116,7 @@ impl HostState {
             files,
             stdin: Unread::new(request.stdin.clone()),
             code: Unread::new(driver::input(request)),
-            clock: 0,
+            clock: VirtualClock::default(),
             random: request.seed,
             memory_limit: usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX),
             output_limit: usize::try_from(limits.output_bytes).unwrap_or(usize::MAX),
@@ -148,7 +143,7 @@ impl HostState {
     /// Returns the host's state for the next run of a session: the clock, the random stream and the files.
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        writer.number(self.clock).number(self.random);
+        writer.number(self.clock.now()).number(self.random);
         self.files.encode(&mut writer);
         writer.0
     }
@@ -168,8 +163,8 @@ impl HostState {
             ))
         };
         let (clock, random, files) = read().map_err(|error| damaged(&error))?;
-        // Readings after the longest wait moved it further; and the sender may have run untrusted code.
-        (self.clock, self.random, self.files) = (clock.min(LATEST), random, files);
+        self.clock = VirtualClock::starting_at(clock, self.clock.work());
+        (self.random, self.files) = (random, files);
         Ok(())
     }
 
@@ -178,7 +173,7 @@ impl HostState {
     /// # Errors
     /// The path of the first file that cannot be created.
     pub fn put_files(&mut self, request: &Request) -> Result<(), String> {
-        put_files(&mut self.files, request, CLOCK_START + self.clock)?;
+        put_files(&mut self.files, request, self.clock.real_time())?;
         self.files_before = request.return_files.then(|| self.files.tree().clone());
         Ok(())
     }
@@ -188,20 +183,10 @@ impl HostState {
         self.gate.expire();
     }
 
-    /// Returns the time of a change to the file system. Every change has a different time.
+    /// Returns the time of a change to the file system.
     pub fn next_time(&mut self) -> u64 {
-        self.clock += CLOCK_TICK;
-        CLOCK_START + self.clock
-    }
-
-    pub fn read_clock(&mut self, clock: i32) -> Option<u64> {
-        self.clock += CLOCK_TICK;
-        match clock {
-            0 => Some(CLOCK_START + self.clock),
-            1 => Some(MONOTONIC_START + self.clock),
-            2 | 3 => Some(self.clock),
-            _ => None,
-        }
+        self.clock.note_change();
+        self.clock.real_time()
     }
 
     /// Returns the next eight bytes of the run's random stream (SplitMix64; Steele, Lea and Flood 2014).
@@ -216,14 +201,14 @@ impl HostState {
     /// Checks that a descriptor is open for writing, at an explicit position if `positioned`.
     pub fn check_writable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
         match descriptor {
-            REPORT_DESCRIPTOR | PROGRESS_DESCRIPTOR => Ok(()),
+            REPORT_DESCRIPTOR | PROGRESS_DESCRIPTOR | ALARM_DESCRIPTOR => Ok(()),
             _ => self.files.check_writable(descriptor, positioned),
         }
     }
 
     pub fn check_readable(&self, descriptor: i32, positioned: bool) -> Checked<()> {
         match descriptor {
-            CODE_DESCRIPTOR => Ok(()),
+            CODE_DESCRIPTOR | ALARM_DESCRIPTOR => Ok(()),
             _ => self.files.check_readable(descriptor, positioned),
         }
     }
@@ -247,7 +232,14 @@ impl HostState {
             return Ok(Ok(bytes.len()));
         }
         if descriptor == PROGRESS_DESCRIPTOR {
-            self.progress = bytes.try_into().map_or(0, u32::from_le_bytes);
+            match bytes {
+                [held] => self.gate.hold_interrupts(*held != 0),
+                _ => self.progress = bytes.try_into().map_or(0, u32::from_le_bytes),
+            }
+            return Ok(Ok(bytes.len()));
+        }
+        if descriptor == ALARM_DESCRIPTOR {
+            self.clock.set_alarm(bytes);
             return Ok(Ok(bytes.len()));
         }
         let target = match self.files.target(descriptor) {
@@ -281,6 +273,12 @@ impl HostState {
     ) -> Checked<usize> {
         if descriptor == CODE_DESCRIPTOR {
             return Ok(self.code.read(target));
+        }
+        if descriptor == ALARM_DESCRIPTOR {
+            let alarm = self.clock.alarm();
+            let count = alarm.len().min(target.len());
+            target[..count].copy_from_slice(&alarm[..count]);
+            return Ok(count);
         }
         match self.files.target(descriptor)? {
             Target::Stdin => Ok(self.stdin.read(target)),

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use wasmtime::{Engine, Instance, InstancePre, Memory, Store, TypedFunc};
+use wasmtime::{Engine, Instance, InstancePre, Memory, Store, TypedFunc, Val};
 
 use crate::error::Result;
 use crate::pinned::PinnedFile;
@@ -11,6 +11,7 @@ use crate::run::engine::{engine_error, out_of_address_space};
 use crate::run::host::HostState;
 use crate::run::interrupt::{Interrupt, Word};
 use crate::run::reset::Image;
+use crate::run::virtual_clock::{ALARM_EXPORT, Counters, VirtualClock, WORK_EXPORT};
 
 /// The name of the exported stack pointer of the guest's module, whose value at rest is checked.
 pub const STACK_POINTER_EXPORT: &str = "torl_stack_pointer";
@@ -111,10 +112,31 @@ impl Guest {
             guest.grow_to(layout.bytes)?;
             map_image(memory.data_ptr(&guest.store), file, layout.bytes)?;
         }
-        guest.store.data_mut().memory = Some(memory);
+        guest.connect()?;
         // Only now: the image may be larger than the limit of the run, whose memory may then not grow at all.
         guest.store.limiter(|state| state);
         Ok(guest)
+    }
+
+    /// Gives a new state of the host access to the instance.
+    pub fn connect(&mut self) -> Result<()> {
+        let store = &mut self.store;
+        let work = self.instance.get_global(&mut *store, WORK_EXPORT);
+        let alarm = self.instance.get_global(&mut *store, ALARM_EXPORT);
+        let (Some(work), Some(alarm)) = (work, alarm) else {
+            return Err(engine_error("use the guest", "it exports no counters"));
+        };
+        // The last run may have left an alarm.
+        alarm
+            .set(&mut *store, Val::I64(0))
+            .map_err(|error| engine_error("use the guest", error))?;
+        let counters = Counters { work, alarm };
+        let start = counters.work(&mut *store);
+        let state = store.data_mut();
+        state.memory = Some(self.memory);
+        state.counters = Some(counters);
+        state.clock = VirtualClock::starting_at(state.clock.now(), start);
+        Ok(())
     }
 
     /// Grows the memory to `bytes`, if it is smaller.

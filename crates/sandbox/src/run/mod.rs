@@ -12,4 +12,5 @@ pub mod output;
 pub mod protection;
 pub mod reset;
 pub mod runner;
+pub mod virtual_clock;
 pub mod watchdog;

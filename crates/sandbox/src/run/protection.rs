@@ -51,7 +51,8 @@ extern "C" fn on_fault(
     // SAFETY: the kernel passes a valid `siginfo_t`.
     let address = unsafe { (*info).si_addr() } as usize;
     if base != 0 && address.wrapping_sub(base) < MEMORY_RESERVATION {
-        let start = address & !0xffff;
+        // The memory is aligned to the host's pages only.
+        let start = (address & !0xffff).max(base);
         let length = LIFTED_WINDOW.min(base + MEMORY_RESERVATION - start);
         // SAFETY: `mprotect` is a plain system call, and the range is in the reservation of the run that expired.
         let code = unsafe {

@@ -183,8 +183,7 @@ impl Runner {
     /// Replaces the host's state of a used guest, and nothing else.
     pub fn renew(&self, guest: &mut Guest, request: &Request) -> Result<()> {
         *guest.store.data_mut() = self.host_state(request)?;
-        guest.store.data_mut().memory = Some(guest.memory);
-        Ok(())
+        guest.connect()
     }
 
     /// Returns a guest equal to the image: the kept one, or a new one.
@@ -220,6 +219,7 @@ impl Runner {
             again.limits.wall_time = again.limits.wall_time.saturating_sub(started.elapsed());
             let (again, _) = self.run_once(&again)?;
             outcome.session = again.session.filter(|_| again.status != Status::Timeout);
+            outcome.cpu_time += again.cpu_time;
             outcome.wall_time = started.elapsed();
         }
         Ok(outcome)
@@ -435,7 +435,6 @@ impl Verification {
 /// Determines the outcome of a run from its final state.
 fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, ended: Ended) -> Outcome {
     let too_late = ended.expired || ended.interrupted;
-    let mut exception = driver::exception(&state.report);
     let status = match &result {
         // It finished just as its time was over: its memory may be protected.
         Ok(_) if too_late => Status::Timeout,
@@ -453,6 +452,8 @@ fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, ended: Ended) 
             None => Status::Crash,
         },
     };
+    // The guest may write a report and exit with 0.
+    let mut exception = driver::exception(&state.report).filter(|_| status != Status::Ok);
     let mut output = state.output();
     if too_late && let Some(exception) = exception.take() {
         // The watchdog raised it: the program's output is before it.

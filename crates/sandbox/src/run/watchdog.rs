@@ -12,7 +12,8 @@
 //!
 //! A run of a session is interrupted first, like a notebook's cell: the interpreter raises `KeyboardInterrupt` at its
 //! current position, and a run that ends by it leaves a state that can be continued. A run that continues loses access
-//! to its memory a little later.
+//! to its memory a little later. So does a run that delays interrupts for longer: the driver does before the program
+//! starts, and while a module is imported.
 //!
 //! A loop that accesses no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
 //! megabytes takes long. Such a run is ended with its process: the watchdog reports the outcome instead of the stuck
@@ -87,6 +88,8 @@ struct Shared {
     interrupted_until: AtomicU64,
     /// Whether the active run has been interrupted.
     interrupted: AtomicBool,
+    /// Whether the guest is in an operation that an interrupt would leave half done.
+    held: AtomicBool,
 }
 
 /// Ends runs of the thread that created it. One per process: the signal handler belongs to the process.
@@ -192,6 +195,7 @@ impl Watchdog {
         let until = if grace.is_zero() { 0 } else { until as u64 };
         self.shared.interrupted_until.store(until, Ordering::SeqCst);
         self.shared.interrupted.store(false, Ordering::SeqCst);
+        self.shared.held.store(true, Ordering::SeqCst);
         self.shared.base.store(base as usize, Ordering::SeqCst);
         if let Some(timer) = &self.timer {
             timer.set(limits.cpu_time, grace);
@@ -273,6 +277,13 @@ impl Gate {
             .is_ok()
     }
 
+    /// Delays interrupts, or allows them. Every run starts with delayed interrupts.
+    pub fn hold_interrupts(&self, held: bool) {
+        // The watchdog holds the lock while it interrupts, so it does not do so after this call.
+        let _state = self.shared.lock();
+        self.shared.held.store(held, Ordering::SeqCst);
+    }
+
     /// Whether the run's time ended during the current host call, so that a long call must stop.
     pub fn is_expired(&self) -> bool {
         self.shared.phase.load(Ordering::SeqCst) == EXPIRED
@@ -317,15 +328,20 @@ impl Shared {
         }
     }
 
-    /// Interrupts the active run, unless it has handled the interrupt already. The caller holds the lock, or is the
-    /// run's own thread: the memory is still mapped.
+    /// Interrupts the active run, unless it delays interrupts, and repeats that until it has handled the interrupt. The
+    /// caller holds the lock, or is the run's own thread: the memory is still mapped.
     fn interrupt(&self, base: usize) {
         let Some(interrupt) = self.interrupt.get() else {
             return;
         };
+        if self.held.load(Ordering::SeqCst) {
+            return;
+        }
         // SAFETY: the image is at the start of the memory, which is not protected.
         unsafe {
-            if !self.interrupted.swap(true, Ordering::SeqCst) || interrupt.is_set(base) {
+            if self.interrupted.swap(true, Ordering::SeqCst) {
+                interrupt.repeat(base);
+            } else {
                 interrupt.set(base);
             }
         }
@@ -388,6 +404,30 @@ extern "C" fn on_cpu_time(_signal: libc::c_int) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::interrupt::Word;
+
+    #[test]
+    fn an_interrupt_waits_for_its_permission_and_is_set_once() {
+        let word = |index: u32| Word {
+            address: 4 * index,
+            bits: 1,
+        };
+        let words = [word(0), word(1), word(2)];
+        let gate = Gate::default();
+        gate.shared.interrupt.get_or_init(|| Interrupt { words });
+        let mut memory = [0u32; 3];
+        let base = memory.as_mut_ptr() as usize;
+        gate.hold_interrupts(true);
+        gate.shared.interrupt(base);
+        assert_eq!(memory, [0, 0, 0]);
+        gate.hold_interrupts(false);
+        gate.shared.interrupt(base);
+        assert_eq!(memory, [1, 1, 1]);
+        // The interpreter has called the handler, and checks once more because that has raised.
+        memory = [0, 1, 1];
+        gate.shared.interrupt(memory.as_mut_ptr() as usize);
+        assert_eq!(memory, [0, 1, 1]);
+    }
 
     /// Otherwise the kernel kills a worker that is faster than its watchdog thread, on a busy machine.
     #[test]

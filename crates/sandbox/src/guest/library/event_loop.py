@@ -26,8 +26,9 @@ class Selector(selectors.BaseSelector):
     def select(self, timeout=None):
         if timeout is None:
             waiting.wait_for_timer(NOTHING_LEFT)
-        elif timeout > 0:
-            waiting.sleep(timeout)
+        else:
+            # Also for no time: the readings of the loop itself do not make the clock go faster.
+            waiting.sleep(max(timeout, 0))
         return []
 
     def get_map(self):

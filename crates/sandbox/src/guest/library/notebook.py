@@ -4,6 +4,7 @@ The first part of a notebook calls `begin`, and its settings stay with the sessi
 """
 
 import ast
+import asyncio
 import builtins
 import hashlib
 import io
@@ -12,6 +13,7 @@ import sys
 import tokenize
 
 import _torl_driver
+import _torl_magics
 import _torl_pretty
 
 # The path that `pip` would give to the file that warns of an exit, and the line that warns.
@@ -32,12 +34,20 @@ def begin():
     _torl_driver.Shown = notebook.displayed
     _torl_driver.report_exit = notebook.report_exit
     _torl_driver.described = _described_as_there
-    builtins.display = _display
+    _torl_driver.more_flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    _torl_driver.run_coroutine = notebook.run_coroutine
+    shell = _torl_magics.Shell(notebook.names)
+    builtins.display, builtins.get_ipython = _display, lambda: shell
     # The width in a notebook; elsewhere it fits the terminal.
     sys.modules["pandas"].options.display.max_columns = 20
 
 
-def _display(*values):
+def skip(cell):
+    """Let the cell that calls this stand for another one, which was stopped and whose effects are lost."""
+    _torl_driver.execute_part.__self__.rename_cell(cell)
+
+
+def _display(*values, **options):
     for value in values:
         print(_torl_pretty.pretty(value))
 
@@ -45,11 +55,11 @@ def _display(*values):
 class _Notebook:
     def __init__(self, names):
         del names["__file__"]
-        self._names = names
+        self.names = names
         self._in, self._out = [""], {}
         self._last = ("", "", "")  # the contents of `_`, `__` and `___`
         self._quiet = False
-        self._broken = None
+        self._broken = self._loop = None
         self._exit_names = {"__name__": "IPython.core.interactiveshell"}
         names.update(In=self._in, Out=self._out, _ih=self._in, _oh=self._out, _dh=[_torl_driver.DIRECTORY])
         names.update(zip(_LAST, self._last, strict=True), _i="", _ii="", _iii="")
@@ -57,19 +67,35 @@ class _Notebook:
     def execute(self, source, main, name, value_wanted):
         """Run a cell and return the text of its last line's value."""
         cell = source.decode("utf-8", "replace")
-        self._begin_cell(cell)
+        self.begin_cell(cell)
         digest = hashlib.sha1((cell if cell.endswith("\n") else f"{cell}\n").encode("utf-8", "replace")).hexdigest()
         text = _execute(source, main, f"<ipython-input-{self._number}-{digest[:12]}>", value_wanted)
         if self._broken is not None:
             raise self._broken
         return text
 
+    def run_coroutine(self, code, names):
+        """Run a statement of a cell with a top-level `await`. Its loop stays, with the tasks that have been created."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+
+        async def run():
+            pending = eval(code, names)
+            if pending is not None:
+                await pending
+
+        task = self._loop.create_task(run())
+        try:
+            self._loop.run_until_complete(task)
+        finally:
+            task.cancel()  # no effect after its end
+
     @property
     def _number(self):
         return len(self._in) - 1
 
-    def _begin_cell(self, cell):
-        names = self._names
+    def begin_cell(self, cell):
+        names = self.names
         self._broken = None
         self._quiet = ";" in cell and _ends_in_semicolon(cell)
         names.pop("__warningregistry__", None)
@@ -81,6 +107,9 @@ class _Notebook:
         self._in.append(cell.rstrip("\n"))
         names.update(_i=self._in[-2], _ii=names.get("_i", ""), _iii=names.get("_ii", ""))
         names[f"_i{self._number}"] = self._in[-1]
+
+    def rename_cell(self, cell):
+        self._in[-1] = self.names[f"_i{self._number}"] = cell.rstrip("\n")
 
     def displayed(self):
         """A display hook that stores the text of the value."""
@@ -100,7 +129,7 @@ class _Notebook:
         return text
 
     def _keep(self, value):
-        names = self._names
+        names = self.names
         theirs = any(name in names and names[name] is not last for name, last in zip(_LAST, self._last, strict=True))
         self._last = (value, *self._last[:2])
         if not theirs and not hasattr(builtins, "_"):
@@ -143,6 +172,8 @@ def _described_as_there(kind, error):
     rendered = _described(kind, error)
     for one, its_error in _torl_driver.chain(rendered, error):
         one.exceptions = one.__notes__ = None
+        if isinstance(its_error, _torl_magics.UsageError):
+            one.stack = None
         if isinstance(its_error, SyntaxError):
             _point_at_one_column(one)
             continue

@@ -17,6 +17,9 @@ INNER_ARCHIVE = "matplotlib/mpl-data.zip"
 # Settings for the import of matplotlib: user files outside the run's directory, and a backend without a screen.
 ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "MPLBACKEND": "agg"}
 
+# A program may replace them, and import matplotlib then.
+_open, _makedirs, _exists, _fspath = open, os.makedirs, os.path.exists, os.fspath
+
 # Open while matplotlib is imported. It takes ten megabytes, which a session would keep.
 _archive = None
 
@@ -28,14 +31,14 @@ def _open_archive():
 
 def present(path):
     """Extract the file at `path`, if it belongs to matplotlib and is missing."""
-    name = os.fspath(path)
-    if isinstance(name, str) and name.startswith(DATA + "/") and not os.path.exists(name):
+    name = _fspath(path)
+    if isinstance(name, str) and name.startswith(DATA + "/") and not _exists(name):
         try:
             content = (_archive or _open_archive()).read(name[len(DATA) + 1 :])
         except KeyError:
             return
-        os.makedirs(os.path.dirname(name), exist_ok=True)
-        with open(name, "wb") as file:
+        _makedirs(name.rpartition("/")[0], exist_ok=True)
+        with _open(name, "wb") as file:
             file.write(content)
 
 

@@ -18,9 +18,16 @@ IN_THREAD = ADVICE + (
     "Do that before start(), or call the functions one after the other without threads."
 )
 FOREVER = ADVICE + "This waits for {what}, and nothing can end the wait."
+ENDLESS = ADVICE + (
+    "This thread has slept {count} times: it seems to wait for something that only the code after its start() could "
+    "cause. Do that before start(), or call the functions one after the other without threads."
+)
 TOO_LATE = ADVICE + (
     "A thread has already waited for this until a timeout. Do it before start(), or avoid threads."
 )
+
+# Number of sleeps after which a thread is stuck: it would have slept for seconds at least.
+_MAX_SLEEPS = 50_000
 
 _monotonic = time.monotonic
 _sleep = time.sleep
@@ -31,6 +38,8 @@ _timers = []
 _numbers = itertools.count()
 # The threads that another one knows to be over.
 joined = set()
+# The number of times that the running thread has slept.
+_sleeps = 0
 # The error of a deadlock. It ends the program, not only the thread that raised it.
 _stuck = None
 
@@ -56,11 +65,14 @@ def run_as(ident, function):
     if loop is not None:
         task = tasks._swap_current_task(loop, None)
         events._set_running_loop(None)
+    global _sleeps
+    sleeps, _sleeps = _sleeps, 0
     _flows.append(ident)
     try:
         return function()
     finally:
         _flows.pop()
+        _sleeps = sleeps
         if loop is not None:
             events._set_running_loop(loop)
             tasks._swap_current_task(loop, task)
@@ -95,6 +107,11 @@ def wait(is_over, timeout, what):
 
 def sleep(seconds, /):
     """`time.sleep`, during which timers fire."""
+    global _sleeps
+    if in_thread() and seconds != 0:
+        _sleeps += 1
+        if _sleeps > _MAX_SLEEPS:
+            raise stuck(ENDLESS.format(count=_MAX_SLEEPS))
     if not _timers:
         return _sleep(seconds)
     deadline = _monotonic() + seconds

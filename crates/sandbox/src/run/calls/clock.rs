@@ -1,12 +1,11 @@
-//! The virtual clock. Waiting takes no real time.
+//! The calls of the virtual clock.
 
-use wasmtime::Linker;
+use wasmtime::{Linker, Val};
 
 use super::{Call, WASI};
 use crate::errno::{self, Checked};
-use crate::run::host::{
-    CLOCK_START, CLOCK_TICK, GuestMemory, HostState, LATEST, MONOTONIC_START, host_call,
-};
+use crate::run::host::{GuestMemory, HostState, host_call};
+use crate::run::virtual_clock::CLOCK_TICK;
 
 /// Maximum number of subscriptions in one call: one per descriptor, and some clocks.
 const MAXIMUM_SUBSCRIPTIONS: i32 = 1024;
@@ -16,11 +15,10 @@ pub fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
         WASI,
         "clock_time_get",
         |mut c: Call, id: i32, _: i64, out: i32| {
-            host_call(&mut c, |memory, state| {
-                Ok(state
-                    .read_clock(id)
-                    .ok_or(errno::INVAL)
-                    .and_then(|time| memory.write(out, &time.to_le_bytes())))
+            at_current_time(&mut c, |memory, state| {
+                state.clock.note_reading();
+                let time = state.clock.time(id as u32).ok_or(errno::INVAL)?;
+                memory.write(out, &time.to_le_bytes())
             })
         },
     )?;
@@ -33,19 +31,34 @@ pub fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
         WASI,
         "poll_oneoff",
         |mut c: Call, subscriptions: i32, events: i32, count: i32, written: i32| {
-            host_call(&mut c, |memory, state| {
-                Ok(poll_oneoff(
-                    memory,
-                    state,
-                    subscriptions,
-                    events,
-                    count,
-                    written,
-                ))
+            at_current_time(&mut c, |memory, state| {
+                poll_oneoff(memory, state, subscriptions, events, count, written)
             })
         },
     )?;
     Ok(())
+}
+
+/// Runs the body of a host call after the clock has advanced by the work of the guest, and aims its alarm.
+fn at_current_time(
+    caller: &mut Call<'_>,
+    body: impl FnOnce(&mut GuestMemory<'_>, &mut HostState) -> Checked<()>,
+) -> wasmtime::Result<i32> {
+    let counters = caller.data().counters;
+    let work = counters.map(|counters| counters.work(&mut *caller));
+    let mut aim = None;
+    let answer = host_call(caller, |memory, state| {
+        if let Some(work) = work {
+            state.clock.note_work(work);
+        }
+        let answer = body(memory, state);
+        aim = state.clock.aim_alarm();
+        Ok(answer)
+    });
+    if let (Some(aim), Some(counters)) = (aim, counters) {
+        counters.alarm.set(caller, Val::I64(aim as i64))?;
+    }
+    answer
 }
 
 /// Waits. Takes no real time: the virtual clock jumps to the earliest deadline. Descriptors are always ready.
@@ -76,8 +89,7 @@ fn poll_oneoff(
         let timeout = memory.read_u64(at(index, 24))?;
         let absolute = memory.slice(at(index, 40), 1)?[0] & 1 != 0;
         let now = match memory.read_u32(at(index, 16))? {
-            0 => CLOCK_START + state.clock,
-            1 => MONOTONIC_START + state.clock,
+            clock @ 0..=1 => state.clock.time(clock).ok_or(errno::INVAL)?,
             _ => return Err(errno::INVAL),
         };
         Ok(if absolute {
@@ -100,7 +112,7 @@ fn poll_oneoff(
         memory.write(events.wrapping_add(ready.wrapping_mul(EVENT_BYTES)), &event)?;
         ready += 1;
     }
-    state.clock = state.clock.saturating_add(earliest).min(LATEST);
+    state.clock.wait(earliest);
     memory.write(written, &(ready as u32).to_le_bytes())
 }
 
@@ -123,7 +135,7 @@ mod tests {
         let mut memory = GuestMemory(&mut bytes);
         assert_eq!(poll_oneoff(&mut memory, &mut state, 0, 96, 2, 200), Ok(()));
         assert_eq!(
-            (state.clock, memory.read_u32(200), memory.read_u64(96)),
+            (state.clock.now(), memory.read_u32(200), memory.read_u64(96)),
             (3_000, Ok(1), Ok(11))
         );
         assert_eq!(

@@ -1,0 +1,108 @@
+"""`signal.alarm` and timers on the virtual clock: the signal arrives when the program waits or computes that long.
+
+The host holds the alarm and sends its signal to a program that computes. For a program that waits, it is a timer of
+`_torl_waiting`, which sends the signal itself.
+"""
+
+import os
+import signal
+import time
+
+import _torl_waiting as waiting
+
+DESCRIPTOR = 1003
+_NANO = 1_000_000_000
+
+# Values on Linux, which are missing here.
+ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF = 0, 1, 2
+SIGALRM = 14
+
+_read, _write, _exit = os.read, os.write, os._exit
+_monotonic_ns = time.monotonic_ns
+_getsignal, _raise_signal = signal.getsignal, signal.raise_signal
+
+
+class ItimerError(OSError):
+    pass
+
+
+ItimerError.__module__, ItimerError.__qualname__ = "signal", "itimer_error"
+
+
+class _Timer:
+    """The alarm among the timers that fire while the program waits. It does not keep the program from ending."""
+
+    daemon = True
+
+    def _go_off(self):
+        _monotonic_ns()  # advances the alarm of the host
+        rest, interval = _pending()
+        if _getsignal(SIGALRM) is signal.SIG_DFL:
+            _exit(128 + SIGALRM)
+        if rest:  # otherwise it has arrived in a computation
+            _set(interval, interval)
+            _raise_signal(SIGALRM)
+
+
+_timer = _Timer()
+
+
+def _pending():
+    """Return the nanoseconds until the signal arrives (0: never), and its interval."""
+    found = _read(DESCRIPTOR, 16)
+    return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little")
+
+
+def _set(rest, interval):
+    waiting.remove_timer(_timer)
+    _write(DESCRIPTOR, rest.to_bytes(8, "little") + interval.to_bytes(8, "little"))
+    if rest:
+        waiting.add_timer(_timer, rest / _NANO)
+    _monotonic_ns()  # from here on the host looks at it
+
+
+def _exchange(rest, interval):
+    """Set the alarm and return the one before."""
+    _monotonic_ns()
+    before = _pending()
+    _set(rest, interval)
+    return before
+
+
+def alarm(seconds, /):
+    """Arrange for SIGALRM to arrive after the given number of seconds."""
+    rest, _ = _exchange(max(0, int(seconds)) * _NANO, 0)
+    # As Linux does: rounded to the nearest second, and never to zero.
+    return max(1, (rest + _NANO // 2) // _NANO) if rest else 0
+
+
+def setitimer(which, seconds, interval=0.0, /):
+    """Set a timer, and return the previous one's remaining seconds and interval."""
+    if which not in (ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF) or seconds < 0 or interval < 0:
+        raise ItimerError(22, "Invalid argument")
+    if which != ITIMER_REAL:
+        return (0.0, 0.0)  # no clock of used CPU time exists
+    rest, again = _exchange(round(seconds * _NANO), round(interval * _NANO))
+    return (rest / _NANO, again / _NANO)
+
+
+def getitimer(which, /):
+    """Return the remaining seconds and the interval of a timer."""
+    if which not in (ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF):
+        raise ItimerError(22, "Invalid argument")
+    _monotonic_ns()
+    rest, interval = _pending() if which == ITIMER_REAL else (0, 0)
+    return (rest / _NANO, interval / _NANO)
+
+
+def pause():
+    """Wait until a signal arrives."""
+    waiting.wait_for_timer("signal.pause() waits for a signal, and no alarm is set that could send one.")
+
+
+def install():
+    signal.alarm, signal.setitimer, signal.getitimer, signal.pause = alarm, setitimer, getitimer, pause
+    signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF = ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF
+    signal.ItimerError = signal.itimer_error = ItimerError
+    for function in (alarm, setitimer, getitimer, pause):
+        function.__module__ = "signal"

@@ -1,0 +1,58 @@
+"""Translation of IPython's magics and shell commands in a notebook cell to Python, as IPython 8 translates them."""
+
+import ast
+import re
+import warnings
+
+_LINE = re.compile(r"(?m)^\s*(%|!|[\w.,\[\] ]+=\s*[%!])")
+_CELL_MAGIC = re.compile(r"%%(\w+) ?([^\n]*)\n?(.*)", re.DOTALL)
+_MAGIC = re.compile(r"(\s*)((?:[\w.,\[\] ]+=\s*)?)%(%?\w+) ?(.*)")
+_COMMAND = re.compile(r"(\s*)(!!?)(.*)")
+_OUTPUT = re.compile(r"(\s*[\w.,\[\] ]+=\s*)!(.*)")
+
+_MAX_SOURCE = 16 << 10  # characters; untrusted source takes time to parse
+_MAX_LINES = 100
+
+
+def python_source(cell: str) -> str:
+    """Return the cell with calls of `get_ipython()` where it has magics and shell commands.
+
+    Lines are translated only where the cell is not Python without it: `% 3` may continue an expression.
+    """
+    if found := _CELL_MAGIC.fullmatch(cell):
+        body = found[3] if found[3].endswith("\n") else f"{found[3]}\n"
+        return f"get_ipython().run_cell_magic({found[1]!r}, {found[2]!r}, {body!r})\n"
+    if len(cell) > _MAX_SOURCE or not _LINE.search(cell):
+        return cell
+    lines = cell.split("\n")
+    for _ in range(_MAX_LINES):
+        number = _line_of_syntax_error("\n".join(lines))
+        if number is None or not 0 < number <= len(lines):
+            break
+        line = lines[number - 1]
+        lines[number - 1] = translated = _translated(line)
+        if translated == line:
+            break
+    return "\n".join(lines)
+
+
+def _line_of_syntax_error(source: str) -> int | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        return error.lineno
+    except (MemoryError, RecursionError, ValueError):
+        return None
+    return None
+
+
+def _translated(line: str) -> str:
+    if found := _MAGIC.fullmatch(line):
+        return f"{found[1]}{found[2]}get_ipython().run_line_magic({found[3]!r}, {found[4]!r})"
+    if found := _OUTPUT.fullmatch(line):
+        return f"{found[1]}get_ipython().getoutput({found[2]!r})"
+    if found := _COMMAND.fullmatch(line):
+        return f"{found[1]}get_ipython().{'system' if found[2] == '!' else 'getoutput'}({found[3]!r})"
+    return line

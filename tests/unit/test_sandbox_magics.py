@@ -1,0 +1,43 @@
+"""Magics and shell commands in cells, translated as IPython 8.12.3 does."""
+
+import importlib.util
+
+import pytest
+
+from torl.sandbox.magics import python_source
+
+TRANSLATED = {
+    "%matplotlib inline\nimport x": "get_ipython().run_line_magic('matplotlib', 'inline')\nimport x",
+    "x = 1\nif x:\n    !ls -l": "x = 1\nif x:\n    get_ipython().system('ls -l')",
+    "!pip install 'x": 'get_ipython().system("pip install \'x")',
+    "a, b = !ls\nc = %pwd": "a, b = get_ipython().getoutput('ls')\nc = get_ipython().run_line_magic('pwd', '')",
+    "await f()\n%time g()": "await f()\nget_ipython().run_line_magic('time', 'g()')",
+    "%%time\nx = 1\nprint(x)": "get_ipython().run_cell_magic('time', '', 'x = 1\\nprint(x)\\n')\n",
+    "%%writefile a.py\n!\n": "get_ipython().run_cell_magic('writefile', 'a.py', '!\\n')\n",
+    "s = '''\n%x\n!y\n'''\n%pwd": "s = '''\n%x\n!y\n'''\nget_ipython().run_line_magic('pwd', '')",
+}
+UNCHANGED = [
+    "x = (5\n  % 3)",
+    "s = '''\n%x\n!y\n'''",
+    "def f(:\n%pwd",
+    "x !y",
+    "",
+    "%pwd\n" + "x = 1\n" * 4000,
+]
+
+
+@pytest.mark.parametrize("cell", TRANSLATED)
+def test_magics_become_calls_of_the_shell(cell: str) -> None:
+    assert python_source(cell) == TRANSLATED[cell]
+
+
+@pytest.mark.parametrize("cell", UNCHANGED)
+def test_other_cells_stay_as_they_are(cell: str) -> None:
+    assert python_source(cell) == cell
+
+
+@pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")
+@pytest.mark.parametrize("cell", TRANSLATED)
+def test_ipython_translates_alike(cell: str) -> None:
+    transformer = importlib.import_module("IPython.core.inputtransformer2").TransformerManager()
+    assert transformer.transform_cell(cell).rstrip("\n") == TRANSLATED[cell].rstrip("\n")
