@@ -27,7 +27,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_opening_writes_no_configuration(tmp_path: Path) -> None:
-    assert open_run_directory(config(tmp_path / "run")) == tmp_path / "run"
+    with open_run_directory(config(tmp_path / "run")) as directory:
+        assert directory == tmp_path / "run"
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["logs"]
 
 
@@ -38,22 +39,28 @@ def test_written_records_are_read_back(directory: Path) -> None:
 
 def test_a_run_that_is_there_is_refused_and_stays_as_it_was(directory: Path) -> None:
     before = (directory / "config.toml").read_bytes()
-    with pytest.raises(ConfigError, match=r"contains a run: resume it \(--run.resume\)"):
-        open_run_directory(config(directory, run__seed=9))
+    refused = pytest.raises(ConfigError, match=r"contains a run: resume it \(--run.resume\)")
+    with refused, open_run_directory(config(directory, run__seed=9)):
+        pass
     assert (directory / "config.toml").read_bytes() == before
+    with open_run_directory(config(directory, run__resume=True)):  # the refused start holds no lock
+        pass
 
 
 def test_a_resumed_run_that_is_opened_and_not_begun_keeps_its_configuration(directory: Path) -> None:
     """Opening comes before the checks that may refuse it."""
     before = (directory / "config.toml").read_bytes()
-    open_run_directory(config(directory, run__resume=True, run__seed=9))
+    with open_run_directory(config(directory, run__resume=True, run__seed=9)):
+        pass
     assert (directory / "config.toml").read_bytes() == before
 
 
-def test_a_second_process_is_refused(directory: Path) -> None:
-    open_run_directory(config(directory, run__resume=True))
-    with pytest.raises(ConfigError, match="is being written by another process"):
-        open_run_directory(config(directory, run__resume=True))
+def test_a_second_run_is_refused_until_the_first_has_ended(directory: Path) -> None:
+    for _ in range(2):
+        with open_run_directory(config(directory, run__resume=True)):
+            refused = pytest.raises(ConfigError, match="is being written by another run")
+            with refused, open_run_directory(config(directory, run__resume=True)):
+                pass
 
 
 def test_resumed_run_logs_changes_and_keeps_each_configuration(directory: Path) -> None:

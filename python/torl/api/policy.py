@@ -137,7 +137,7 @@ class Policy:
         if self._loop is not None:
             try:
                 if self._running is not None:
-                    self._loop.call(self._running.close())
+                    self._loop.call(self._running.close(), cancellable=False)
             finally:
                 self._loop.close()
                 self._console.close()

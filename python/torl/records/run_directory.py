@@ -4,6 +4,7 @@ import fcntl
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,25 +29,28 @@ class ChangedKey(NamedTuple):
         return f"{self.key} changed from {before} to {now}"
 
 
-def open_run_directory(config: TrainConfig) -> Path:
+@contextmanager
+def open_run_directory(config: TrainConfig) -> Iterator[Path]:
     """Create the directory, or open it for a resumed run. Creates an empty `logs/`.
 
-    The directory stays locked until the process ends, so that no second process writes the same run.
+    The directory is locked until the end of the block, so that no second run writes it.
 
     Raises:
-        ConfigError: The directory contains a run and `run.resume` is false, or another process writes it.
+        ConfigError: The directory contains a run and `run.resume` is false, or another run writes it.
         RecordError: The directory cannot be written.
     """
     directory = config.run.directory
-    with record_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        _lock(directory)
-        if (directory / CONFIG_FILE).exists() and not config.run.resume:
-            raise ConfigError(
-                f"{directory} contains a run: resume it (--run.resume), or choose another directory (--run.directory)"
-            )
-        (directory / "logs").mkdir(exist_ok=True)
-    return directory
+    with ExitStack() as stack:
+        with record_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_locked(directory))
+            if (directory / CONFIG_FILE).exists() and not config.run.resume:
+                raise ConfigError(
+                    f"{directory} contains a run: resume it (--run.resume), or choose another directory "
+                    "(--run.directory)"
+                )
+            (directory / "logs").mkdir(exist_ok=True)
+        yield directory
 
 
 def write_config(directory: Path, config: TrainConfig) -> list[str]:
@@ -104,10 +108,14 @@ def _earlier_files(directory: Path) -> Iterator[Path]:
         number += 1
 
 
-def _lock(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)  # open, and the lock with it, until the process ends
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{directory} is being written by another run") from None
+        yield
+    finally:
         os.close(descriptor)
-        raise ConfigError(f"{directory} is being written by another process") from None

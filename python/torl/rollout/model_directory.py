@@ -65,7 +65,8 @@ class ModelDirectory:
         max_tokens = evaluation.longest_prompt(config)
         encoded = encode_prompts(first, self.tokenizer, template, max_tokens, self.tool_schemas)
         skipped = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
-        console.line(f"{name}: {len(encoded.prompts)} problems{skipped}")
+        count = len(encoded.prompts)
+        console.line(f"{name}: {count} problem{'s' * (count != 1)}{skipped}")
         return encoded
 
     def tool_schemas(self) -> ToolSchemas:

@@ -37,14 +37,21 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         TorlError: The configuration, the data or a component failed. All records written so far are kept.
     """
     config = _pin_commits(config)
-    directory = open_run_directory(config)
+    with open_run_directory(config) as directory:
+        await _run_with_restarts(config, directory, console)
+        summary = write_summary(directory)
+        console.line(f"report: {summary['report']}")
+        return summary
+
+
+async def _run_with_restarts(config: TrainConfig, directory: Path, console: Console) -> None:
     restarts, is_remote = 0, False
     while True:
         try:
             async with open_cluster(config.cluster) as cluster:
                 is_remote = cluster.is_remote
                 await _attempt(config, directory, console, cluster)
-            break
+            return
         except (TorlError, ExceptionGroup) as group:
             error = first_error(group)
             if not is_remote or not isinstance(error, _NODE_LOSSES) or restarts == config.cluster.max_restarts:
@@ -55,9 +62,6 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
                 f"(restart {restarts} of {config.cluster.max_restarts}, cluster.max_restarts)"
             )
             config = config.model_copy(update={"run": config.run.model_copy(update={"resume": True})})
-    summary = write_summary(directory)
-    console.line(f"report: {summary['report']}")
-    return summary
 
 
 async def _attempt(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
