@@ -28,6 +28,8 @@ from torl.guard import Check, calling, guard_function, sync_override
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+"""A random seed. Libraries take 32 bits, and some add the number of a rank."""
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]

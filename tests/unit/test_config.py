@@ -244,6 +244,17 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
             ["--data.template", "xyz"],
             "no prompt template is called 'xyz'; there are: torl, zerotir, orz, search_r1",
         ),
+        (["--run.seed", "99999999999999999999999"], "--run.seed: Input should be less than 2147483648"),
+        (["--learner.betas", "[2, 0.9]"], "--learner.betas[0]: Input should be less than or equal to 1 (given: 2)"),
+        (["--learner.betas", "[0.9]"], "--learner.betas[1] is missing"),
+        (["--algorithm.aggregation", "fixed_length"], "--algorithm.aggregation.length is missing"),
+        (["--algorithm.aggregation.name", "fixed_length"], "--algorithm.aggregation.length is missing"),
+        (["--data.evaluation", "{a = 3}"], "--data.evaluation.a: select the problem source with a name"),
+        (["--reward.parts", "{answer = {weight = 'x'}}"], "--reward.parts.answer.weight: Input should be a valid"),
+        (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
+        (["--selection.accuracy_range", "[0.9, 0.1]"], "--selection.accuracy_range: accuracy_range must be two"),
+        (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
+        (["--placement.gpus", "[0, -1]"], "--placement.gpus[1]: Input should be greater than or equal to 0"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list[str], message: str) -> None:

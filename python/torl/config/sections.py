@@ -21,6 +21,7 @@ from torl.options import (
     PositiveFraction,
     PositiveInt,
     Section,
+    Seed,
     named_by_key,
 )
 from torl.runtime.cluster.protocol import ClusterConfig
@@ -82,7 +83,7 @@ class RunConfig(Section):
 
     directory: Path
     """Directory that the run writes all its files to."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """Random seed; all other seeds of the run are derived from it."""
     steps: PositiveInt
     """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""

@@ -96,7 +96,8 @@ class Learner:
             step: Training step of the run, which determines the order of mini-batches.
 
         Raises:
-            LearnerError: The loss or the gradient is not finite, or a rank failed.
+            DivergedError: The loss, the gradient or the updated policy is not finite.
+            LearnerError: A rank failed.
             ValueError: The samples cannot be packed; see `pack_batch`.
         """
         return await take_steps(self._group, self._setup, samples, step)
