@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
@@ -36,6 +37,16 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 Chosen = TypeVar("Chosen")
+
+
+def _require_path(value: Any) -> Any:
+    if value == "":
+        raise ValueError("an empty path is the current directory: name a directory or a file")
+    return value
+
+
+OutputPath = Annotated[Path, BeforeValidator(_require_path)]
+"""A path to write to."""
 
 _PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """package.module:Name; `torl:` begins the paths of files inside the package."""

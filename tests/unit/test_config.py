@@ -254,6 +254,7 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
         (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
         (["--selection.accuracy_range", "[0.9, 0.1]"], "--selection.accuracy_range: accuracy_range must be two"),
         (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
+        (["--run.directory", ""], "--run.directory: an empty path is the current directory"),
         (["--placement.gpus", "[0, -1]"], "--placement.gpus[1]: Input should be greater than or equal to 0"),
     ],
 )

@@ -280,6 +280,17 @@ def kinds_of(rows: Iterable[Mapping[str, object]], name: str) -> dict[str, str]:
     return {full.removeprefix(_KIND).removesuffix(ending): full for full in sorted(found)}
 
 
+def is_evaluation_metric(name: str) -> bool:
+    """Whether evaluations may have a metric with this plain name."""
+    constants = {value for key, value in globals().items() if key.isupper() and key[0] != "_"}
+    is_constant = name in constants and name.startswith(("reward/", "tool/", "response/", "environment/"))
+    return (
+        is_constant
+        or name in (TOO_LONG, FAILED_EPISODES)
+        or name.startswith((REWARD_PART, REWARD_VARIANT, _STATUS, _ERROR, _KIND))
+    )
+
+
 def split_evaluation(name: str) -> tuple[str, str] | None:
     """Split the name of an evaluation metric into (set, name); None for other names."""
     if not name.startswith(_EVALUATION):

@@ -10,6 +10,7 @@ from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
+from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
@@ -21,11 +22,11 @@ from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.model_directory import ModelDirectory, require_fitting
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
-from torl.training.checkpoints import Checkpoints, require_shared_storage
+from torl.training.checkpoints import Checkpoints, require_evaluation_metric, require_shared_storage
 
 
 @dataclass(slots=True)
@@ -127,6 +128,8 @@ async def open_run_components(
 
 async def _read_inputs(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> _Inputs:
     """Read the model, the problems and the checkpoint, and place the run."""
+    require_evaluation_metric(config)
+    require_fitting(config, resolve_model(config.model.path))
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
