@@ -135,7 +135,7 @@ async def test_gradient_that_is_not_finite_ends_the_learner(model_directory: Pat
     samples = random_samples(3, seed=6)
     samples[1] = replace(samples[1], advantages=np.where(samples[1].loss_mask, 3e38, 0).astype(np.float32))
     async with await start_learner(model_directory, tmp_path / "logs") as learner:
-        with pytest.raises(DivergedError, match="the gradient is not finite at a learning rate of 0.001"):
+        with pytest.raises(DivergedError, match=r"^the gradient is not finite at a learning rate of 0\.001; "):
             await learner.update(samples, step=0)
         assert not any(process.poll() is None for process in processes(learner))
         with pytest.raises(LearnerError, match="failed before"):
@@ -143,9 +143,7 @@ async def test_gradient_that_is_not_finite_ends_the_learner(model_directory: Pat
 
 
 @pytest.mark.usefixtures("forked_ranks")
-@pytest.mark.parametrize(
-    ("estimator", "diverged"), [("grpo", "policy"), ("ppo", "critic")]
-)
+@pytest.mark.parametrize(("estimator", "diverged"), [("grpo", "policy"), ("ppo", "critic")])
 async def test_update_to_a_model_that_is_not_finite_is_an_error(
     model_directory: Path, tmp_path: Path, estimator: str, diverged: str
 ) -> None:

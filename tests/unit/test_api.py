@@ -209,7 +209,7 @@ def test_results_have_short_texts_and_html(run: torl.Run) -> None:
     assert repr(groups) == "<1 groups, 2 trajectories, accuracy 1.000>"
     assert repr(run) == f"<Run {run.directory}: 3 steps recorded>"
     assert repr(run.metrics) == "<metrics: 4 rows, 3 names, last step 3>"
-    assert repr(evaluation).startswith("<Evaluation of 1 problems: reward/accuracy 1.000, ")
+    assert repr(evaluation).startswith("<Evaluation of 1 problem: reward/accuracy 1.000, ")
     assert "<td>What is 1 &lt; 2?</td><td>100%</td>" in groups._repr_html_()
     assert "<polyline" in run._repr_html_()
     assert "<td>reward/accuracy</td>" in evaluation._repr_html_()

@@ -81,10 +81,14 @@ def test_interrupted_wait_passes_the_error_on_and_is_not_done(monkeypatch: pytes
     monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 0.0)
     file = io.StringIO()
     console = Console(file)
-    with pytest.raises(RuntimeError, match="boom"), console.progress("playing episodes"):
+
+    def work() -> None:
         while not file.getvalue():  # until it has been printed, however late
             time.sleep(0.01)
         raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"), console.progress("playing episodes"):
+        work()
     assert file.getvalue() == "playing episodes ...\n"
 
 

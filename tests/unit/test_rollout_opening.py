@@ -392,7 +392,11 @@ def test_training_with_longer_responses_than_the_context_is_refused(tmp_path: Pa
 
 
 def test_adapters_of_unknown_layers_are_refused_without_loading_the_model(tmp_path: Path) -> None:
-    shapes = {"model.embed_tokens.weight": [9, 4], "model.norm.weight": [4], "model.layers.0.attn.q_proj.weight": [4, 4]}
+    shapes = {
+        "model.embed_tokens.weight": [9, 4],
+        "model.norm.weight": [4],
+        "model.layers.0.attn.q_proj.weight": [4, 4],
+    }
     header = json.dumps({name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}).encode()
     model = directory(tmp_path, "{}")
     (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)

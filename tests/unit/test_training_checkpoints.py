@@ -90,7 +90,9 @@ def keeping(best: str, **overrides: Any) -> TrainConfig:
     return load_config(TrainConfig, find_config("demo"), {"checkpoint.keep_best": best, **overrides})
 
 
-@pytest.mark.parametrize("metric", ["reward/accuracy", "reward/greedy_accuracy", "reward/part/x", "tool/error/KeyError"])
+@pytest.mark.parametrize(
+    "metric", ["reward/accuracy", "reward/greedy_accuracy", "reward/part/x", "tool/error/KeyError"]
+)
 def test_metric_of_an_evaluation_can_be_kept(metric: str) -> None:
     require_evaluation_metric(keeping(f"evaluation/heldout/{metric}"))
 

@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeAlias, TypeVar
 
 from torl.api.event_loop import BackgroundLoop
@@ -21,6 +20,7 @@ from torl.rollout.evaluation import Evaluation, evaluate_with
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.sampling import sample_with
 from torl.rollout.startup import Rollouts, open_rollouts
+from torl.runtime.processes.scratch import ScratchDirectory
 from torl.types import Problem, ScoredGroup
 
 Result = TypeVar("Result")
@@ -101,10 +101,10 @@ class Policy:
         Raises:
             TorlError: The settings, the problems or the model are invalid, or a component fails.
         """
-        with TemporaryDirectory(prefix="torl-sample-") as scratch:
+        with ScratchDirectory("torl-sample-") as scratch:
             settings = {
                 "problems": _problem_choice(problems),
-                "output": output or Path(scratch) / "trajectories.jsonl",
+                "output": output or scratch / "trajectories.jsonl",
                 "samples_per_problem": samples_per_problem,
                 "seed": seed,
             }
@@ -226,8 +226,8 @@ class _RunningRollouts:
             self._task.result()
 
     async def _host(self, config: PolicyConfig, model: ModelDirectory, console: Console) -> None:
-        with TemporaryDirectory(prefix="torl-policy-") as logs:
-            async with open_rollouts(config, model, console, log_directory=Path(logs), seed=config.seed) as rollouts:
+        with ScratchDirectory("torl-policy-") as logs:
+            async with open_rollouts(config, model, console, log_directory=logs, seed=config.seed) as rollouts:
                 self._ready.set_result(rollouts)
                 await self._closing.wait()
 

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from torl.config.fields import choice_at, fields_of, option_names_at
 from torl.options import suggestion
 
-
 _UNION_MEMBER = re.compile(r"constrained-|\w+\[")
 """A type that pydantic puts into the path of an error, such as "tuple[int, ...]"."""
 

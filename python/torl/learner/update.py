@@ -154,7 +154,9 @@ def _take_step(
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
     total = dict(zip(sums, reduced_sums.tolist(), strict=True))
     if not torch.isfinite(reduced_sums).all():
-        raise DivergedError(f"the loss is not finite at a learning rate of {learning_rate:g}; no step was taken: {total}")
+        raise DivergedError(
+            f"the loss is not finite at a learning rate of {learning_rate:g}; no step was taken: {total}"
+        )
     loss = total.pop("loss")
     return {
         "loss": loss,

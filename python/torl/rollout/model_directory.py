@@ -107,7 +107,7 @@ def require_fitting(config: TrainConfig, model: Path) -> None:
 
     Raises:
         DataError: The model has no readable config.json.
-        ConfigError: Responses are longer than the model's context window, or the model lacks a layer that adapters name.
+        ConfigError: Responses are longer than the model's context window, or adapters name an unknown layer.
     """
     prompt, response, window = config.longest_prompt, config.rollout.max_response_tokens, context_window(model)
     overrides = getattr(config.engine.options, "arguments", {}).get("hf_overrides")
