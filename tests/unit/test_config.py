@@ -21,6 +21,7 @@ from torl.errors import ConfigError
 from torl.options import Choice
 from torl.recipes.torl import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir import ZeroTIRFormat
+from torl.rewards.rubric import RubricOptions
 from torl.tools import PythonTool
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
@@ -380,6 +381,32 @@ def test_custom_options_are_read_from_command_line(
         with pytest.raises(ConfigError) as error:
             parse(config_file, *own, *wrong)
         assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--reward.parts.failed_code.weight", "0.5"], ["answer", "failed_code"]),
+        (["--reward.name", "rubric", "--reward.parts.failed_code.weight", "0.5"], ["answer", "failed_code"]),
+        (["--reward.parts.answer", "false", "--reward.parts.failed_code.weight", "0.5"], ["failed_code"]),
+        (["--reward.parts", "{failed_code = {weight = 0.5}}"], ["failed_code"]),
+    ],
+)
+def test_override_of_one_part_keeps_the_default_parts(config_file: Path, options: list[str], parts: list[str]) -> None:
+    found = parse(config_file, *options).reward.options
+    assert isinstance(found, RubricOptions)
+    assert list(found.parts) == parts
+    assert list(RubricOptions().parts) == ["answer"]  # the default itself stays as it is
+
+
+def test_override_of_one_key_keeps_the_default_table(config_file: Path) -> None:
+    config = parse(config_file, "--run.trackers.other.name", "tensorboard", "--rollout.tools.python", "false")
+    assert list(config.run.trackers) == ["tensorboard", "other"]
+    assert list(config.rollout.tools) == []
+    config_file.write_text(MINIMAL + "[reward.parts.failed_code]\n")
+    only = parse(config_file, "--reward.parts.failed_code.weight", "0.5").reward.options
+    assert isinstance(only, RubricOptions)
+    assert list(only.parts) == ["failed_code"]  # a table in a file replaces the default
 
 
 def test_tools_are_named_by_their_keys(config_file: Path) -> None:

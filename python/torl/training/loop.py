@@ -20,6 +20,7 @@ from torl.training.experience import Experience
 from torl.training.health import require_matching_policies
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
+from torl.training.selection import describe_missing_signal
 from torl.training.step import PlayedStep, step_records
 from torl.types import ScoredGroup, TrainingSample
 
@@ -94,6 +95,8 @@ class Run:
         metrics |= components.counters()
         components.writer.write_metrics(step, metrics)
         components.console.step(step + 1, components.config.run.steps, metrics)
+        if names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
+            components.console.line(missing)
         require_matching_policies(metrics, components.config.learner.max_logprob_gap)
 
     def _metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
