@@ -18,6 +18,7 @@ from torl.placement.fit import require_division, require_room, with_row_tokens
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
+from torl.records.reading import find_damage
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
@@ -164,6 +165,8 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
         raise ConfigError(f"run.steps is {config.run.steps}, but {checkpoint} was written after {step} steps")
     sampler.load_state_dict(state["sampler"])
     console.line(f"resuming from {checkpoint}")
+    if damage := find_damage(config.run.directory, step):
+        console.warning(f"{damage}; the run continues, but its report and its audit cannot read this file")
     return step
 
 
