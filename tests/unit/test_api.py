@@ -140,6 +140,12 @@ def test_mistakes_are_spelled_as_in_python(sections: dict[str, Any], message: st
     assert str(error.value).startswith("torl.sample: ") or "extends" in sections
 
 
+def test_seed_is_checked_before_the_engine_starts() -> None:
+    for call in (lambda: torl.Policy(MODEL, seed=2**31), lambda: torl.sample(MODEL, ["1?"], seed=-1)):
+        with pytest.raises(ConfigError, match="seed: Input should be "):
+            call()
+
+
 def test_mistakes_of_train_are_spelled_as_in_python() -> None:
     for call in (lambda: torl.train("demo", {"run.stepz": 3}), lambda: torl.train("demo", run={"stepz": 3})):
         with pytest.raises(ConfigError, match=r"^torl\.train: run\.stepz is unknown; did you mean run\.steps\?$"):
