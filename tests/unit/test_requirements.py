@@ -24,7 +24,6 @@ def test_every_requirement_has_a_version_and_hashes(path: Path) -> None:
 
 
 def test_every_locked_file_is_installed_with_its_hashes() -> None:
-    """Files without a hash are refused also if they are named beside locked ones."""
     installs = [
         line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "-r requirements/" in line
     ]

@@ -92,7 +92,7 @@ def rng_states() -> bytes:
 def restore_rng_states(path: Path) -> None:
     """Restore the states in a file with the result of `rng_states`.
 
-    The file may be somebody else's: what is not a tensor, a number or a text in it is refused, not executed.
+    The file may come from another user, so it is read without code: tensors, numbers and texts only.
 
     Raises:
         pickle.UnpicklingError: The file holds something else.
