@@ -77,7 +77,8 @@ def default_table_at(config_class: type[BaseModel], tree: Mapping[str, Any], pat
         path: Path of the table.
     """
     fields: Mapping[str, Any] = config_class.model_fields
-    info, section = None, tree
+    info: Any = None
+    section = tree
     for part in path:
         if (info := fields.get(part)) is None:
             return {}

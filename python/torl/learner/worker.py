@@ -208,7 +208,7 @@ class Rank:
         section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)
         raise DivergedError(
             f"the {request.model} is not finite after step {request.step + 1} "
-            f"({section}.learning_rate = {settings.learning_rate:g}); earlier checkpoints are"
+            f"({section}.learning_rate = {settings.learning_rate:g}); resume from the last checkpoint with a lower rate"
         )
 
     def annotate(
