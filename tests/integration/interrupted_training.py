@@ -33,7 +33,7 @@ def descendants() -> list[str]:
 
 def interrupt(directory: Path) -> None:
     """Send SIGINT once the run samples its first step, and again while it closes."""
-    while not any(directory.glob("trajectories/heldout_*")):
+    while not any(directory.glob("trajectories/*heldout*")):
         time.sleep(0.05)
     for _ in range(3):
         os.kill(os.getpid(), signal.SIGINT)

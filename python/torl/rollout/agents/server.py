@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from torl.rollout.agents.requests import ChatRequest, RequestError
 if TYPE_CHECKING:
     from aiohttp import web
 
+_logger = logging.getLogger(__name__)
+_logger.addFilter(lambda record: not _is_malformed_request(record))
 _HOST = "127.0.0.1"
 _MAX_PENDING = 64  # requests of one episode
 _BACKLOG = 1024
@@ -63,7 +66,9 @@ class AgentServer:
             ]
         )
         # A program that disconnects cancels its pending turn.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=_logger, handler_cancellation=True, shutdown_timeout=1.0
+        )
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
@@ -158,6 +163,8 @@ class AgentServer:
             return json.loads(await request.read())
         except web.HTTPRequestEntityTooLarge:
             raise RequestError(f"a request has at most {self._max_bytes} bytes", status=413) from None
+        except web.RequestPayloadError:
+            raise RequestError("the body of a request cannot be decoded") from None
         except (ValueError, RecursionError):
             raise RequestError("the body of a request is JSON") from None
 
@@ -189,3 +196,8 @@ class AgentServer:
             f"there is no {request.method} {request.path}: only chat/completions and models", status=404
         )
         return web.json_response(error_body(error), status=404)
+
+
+def _is_malformed_request(record: logging.LogRecord) -> bool:
+    """Whether a log record is about a request that aiohttp cannot parse. Programs would fill the log with them."""
+    return bool(record.exc_info) and type(record.exc_info[1]).__module__.startswith("aiohttp.")  # type: ignore[index]
