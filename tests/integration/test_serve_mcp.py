@@ -106,6 +106,31 @@ async def test_a_file_that_is_too_large_is_named_and_not_sent(server: Server) ->
     assert base64.b64decode(result.content[1].resource.blob) == b"\xff"
 
 
+FIGURES = """
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+plt.show()
+plt.figure()
+plt.plot([2, 1])
+plt.show()
+plt.get_fignums()
+"""
+
+
+@pytest.mark.parametrize("session", [None, "new"])
+async def test_figures_that_are_shown_are_pictures_of_the_result(server: Server, session: str | None) -> None:
+    async with over("http", server) as client:
+        result = await called(client, FIGURES, session=session)
+        assert not result.is_error, text_of(result)
+        assert result.structured_content["value"] == "[]"
+        assert list(result.structured_content["files"]) == [".figures/1.png", ".figures/2.png"]
+        pictures = [each for each in result.content if isinstance(each, ImageContent)]
+        assert len({picture.data for picture in pictures}) == 2
+        assert all(base64.b64decode(picture.data).startswith(PNG[:8]) for picture in pictures)
+        error = await called(client, "plt.show\nimport matplotlib.pyplot as plt\n")
+        assert 'File "main.py", line 1' in text_of(error)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
