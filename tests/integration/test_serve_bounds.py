@@ -119,7 +119,7 @@ sys.exit(main.main(["serve", "--port", "0", "--workers", "1"]))
 """
 
 
-def test_a_run_that_waits_too_long_is_refused_and_the_running_one_goes_on() -> None:
+def test_run_that_waits_too_long_is_refused_and_the_running_one_continues() -> None:
     with run_command([sys.executable, "-c", IMPATIENT]) as server:
         held = send_code(server, ENDLESS, run_timeout=60)
         until(lambda: server.metric(RUNNING) == 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import subprocess
 import sys
 import time
@@ -216,6 +217,25 @@ def test_stdio_server_ends_with_0(way: str) -> None:
     assert process.wait(30) == 0
     assert time.monotonic() - started < 10
     process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "id", "said"),
+    [
+        ('{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run_python","arguments":{"code":"\\ud800"}}}',
+         7, "unexpected end of hex escape"),
+        ('{"jsonrpc":"2.0","id":"a"}', "a", "the message cannot be read"),
+        ("[" * 200_000, None, "the message cannot be read"),
+        ("5", None, "the message cannot be read"),
+    ],
+    ids=["surrogate", "no method", "deep", "number"],
+)  # fmt: skip
+def test_line_without_a_valid_message_is_answered_with_an_error(line: str, id: Any, said: str) -> None:
+    done = subprocess.run([sys.executable, *COMMAND], input=f"\n{line}\n", capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout)
+    assert (answer["id"], done.returncode, done.stderr) == (id, 0, "")
+    assert said in answer["error"]["message"]
+    assert len(answer["error"]["message"]) < 1000
 
 
 @pytest.mark.slow

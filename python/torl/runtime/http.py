@@ -1,4 +1,4 @@
-"""Protection of HTTP servers without authentication: from web pages, and from connections that nobody uses."""
+"""Protection of HTTP servers without authentication: from web pages, and from unused connections."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ def _is_own_page(origin: str, host: str | None, *, local: bool) -> bool:
 
 
 def _hostname(authority: str) -> str:
-    """Return the host of "host:port", or "" if it has none."""
+    """Return the host of "host:port", or "" if it is missing or invalid."""
     try:
         return urlsplit(f"//{authority}").hostname or ""
     except ValueError:

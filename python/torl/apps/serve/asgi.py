@@ -62,7 +62,7 @@ class CancelOnDisconnect:
         except asyncio.CancelledError:
             pass
         except Exception:
-            # The application cannot tell a client that is gone that it was cancelled.
+            # The application cannot send its error to a client that disconnected.
             if not disconnected:
                 raise
         if refused:

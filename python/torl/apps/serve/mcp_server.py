@@ -6,9 +6,7 @@ The tool `run_python` keeps its sessions by name in one store for both transport
 import asyncio
 import base64
 import mimetypes
-import os
 import re
-import signal
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -29,6 +27,7 @@ from starlette.responses import Response
 
 from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
 from torl.apps.serve.mcp_sessions import ProtocolSessions
+from torl.apps.serve.mcp_stdio import serve_stdio
 from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.uvicorn_server import listen
 from torl.sandbox.execution import Execution, render_transcript
@@ -145,7 +144,7 @@ def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSetting
     if not mcp.http:
         with pool.open() as opened:
             server = SandboxMcpServer(opened, pool.cpu_seconds, settings, sessions, mcp).server()
-            asyncio.run(_serve_stdio(server, opened))
+            asyncio.run(serve_stdio(server, opened))
         return
     with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
         server = SandboxMcpServer(opened, pool.cpu_seconds, settings, sessions, mcp).server()
@@ -157,17 +156,6 @@ def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSetting
             host=settings.host,
         )
         listen(ProtocolSessions(app, _MAX_PROTOCOL_SESSIONS), settings, listener, "/mcp")
-
-
-async def _serve_stdio(server: MCPServer, pool: SandboxPool) -> None:
-    """Serve until stdin ends. SIGTERM cancels pending calls, because the thread that reads stdin cannot be woken."""
-
-    def exit_now() -> None:
-        pool.close()
-        os._exit(0)
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, exit_now)
-    await server.run_stdio_async()
 
 
 def result_of(outcome: Execution, session: str | None, cpu_seconds: float, max_file_bytes: int) -> CallToolResult:

@@ -150,7 +150,7 @@ def _problem(kind: type[_Problem], config: TestConfig) -> _Problem:
     """Return the problem in `config.provided_data`.
 
     Raises:
-        ValueError: It is invalid.
+        ValueError: The problem is invalid.
     """
     try:
         return kind.model_validate(config.provided_data)
