@@ -52,6 +52,15 @@ class OldClient:
         result = self.ask("tools/call", {"name": "run_python", "arguments": {"code": code}})
         return result["structuredContent"] if isinstance(result, dict) else result
 
+    def events(self) -> tuple[int, bytes]:
+        """Status and content of the event stream, when the server has ended it."""
+        connection = http.client.HTTPConnection(urlsplit(self._server.url).netloc, timeout=60)
+        with contextlib.closing(connection):
+            headers = {"Accept": "text/event-stream", "Mcp-Session-Id": self._session or ""}
+            connection.request("GET", "/mcp", headers=headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:
@@ -59,13 +68,18 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def test_sigterm_answers_the_pending_call(server: Server) -> None:
-    client = OldClient(server)
-    with ThreadPoolExecutor(1) as thread:
-        call = thread.submit(client.run, SLOW)
+def test_sigterm_answers_the_pending_call_and_ends_event_streams(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client, listening = OldClient(server), OldClient(server)
+    with ThreadPoolExecutor(2) as threads:
+        events = threads.submit(listening.events)
+        call = threads.submit(client.run, SLOW)
         until(lambda: server.metric(RUNNING) == 1)
         assert server.terminate() == 0
         assert call.result()["value"] == "3000000"
+        assert events.result() == (200, b"")
+    assert capfd.readouterr().err == ""
 
 
 async def test_sigterm_answers_the_pending_call_of_a_new_client(server: Server) -> None:

@@ -32,7 +32,7 @@ class ProtocolSessions:
             return
         self._requests[name] += 1
         try:
-            await self._app(scope, receive, send)
+            await _complete(self._app, scope, receive, send)
         finally:
             self._requests[name] -= 1
             if not self._requests[name]:
@@ -63,6 +63,20 @@ class ProtocolSessions:
             headers = [pair for pair in scope["headers"] if pair[0] == b"host"]
             request = {**scope, "method": "DELETE", "headers": [*headers, (_SESSION, name.encode())]}
             await self._app(request, _end, _drop)
+
+
+async def _complete(app: Application, scope: Scope, receive: Receive, send: Send) -> None:
+    """Handle a request, and end its response: at SIGTERM, the SDK leaves event streams without an end."""
+    unfinished = False
+
+    async def watch(message: Message) -> None:
+        nonlocal unfinished
+        unfinished = message["type"] == "http.response.start" or message.get("more_body", False)
+        await send(message)
+
+    await app(scope, receive, watch)
+    if unfinished:
+        await send({"type": "http.response.body", "body": b""})
 
 
 async def _end() -> Message:
