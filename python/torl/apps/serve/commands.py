@@ -106,6 +106,7 @@ def _number(name: str, kind: type) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
         return value
 
+    parse.__name__ = kind.__name__  # for argparse's message
     return parse
 
 
