@@ -100,8 +100,8 @@ def check_selection(check: Check, groups: Groups, step: int, selection: Recorded
         advantages = [each.advantage for record in members for each in record.episode_trajectories]
         found = sum(advantage is not None for advantage in advantages)
         expected = len(advantages) if name in selection.kept else 0
-        reason = "keeps" if expected else "drops"
-        example = f"step {step}, {name}: expected {expected} advantages, found {found}; the selection {reason} the group"
+        verb = "keeps" if expected else "drops"
+        example = f"step {step}, {name}: expected {expected} advantages, found {found} (the selection {verb} it)"
         check.add(found == expected, example)
 
 
