@@ -14,7 +14,7 @@ from torl.records.rows import TrajectoryRecord
 from torl.rollout.model_directory import ModelDirectory
 from torl.seeds import derive_seed
 from torl.text.prompts import PromptStream
-from torl.types import Problem, Prompt, ScoredGroup
+from torl.types import Problem, Prompt, ScoredGroup, Trajectory
 
 _MAX_SHOWN = 60
 
@@ -136,22 +136,26 @@ class PromptAudit:
 
     def with_metadata(self, groups: Sequence[ScoredGroup], problems: ProblemSet) -> tuple[list[ScoredGroup], bool]:
         """Return groups with their problems' metadata and prompts' variants, and whether all problems were found."""
-        complete, found = True, []
+        rendered = problems.prompts(group.prompt.problem for group in groups)
+        found: list[ScoredGroup] = []
+        complete = True
         for group in groups:
-            prompts = problems.prompts([group.prompt.problem])
+            source = problems.problem(group.prompt.problem.id)
+            prompt = rendered.get(group.prompt.problem.id)
+            if source is None or prompt is None:
+                complete = False
+                found.append(group)
+                continue
             members = []
             for member in group.members:
-                trajectory = member.trajectory
-                source = problems.problem(trajectory.prompt.problem.id)
-                prompt = prompts.get(trajectory.prompt.problem.id)
-                complete &= source is not None and prompt is not None
-                if source is not None and prompt is not None:
-                    if problems is self.training:
-                        prompt = self._variant(prompt, trajectory.group_id.partition("/")[0], trajectory.sample_index)
-                    told = replace(trajectory.prompt, problem=source, variant=prompt.variant)
-                    branches = tuple(replace(branch, prompt=told) for branch in trajectory.branches)
-                    trajectory = replace(trajectory, prompt=told, branches=branches)
-                members.append(replace(member, trajectory=trajectory))
+                trajectory, variant = member.trajectory, None
+                if problems is self.training and self._compares_tokens:
+                    step = int(trajectory.group_id.partition("/")[0])
+                    variant = self._variant(prompt, step, trajectory.sample_index).variant
+                elif self._compares_tokens:
+                    variant = prompt.variant
+                changed = _with_problem(trajectory, source, variant)
+                members.append(replace(member, trajectory=changed))
             found.append(ScoredGroup(members[0].trajectory.prompt, tuple(members)))
         return found, complete
 
@@ -159,10 +163,10 @@ class PromptAudit:
         """Return the variant of a prompt that a training episode drew."""
         trajectory = record.trajectory
         prompt = prompts.get(trajectory.prompt.problem.id)
-        return None if prompt is None else self._variant(prompt, str(record.step), trajectory.sample_index)
+        return None if prompt is None else self._variant(prompt, record.step, trajectory.sample_index)
 
-    def _variant(self, prompt: Prompt, step: str, sample: int) -> Prompt:
-        seed = derive_seed(self._config.run.seed, int(step), prompt.problem.id, sample, "prompt variant")
+    def _variant(self, prompt: Prompt, step: int, sample: int) -> Prompt:
+        seed = derive_seed(self._config.run.seed, step, prompt.problem.id, sample, "prompt variant")
         return prompt.for_episode(seed)
 
     def _compare(self, record: TrajectoryRecord, problems: ProblemSet, prompt: Prompt | None) -> None:
@@ -201,6 +205,12 @@ class PromptAudit:
             else:
                 return False
         return False
+
+
+def _with_problem(trajectory: Trajectory, problem: Problem, variant: str | None) -> Trajectory:
+    """Return a trajectory with the problem as its source has it, but its own prompt tokens."""
+    branches = tuple(_with_problem(branch, problem, variant) for branch in trajectory.branches)
+    return replace(trajectory, prompt=replace(trajectory.prompt, problem=problem, variant=variant), branches=branches)
 
 
 def _compare_tokens(place: str, expected: Sequence[int], found: Sequence[int]) -> tuple[bool, str]:
