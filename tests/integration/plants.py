@@ -449,3 +449,37 @@ PLANTS = {
     "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),
     "one logprob": Plant(row(_one_logprob), "logprobs", "a logprob differs by 0.5", True),
 }
+
+
+def _before_the_row(run: Path) -> None:
+    """The run stopped after it wrote the trajectories of its last step."""
+    removed("summary.json", "checkpoints/step_000002", EVALUATION)(run)
+    rows(lambda lines: lines[: next(i for i, each in enumerate(lines) if _is_step(each, 1))], "metrics.jsonl")(run)
+
+
+def _before_the_last_step(run: Path) -> None:
+    _before_the_row(run)
+    step_file(run).unlink()
+
+
+def _before_the_first_step(run: Path) -> None:
+    _before_the_last_step(run)
+    removed("checkpoints", "trajectories/step_000000.jsonl")(run)
+    rows(lambda lines: lines[:1], "metrics.jsonl")(run)
+
+
+def _before_the_last_checkpoint(run: Path) -> None:
+    removed("summary.json", "checkpoints/step_000002")(run)
+
+
+def _is_step(each: Row, step: int) -> bool:
+    return each["step"] == step and "time/step" in each
+
+
+UNFINISHED = {
+    "before the first step": _before_the_first_step,
+    "before the last step": _before_the_last_step,
+    "before the metrics of the last step": _before_the_row,
+    "before the last checkpoint": _before_the_last_checkpoint,
+}
+"""Changes that make a finished run look like a run in progress, or one that was killed."""

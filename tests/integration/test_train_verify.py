@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from cli import ROOT, running
-from plants import PLANTS, copy_of
+from plants import PLANTS, UNFINISHED, copy_of
 
 from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
@@ -151,6 +151,34 @@ async def test_audit_accepts_the_copy_that_mistakes_are_planted_in(
 ) -> None:
     monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
     assert (await verify_run(copy_of(run, tmp_path / "run"), 0)).ok
+
+
+@pytest.mark.parametrize("name", UNFINISHED)
+async def test_audit_accepts_a_run_in_progress(
+    name: str, run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    copy = copy_of(run, tmp_path / "run")
+    UNFINISHED[name](copy)
+    audit = await verify_run(copy, 0)
+    assert audit.ok, str(audit)
+
+
+async def test_changed_problem_file_is_a_note(
+    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint has a hash of the problems, so records are not blamed for a file that changed since."""
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    copy = copy_of(run, tmp_path / "run")
+    problems = (ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl").read_text()
+    (tmp_path / "problems.jsonl").write_text(problems.replace('"problem": "', '"problem": "Please: '))
+    config = (copy / "config.toml").read_text()
+    (copy / "config.toml").write_text(config.replace("torl:demo/problems/train.jsonl", f"{tmp_path}/problems.jsonl"))
+    audit = await verify_run(copy, 0)
+    assert audit.ok, str(audit)
+    assert "data.train has changed since the run" in audit["prompts"].note
+    PLANTS["question"].make(copy)
+    assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
 
 
 def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

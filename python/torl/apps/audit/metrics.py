@@ -62,7 +62,7 @@ def evaluation_metrics(
         config: Configuration of the run.
         too_long: Number of problems whose prompts are too long.
         problems: Number of the other problems. None if it is unknown, which leaves out the fractions of all problems.
-        metadata: As for `step_metrics`.
+        metadata: Whether the problems have their metadata, as for `step_metrics`.
     """
     metrics = _dynamics(groups, config, metadata=metadata)
     if greedy:

@@ -44,7 +44,7 @@ class ProblemSet:
         self.name = name
         self._check, self._config, self._model = check, config, model
         self._problems: dict[str, Problem] = {}
-        self._rendered: dict[str, Prompt | None] = {}
+        self._rendered: dict[Problem, Prompt | None] = {}
         self.available = True
         """Whether the source can be read and contains the run's problems."""
         self._unread: Iterator[Problem] = iter(())
@@ -70,26 +70,23 @@ class ProblemSet:
         self._read_until(problem_id)
         return self._problems.get(problem_id)
 
-    def prompts(self, recorded: Iterable[Problem]) -> dict[str, Prompt]:
-        """Return the prompts of problems by id, rendered again if possible.
+    def prompts(self, recorded: Iterable[Problem]) -> dict[Problem, Prompt]:
+        """Return the prompt of each recorded problem, rendered again, if that is possible.
 
-        Args:
-            recorded: Problems as the records contain them, which replace problems that the source lacks.
+        A problem of the source takes the place of the recorded one with its id.
         """
-        problems = {each.id: self.problem(each.id) or each for each in recorded}
-        missing = [problem for name, problem in problems.items() if name not in self._rendered]
+        problems = list(dict.fromkeys(recorded))
+        missing = [problem for problem in problems if problem not in self._rendered]
         if missing:
-            self._rendered |= dict.fromkeys(problem.id for problem in missing)
-            template = self._config.template.bind()
+            self._rendered |= dict.fromkeys(missing)
+            sources = [self.problem(problem.id) or problem for problem in missing]
+            tokenizer, template = self._model.tokenizer, self._config.template.bind()
             try:
-                stream = PromptStream(
-                    lambda: missing, self._model.tokenizer, template, sys.maxsize, self._model.tool_schemas
-                )
-                self._rendered |= {prompt.problem.id: prompt for prompt in stream}
+                stream = PromptStream(lambda: sources, tokenizer, template, sys.maxsize, self._model.tool_schemas)
+                self._rendered |= zip(missing, list(stream), strict=True)
             except TorlError as error:
                 self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
-        rendered = {name: self._rendered[name] for name in problems}
-        return {name: prompt for name, prompt in rendered.items() if prompt is not None}
+        return {problem: prompt for problem in problems if (prompt := self._rendered[problem]) is not None}
 
     def _read_until(self, problem_id: str | None) -> None:
         try:
@@ -132,7 +129,7 @@ class PromptAudit:
         problems = self.evaluations[name]
         prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         for record in records:
-            self._compare(record, problems, prompts.get(record.trajectory.prompt.problem.id))
+            self._compare(record, problems, prompts.get(record.trajectory.prompt.problem))
 
     def with_metadata(self, groups: Sequence[ScoredGroup], problems: ProblemSet) -> tuple[list[ScoredGroup], bool]:
         """Return groups with their problems' metadata and prompts' variants, and whether all problems were found."""
@@ -141,7 +138,7 @@ class PromptAudit:
         complete = True
         for group in groups:
             source = problems.problem(group.prompt.problem.id)
-            prompt = rendered.get(group.prompt.problem.id)
+            prompt = rendered.get(group.prompt.problem)
             if source is None or prompt is None:
                 complete = False
                 found.append(group)
@@ -159,10 +156,10 @@ class PromptAudit:
             found.append(ScoredGroup(members[0].trajectory.prompt, tuple(members)))
         return found, complete
 
-    def _drawn(self, record: TrajectoryRecord, prompts: dict[str, Prompt]) -> Prompt | None:
+    def _drawn(self, record: TrajectoryRecord, prompts: dict[Problem, Prompt]) -> Prompt | None:
         """Return the variant of a prompt that a training episode drew."""
         trajectory = record.trajectory
-        prompt = prompts.get(trajectory.prompt.problem.id)
+        prompt = prompts.get(trajectory.prompt.problem)
         return None if prompt is None else self._variant(prompt, record.step, trajectory.sample_index)
 
     def _variant(self, prompt: Prompt, step: int, sample: int) -> Prompt:
