@@ -154,6 +154,8 @@ async def test_audit_counts_failed_episodes(tmp_path: Path) -> None:
     records, row = written(run, await run.step_player.play(0), 0)
     assert (len(records), row["rollout/failed_episodes"]) == (13, 3)
     assert found(run, records[:-1], row, 0)["files"].examples == ["file: expected 13, found 12"]
+    beyond = replace(records[-1].trajectory, sample_index=4)
+    assert found(run, [*records[:-1], replace(records[-1], trajectory=beyond)], row, 0)["groups"].wrong == 1
     twice = found(run, [*records[:-1], records[-2]], row, 0)["groups"]
     assert twice.wrong == 1
     assert "expected samples [0, 1, 2, 3], found samples" in twice.examples[0]

@@ -77,6 +77,7 @@ class StepAudit:
         if row is None and not self.history.may_lack_row(step):
             self.checks.metrics.add(False, f"{METRICS_FILE}: expected a row of step {step}, found none")
         path = trajectory_file(self.history.directory, step)
+        count = None
         with self.checks.metrics.reading(f"{METRICS_FILE}, step {step}"):
             count = expected_trajectories(self.config, row)
         records = await asyncio.to_thread(self._read, path, count)
@@ -209,6 +210,6 @@ class StepAudit:
 
 
 def _count(row: Mapping[str, Any], name: str) -> int:
-    """Return a count of a row; 0 if it is missing or not a number, which the check of metrics reports."""
+    """Return a count of a row; 0 if it is missing or not a whole number."""
     count = row.get(name, 0)
-    return int(count) if isinstance(count, int | float) else 0
+    return count if isinstance(count, int) else 0
