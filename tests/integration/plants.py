@@ -299,6 +299,11 @@ def _last_step(run: Path) -> None:
     rows(lambda lines: [each for each in lines if each["step"] != 1 or "time/step" not in each], "metrics.jsonl")(run)
 
 
+def _summary(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "accuracy_after": 0.9}))
+
+
 EVALUATION = "trajectories/evaluation_000002_heldout.jsonl"
 PLANTS = {
     # --- missing, repeated or damaged records
@@ -382,6 +387,7 @@ PLANTS = {
     "evaluated accuracy": Plant(
         metric("evaluation/heldout/reward/accuracy", 0.5), "metrics", "evaluation/heldout/reward/accuracy: expected"
     ),
+    "summary": Plant(_summary, "metrics", "summary.json, accuracy_after: expected"),
     # --- prompts and problems
     "prompt tokens": Plant(value("prompt_token_ids", lambda ids: [ids[0] + 1, *ids[1:]]), "prompts", "prompt token"),
     "prompts reversed": Plant(rows(_reversed_prompts), "prompts", "expected prompt token"),

@@ -52,7 +52,7 @@ class Check:
         """Count records as a mismatch if the block cannot compare them because their values are impossible."""
         try:
             yield
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError, TorlError) as error:
+        except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError, TorlError) as error:
             self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
 
     def add_note(self, note: str) -> None:

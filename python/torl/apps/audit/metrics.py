@@ -1,14 +1,19 @@
 """The check of metrics: the values that follow from trajectories, computed again."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torl.apps.audit.checks import Check
+from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import is_complete
 from torl.config import TrainConfig
 from torl.records import metric_names as names
 from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
+from torl.records.files import SUMMARY_FILE
+from torl.records.reading import read_metrics
+from torl.report.summary import summarize
 from torl.types import ScoredGroup
 
 _TOLERANCE = 1e-6
@@ -26,6 +31,18 @@ def check_row(check: Check, place: str, expected: Mapping[str, float], row: Mapp
         gap = abs(value - (found or 0)) if is_number else 0.0
         text = "no value" if name not in row else f"{found:.6g}" if is_number else repr(found)
         check.add(right, f"{place}, {name}: expected {value:.6g}, found {text}", gap)
+
+
+def check_summary(check: Check, history: RunHistory) -> None:
+    """Compare the summary of a finished run with its metrics. The report's path may change with the directory."""
+    path = history.directory / SUMMARY_FILE
+    if not history.finished:
+        return
+    with check.reading(SUMMARY_FILE):
+        found = json.loads(path.read_bytes())
+        for name, value in summarize(history.directory, read_metrics(history.directory)).items():
+            if name != "report":
+                check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
 
 
 def step_metrics(groups: Sequence[ScoredGroup], step: int, config: TrainConfig, *, metadata: bool) -> dict[str, float]:

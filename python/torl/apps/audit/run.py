@@ -13,7 +13,7 @@ The records are recomputed independently and compared:
 - rewards: second grading with the run's reward, including parts and turn rewards
 - selection: advantages in exactly the groups that the selection keeps
 - advantages: naive implementations of the estimators
-- metrics: all values in `metrics.jsonl` that follow from trajectories
+- metrics: all values in `metrics.jsonl` that follow from trajectories, and `summary.json`
 - checkpoints: the ones that the run keeps, with the hashes of their files
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint
 
@@ -33,6 +33,7 @@ from torl.apps.audit.checkpoints import check_checkpoints
 from torl.apps.audit.checks import COLUMNS, Check
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.logprobs import SampledTrajectories
+from torl.apps.audit.metrics import check_summary
 from torl.apps.audit.steps import Checks, StepAudit
 from torl.component import RunContext
 from torl.errors import ConfigError, TorlError
@@ -114,6 +115,7 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
                     await audit.check_evaluation(step, name, reward)
     if history.steps > (steps_of_run := history.configs[-1][1].run.steps):
         checks.files.add(False, f"{CONFIG_FILE}: expected at most {steps_of_run} steps, found {history.steps}")
+    await asyncio.to_thread(check_summary, checks.metrics, history)
     await asyncio.to_thread(check_checkpoints, checks.checkpoints, history)
     await asyncio.to_thread(sampled.check, checks.logprobs)
     return Audit(tuple(vars(checks).values()))
