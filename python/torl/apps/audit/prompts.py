@@ -86,7 +86,7 @@ class ProblemSet:
                 self._rendered |= zip(missing, list(stream), strict=True)
             except TorlError as error:
                 self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
-        return {problem: prompt for problem in problems if (prompt := self._rendered[problem]) is not None}
+        return {problem: prompt for problem in problems if (prompt := self._rendered.get(problem)) is not None}
 
     def _read_until(self, problem_id: str | None) -> None:
         try:
