@@ -73,7 +73,7 @@ class ProblemSet:
     def prompts(self, recorded: Iterable[Problem]) -> dict[Problem, Prompt]:
         """Return the prompt of each recorded problem, rendered again, if that is possible.
 
-        A problem of the source takes the place of the recorded one with its id.
+        A recorded problem is replaced by the problem of the source with its id.
         """
         problems = list(dict.fromkeys(recorded))
         missing = [problem for problem in problems if problem not in self._rendered]
