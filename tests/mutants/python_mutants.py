@@ -80,6 +80,7 @@ _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
+_AUDIT_RECORDS = "unit/test_audit_records.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -506,7 +507,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/checks.py", "max(0, record.step - max_staleness)", "0", _CHECKS),
     ("apps/audit/checks.py", "record.grade.failure is None and ", "", _CHECKS),
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
-    ("apps/audit/advantages.py", "if algorithm.keep_reference:", "if False:", _CHECKS),
+    ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
+    ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
+    ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
+    ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),

@@ -8,7 +8,7 @@ import pytest
 from torl.config import TrainConfig
 from torl.config.loading import dump_config, find_config, load_config
 from torl.errors import ConfigError, RecordError
-from torl.records.run_directory import changed_keys, open_run_directory, write_config
+from torl.records.run_directory import changed_keys, open_run_directory, read_configs, write_config
 
 
 def config(directory: Path, **overrides: Any) -> TrainConfig:
@@ -73,9 +73,18 @@ def test_resumed_run_logs_changes_and_keeps_each_configuration(directory: Path) 
     assert (directory / "config.1.toml").read_text() == first
     third = config(directory, run__resume=True, learner__learning_rate=2.0, rollout__samples_per_prompt=4)
     write_config(directory, third)
-    assert (directory / "config.2.toml").read_text() == dump_config(second)
+    assert (directory / "config.2.toml").read_text().endswith(f"\n{dump_config(second)}")
     assert load_config(TrainConfig, directory / "config.toml") == third
     assert (directory / "config.1.toml").read_text() == first
+
+
+def test_configurations_name_the_first_step_that_they_apply_to(directory: Path) -> None:
+    changed = config(directory, run__resume=True, rollout__samples_per_prompt=4)
+    write_config(directory, changed, 10)
+    write_config(directory, changed, 20)  # no change: the steps from 10 on were played with it, too
+    assert read_configs(directory) == [(0, config(directory)), (10, changed)]
+    write_config(directory, changed, 5)
+    assert [first for first, _ in read_configs(directory)] == [0, 5]
 
 
 def test_a_key_that_was_or_is_unset_is_a_change(directory: Path) -> None:

@@ -43,7 +43,9 @@ def test_resuming_removes_records_of_repeated_steps(tmp_path: Path) -> None:
             write_trajectories(tmp_path, step, [record(step)])
     write_trajectories(tmp_path, 4, [record(4)], evaluation_set="a_b")
     (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 5, "rew')
+    (tmp_path / "summary.json").touch()
     truncate_records(tmp_path, 3)
+    assert not (tmp_path / "summary.json").exists()  # it describes a finished run
     with RunWriter(tmp_path, resume_step=3) as writer:
         writer.write_metrics(3, {"reward/mean": 33.0})
     assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [0.0, 1.0, 2.0, 33.0]

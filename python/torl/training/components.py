@@ -101,7 +101,7 @@ async def open_run_components(
     components = replace(
         Components.from_config(inputs.resolved.config), shuffle_observations=config.ablation.shuffle_observations
     )
-    for line in write_config(directory, config):
+    for line in write_config(directory, config, inputs.first_step):
         console.line(line)
     async with AsyncExitStack() as stack:
         resume_step = inputs.first_step if config.run.resume else None
