@@ -261,7 +261,7 @@ def _compute_nothing(*_: Any) -> None:
 
 def _kernels() -> Any:
     try:
-        return import_module("torl.learner.model.head_kernels")  # which imports Triton, missing where there is no GPU
+        return import_module("torl.learner.model.head_kernels")  # it imports Triton, which a CPU lacks
     except ImportError as error:
         raise LearnerError(
             "training on a GPU requires Triton, which torch's builds for CUDA install, and it cannot be imported "
