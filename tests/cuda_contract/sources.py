@@ -42,7 +42,7 @@ class Package:
         raise AssertionError(f"{module} does not define {name}")
 
     def members(self, module: str, name: str) -> dict[str, ast.AST]:
-        """Return the methods, fields and attributes of a class and its bases in the package. Abstract methods are omitted."""
+        """Return methods, fields and attributes of a class and its bases in the package, except abstract methods."""
         module, found = self.find(module, name)
         assert isinstance(found, ast.ClassDef)
         members: dict[str, ast.AST] = {}

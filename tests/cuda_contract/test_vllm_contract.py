@@ -21,7 +21,7 @@ from integration.cli import ROOT
 from torl._core import Vocabulary
 from torl.engine.protocol import EngineSetup
 from torl.engine.vllm.arguments import engine_arguments, process_environment
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 
 ENGINE = ROOT / "python" / "torl" / "engine" / "vllm"
 VLLM = Package(installed_package())
@@ -33,28 +33,27 @@ RECEIVERS = {
     ("engine.py", "self._llm"): ASYNC_LLM,
     ("engine.py", "self._llm.engine_core"): "v1.engine.core_client.MPClient",
     ("engine.py", "self._llm.engine_core.resources"): "v1.engine.core_client.BackgroundResources",
-    ("health.py", "llm"): ASYNC_LLM,
-    ("health.py", "llm.engine_core"): "v1.engine.core_client.AsyncMPClient",
     ("launch.py", "AsyncLLM"): ASYNC_LLM,
     ("launch.py", "engine_args"): "engine.arg_utils.AsyncEngineArgs",
     ("messages.py", "RequestOutputKind"): "sampling_params.RequestOutputKind",
     ("messages.py", "completion"): "outputs.CompletionOutput",
     ("messages.py", "output"): "outputs.RequestOutput",
-    ("partial_blocks.py", "self._manager"): "v1.core.kv_cache_manager.KVCacheManager",
-    ("partial_blocks.py", "self._pool"): "v1.core.block_pool.BlockPool",
-    ("partial_blocks.py", "manager"): "v1.core.kv_cache_manager.KVCacheManager",
-    ("partial_blocks.py", "manager.block_pool"): "v1.core.block_pool.BlockPool",
-    ("partial_blocks.py", "manager.coordinator"): "v1.core.kv_cache_coordinator.KVCacheCoordinator",
-    ("partial_blocks.py", "managers[0]"): "v1.core.single_type_kv_cache_manager.FullAttentionManager",
-    ("partial_blocks.py", "request"): REQUEST,
-    ("partial_blocks.py", "cached"): "v1.core.kv_cache_manager.KVCacheBlocks",
+    ("processes.py", "llm"): ASYNC_LLM,
+    ("processes.py", "llm.engine_core"): "v1.engine.core_client.AsyncMPClient",
     ("scheduler.py", "PauseState"): "v1.core.sched.interface.PauseState",
     ("scheduler.py", "RequestStatus"): "v1.request.RequestStatus",
     ("scheduler.py", "batch"): "v1.engine.EngineCoreOutputs",
+    ("scheduler.py", "cached"): "v1.core.kv_cache_manager.KVCacheBlocks",
+    ("scheduler.py", "manager"): "v1.core.kv_cache_manager.KVCacheManager",
+    ("scheduler.py", "manager.block_pool"): "v1.core.block_pool.BlockPool",
+    ("scheduler.py", "manager.coordinator"): "v1.core.kv_cache_coordinator.KVCacheCoordinator",
+    ("scheduler.py", "managers[0]"): "v1.core.single_type_kv_cache_manager.FullAttentionManager",
     ("scheduler.py", "output"): ("v1.engine.EngineCoreOutput", "v1.core.sched.output.SchedulerOutput"),
     ("scheduler.py", "part"): "v1.outputs.LogprobsLists",
     ("scheduler.py", "request"): REQUEST,
     ("scheduler.py", "scheduler_output"): "v1.core.sched.output.SchedulerOutput",
+    ("scheduler.py", "self._manager"): "v1.core.kv_cache_manager.KVCacheManager",
+    ("scheduler.py", "self._pool"): "v1.core.block_pool.BlockPool",
     ("weights.py", "llm"): ASYNC_LLM,
 }
 MIXINS = {

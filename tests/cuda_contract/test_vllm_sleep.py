@@ -14,7 +14,7 @@ from vllm.device_allocator import cumem, sleep_mode_backend
 from placement_models import QWEN_7B
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 from torl.engine.vllm.weights import EngineWeights
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine
