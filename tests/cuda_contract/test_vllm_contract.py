@@ -20,8 +20,7 @@ from cuda_contract.vllm_modules import (
 from integration.cli import ROOT
 from torl._core import Vocabulary
 from torl.engine.protocol import EngineSetup
-from torl.engine.vllm.arguments import engine_arguments, process_environment
-from torl.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments, process_environment
 
 ENGINE = ROOT / "python" / "torl" / "engine" / "vllm"
 VLLM = Package(installed_package())

@@ -8,7 +8,7 @@ import pytest
 from placement_models import QWEN_1_5B, QWEN_7B
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
-from torl.placement.fit import with_row_tokens
+from torl.placement.fit import with_update_settings
 from torl.placement.ledger import compute_ledger
 from torl.placement.machine import Machine
 from torl.placement.resolve import ResolvedConfig, resolve
@@ -22,7 +22,7 @@ def settled(preset: str, gpus: int, gib: float, **changes: Any) -> ResolvedConfi
     changes = {"learner.max_row_tokens": "auto", **{name.replace("__", "."): value for name, value in changes.items()}}
     config = load_config(TrainConfig, find_config(preset), changes)
     machine = Machine.with_gpus(gpus, int(gib * 2**30), cores=64, host_bytes=4 << 40)
-    return with_row_tokens(resolve(config, machine), SHAPES[preset])
+    return with_update_settings(resolve(config, machine), SHAPES[preset])
 
 
 def update_bytes(of: ResolvedConfig[TrainConfig], shape: ModelShape, rows: int) -> int:
@@ -58,5 +58,5 @@ def test_configured_value_is_kept() -> None:
 
 def test_where_nothing_is_counted_rows_have_a_length_still() -> None:
     config = load_config(TrainConfig, find_config("torl_7b"), {"learner.max_row_tokens": "auto"})
-    of = with_row_tokens(resolve(config, Machine((), cores=8, host_bytes=1 << 40)), SHAPES["torl_7b"])
+    of = with_update_settings(resolve(config, Machine((), cores=8, host_bytes=1 << 40)), SHAPES["torl_7b"])
     assert of.config.learner.resolved_row_tokens == 4096

@@ -11,9 +11,25 @@ Bytes = dict[str, int]
 _CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
 _BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's default size of a bucket of gradients
 _LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
+_GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed's default size of the parts in which ZeRO-3 takes an optimizer step
 _FLOAT = 4
 _ADAM = 2 * _FLOAT
 _LOGITS_COPIES = 3
+
+
+def page_locked_bytes(size: int) -> int:
+    """Return the memory of a page-locked buffer: torch's allocator rounds its size up to a power of two.
+
+    The threshold of its option `pinned_max_round_threshold_mb` must not be used: above it torch 2.13 reuses a freed
+    buffer for a larger one (`get_free_block` in ATen/core/CachingHostAllocator.h compares only the rounded sizes).
+    """
+    return 1 << (size - 1).bit_length() if size else 0
+
+
+def _parts(size: int) -> int:
+    """Return the page-locked memory of a state of `size` bytes that DeepSpeed divides into parts."""
+    whole, rest = divmod(size, _GROUP_ELEMENTS * _FLOAT)
+    return whole * page_locked_bytes(_GROUP_ELEMENTS * _FLOAT) + page_locked_bytes(rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +186,30 @@ class LearnerBytes:
         }
 
     def step(self) -> Bytes:
-        """Return the additional bytes of an optimizer step: summed gradients, and a flat copy at stages 1 and 2."""
-        if self.config.learner.offload_optimizer or self.config.learner.zero_stage == 3:
+        """Return the additional bytes of an optimizer step: summed gradients, and flat copies.
+
+        ZeRO-3 copies the gradients of one part after another. Stages 1 and 2 sum into a flat buffer, in float32, if the
+        weights have another precision.
+        """
+        if self.config.learner.offload_optimizer:
             return {}
-        copies = 2 if self.config.learner.zero_stage in (1, 2) else 1
-        return {"gradients": copies * max(model.gradients for model in self.models)}
+        gradients = max(model.gradients for model in self.models)
+        if self.config.learner.zero_stage == 3:
+            return {"gradients": min(gradients, _GROUP_ELEMENTS * _FLOAT)}
+        copies = 2 if self.config.learner.zero_stage in (1, 2) and self.itemsize == _FLOAT else 1
+        return {"gradients": copies * gradients}
+
+    def page_locked(self) -> Bytes:
+        """Return the CPU memory of a rank that is offloaded. It stays page-locked for the next time."""
+        models, itemsize = self.models, self.itemsize
+        return {
+            "parameters": sum(page_locked_bytes(model.weights) for model in models),
+            "master": sum(_parts(model.master) for model in models),
+            "Adam": sum(2 * _parts(model.adam // 2) for model in models),
+            "reference": sum(page_locked_bytes(count * itemsize) for count in self.shape.tensors)
+            if self._reference()
+            else 0,
+        }
 
     def gathering(self) -> Bytes:
         """Return the additional bytes while parameters are sent, saved or exported, one at a time."""
