@@ -97,10 +97,11 @@ class Rank:
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
-        join_process_group(rank_setup, rank, world_size)
+        device = join_process_group(rank_setup, rank, world_size)
         ranks_per_row = setup.learner.sequence_parallel
         parallel = SequenceParallel(ranks_per_row) if ranks_per_row > 1 else None
-        causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.adapters, setup.seed)
+        causal_lm = load_causal_lm(setup.model, setup.learner, device)
+        causal_lm = add_adapters(causal_lm, setup.model.adapters, setup.seed)
         policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
         self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
@@ -109,7 +110,7 @@ class Rank:
             self._critic_learner = setup.learner.model_copy(
                 update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
             )
-            critic = Critic(load_causal_lm(model, self._critic_learner), parallel=parallel)
+            critic = Critic(load_causal_lm(model, self._critic_learner, device), parallel=parallel)
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
         self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
         self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
@@ -124,7 +125,8 @@ class Rank:
         )
         self._reference: Any = None
         if setup.algorithm.needs_reference and setup.model.adapters is None:
-            self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
+            self._reference = start_reference(setup.model, setup.learner, device, parallel)
+        self._empty_cache()
 
     def execute(self, request: RankRequest) -> Any:
         """Run the command of a request and return its value."""
@@ -235,16 +237,21 @@ class Rank:
             export_adapter(adapters, model.adapters, model.path, directory / "adapter")
 
     def offload(self, part: LearnerMemoryPart) -> None:
-        """Move a part of the state to CPU memory, to free GPU memory for an engine."""
+        """Free a part of this rank's GPU memory for an engine."""
         if part in self._offloaded:
             return
-        for mover in self._movers():
-            mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
-        if part == "parameters":
-            self._move_reference(torch.device("cpu"))
+        if part != "cache":
+            for mover in self._movers():
+                mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
+            if part == "parameters":
+                self._move_reference(torch.device("cpu"))
+            self._offloaded.add(part)
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
+        """Free the memory in torch's cache, which no other process can use."""
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # no other process can use memory in torch's cache
-        self._offloaded.add(part)
+            torch.cuda.empty_cache()
 
     def onload(self) -> None:
         """Move all offloaded parts back."""

@@ -8,8 +8,11 @@ from torl.placement.shape import ModelShape
 Bytes = dict[str, int]
 """Bytes by purpose."""
 
+BUCKET_ELEMENTS = 250_000_000
+"""Number of gradients that are reduced together, in float32: 1 GB."""
+
 _CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
-_BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's default size of a bucket of gradients
+_UNSHARDED_BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's fixed size at stage 0
 _LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
 _GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed's default size of the parts in which ZeRO-3 takes an optimizer step
 _FLOAT = 4
@@ -59,13 +62,14 @@ class States:
 
     @property
     def frozen(self) -> int:
-        """Weights without an optimizer. DeepSpeed never offloads them: it moves the weights of its optimizer only."""
-        return self._divided(3, self.frozen_parameters) * self.itemsize
+        """Weights without an optimizer that are never offloaded: those below stage 3."""
+        return 0 if self.stage == 3 else self.frozen_parameters * self.itemsize
 
     @property
     def weights(self) -> int:
-        """Parameters in the precision of forward and backward."""
-        return self._divided(3) * self.itemsize
+        """Parameters in the precision of forward and backward. At stage 3, with the shards of frozen ones."""
+        shards = self._divided(3, self.frozen_parameters) if self.stage == 3 else 0
+        return (self._divided(3) + shards) * self.itemsize
 
     @property
     def master(self) -> int:
@@ -84,8 +88,17 @@ class States:
 
     @property
     def bucket(self) -> int:
-        """Buffer in which gradients are reduced. Stage 3 never frees it."""
-        return _BUCKET_ELEMENTS * self.itemsize if self.stage == 3 else 0
+        """Buffer in which gradients are reduced, in float32. Stage 3 never frees it."""
+        return BUCKET_ELEMENTS * _FLOAT if self.stage == 3 else 0
+
+    @property
+    def reduced(self) -> int:
+        """Additional buffers while gradients are reduced: flat and float32 copies, and at stages 1 and 2 two buckets."""
+        if self.stage == 3:
+            return min(BUCKET_ELEMENTS, self.parameters) * _FLOAT
+        copied = BUCKET_ELEMENTS if self.stage else _UNSHARDED_BUCKET_ELEMENTS
+        buckets = {0: 0, 1: 2 * _FLOAT, 2: 2 * self.itemsize}[self.stage] * BUCKET_ELEMENTS
+        return buckets + min(copied, self.parameters) * (self.itemsize + _FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +195,7 @@ class LearnerBytes:
             "activations": self.max_row_tokens * (shape.layers * saved + one_layer),
             "head": logits * _FLOAT * _LOGITS_COPIES + head,
             "gathered": gathered,
-            "reduced": 2 * _BUCKET_ELEMENTS * size if stage in (1, 2) else 0,
+            "reduced": max(model.reduced for model in self.models),
         }
 
     def step(self) -> Bytes:

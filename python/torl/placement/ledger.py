@@ -171,7 +171,7 @@ def compute_ledger(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> 
     waiting = offloaded if moves else resident
     starts_alone = placement.colocated
     host = {name: size * placement.ranks for name, size in _host_bytes(learner).items()}
-    loading = _loading_host_bytes(learner, placement.ranks)
+    loading = {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}  # by rank 0
     stages = (
         Stage("load", _sum(offloaded, _loading_bytes(learner)), {} if starts_alone else engine.awake(), loading),
         Stage("sample", waiting, engine.awake(), host),
@@ -198,13 +198,6 @@ def _loading_bytes(learner: LearnerBytes) -> Bytes:
     """Return the bytes on a GPU while the model is loaded. Adam's state is allocated in the first step."""
     states = {name: size for name, size in learner.optimizer().items() if name != "Adam"}
     return learner.parameters() | states | learner.gathering()
-
-
-def _loading_host_bytes(learner: LearnerBytes, ranks: int) -> Bytes:
-    """Return the host's bytes during loading: a model per rank or, under ZeRO-3, one tensor of rank 0."""
-    if learner.config.learner.zero_stage == 3:
-        return {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}
-    return {"models being read": learner.shape.parameters * learner.itemsize * ranks}
 
 
 def _host_bytes(learner: LearnerBytes) -> Bytes:
