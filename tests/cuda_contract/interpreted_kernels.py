@@ -1,6 +1,6 @@
 """Run vLLM's Triton kernels of the sampler in Triton's interpreter, on CPU tensors, and print the results as JSON.
 
-A program of its own: the interpreter must be chosen before Triton is imported, and vLLM's build for the CPU replaces
+A separate program: the interpreter must be chosen before Triton is imported, and vLLM's build for the CPU replaces
 Triton by a placeholder. Only the kernels' modules of vLLM are executed; what they import is passed in.
 """
 

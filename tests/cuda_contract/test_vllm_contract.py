@@ -1,4 +1,4 @@
-"""What torl uses of vLLM, in the wheel for CUDA: its modules by hash, and by `ast` every name, argument and attribute.
+"""torl's use of vLLM against the wheel for CUDA: modules by hash; names, arguments and attributes by `ast`.
 
 The tests run on the build for the CPU. It shares these modules with the wheel for CUDA, which the hashes show.
 """

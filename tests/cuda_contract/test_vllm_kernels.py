@@ -28,7 +28,7 @@ def interpreted() -> dict[str, Any]:
 
 
 def test_logprobs_equal_the_learners_head(interpreted: dict[str, Any]) -> None:
-    """Of the same bfloat16 weights, at temperature 1, which a kernel skips, and below."""
+    """The weights are the same, in bfloat16. A kernel skips the temperature 1."""
     assert len(interpreted["gaps"]) == 2
     assert max(interpreted["gaps"].values()) < 1e-5
 

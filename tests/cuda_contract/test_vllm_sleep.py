@@ -1,6 +1,6 @@
-"""vLLM's own sleep mode on a driver that only counts: what is mapped when a colocated run changes hands, in bytes.
+"""vLLM's own sleep mode on a driver that only counts: the bytes that it maps while a colocated run changes hands.
 
-The C++ part of vLLM's allocator maps memory and calls Python. Here a driver without a GPU takes its place.
+The C++ part of vLLM's allocator maps memory and calls Python. A driver without a GPU replaces that part here.
 """
 
 from collections.abc import Iterator

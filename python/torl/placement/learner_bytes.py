@@ -1,6 +1,7 @@
 """GPU memory of one learner rank, by DeepSpeed's ZeRO stage."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 from torl.config import TrainConfig
 from torl.placement.shape import ModelShape
@@ -27,12 +28,6 @@ def page_locked_bytes(size: int) -> int:
     buffer for a larger one (`get_free_block` in ATen/core/CachingHostAllocator.h compares only the rounded sizes).
     """
     return 1 << (size - 1).bit_length() if size else 0
-
-
-def _parts(size: int) -> int:
-    """Return the page-locked memory of a state of `size` bytes that DeepSpeed divides into parts."""
-    whole, rest = divmod(size, _GROUP_ELEMENTS * _FLOAT)
-    return whole * page_locked_bytes(_GROUP_ELEMENTS * _FLOAT) + page_locked_bytes(rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +61,15 @@ class States:
         return 0 if self.stage == 3 else self.frozen_parameters * self.itemsize
 
     @property
+    def trained_weights(self) -> int:
+        """Trained parameters in the precision of forward and backward."""
+        return self._divided(3) * self.itemsize
+
+    @property
     def weights(self) -> int:
         """Parameters in the precision of forward and backward. At stage 3, with the shards of frozen ones."""
         shards = self._divided(3, self.frozen_parameters) if self.stage == 3 else 0
-        return (self._divided(3) + shards) * self.itemsize
+        return self.trained_weights + shards * self.itemsize
 
     @property
     def master(self) -> int:
@@ -214,15 +214,29 @@ class LearnerBytes:
 
     def page_locked(self) -> Bytes:
         """Return the CPU memory of a rank that is offloaded. It stays page-locked for the next time."""
-        models, itemsize = self.models, self.itemsize
+        models = self.models
+        frozen = sum(model.stage == 3 and model.frozen_parameters > 0 for model in models)
         return {
-            "parameters": sum(page_locked_bytes(model.weights) for model in models),
-            "master": sum(_parts(model.master) for model in models),
-            "Adam": sum(2 * _parts(model.adam // 2) for model in models),
-            "reference": sum(page_locked_bytes(count * itemsize) for count in self.shape.tensors)
-            if self._reference()
-            else 0,
+            "parameters": sum(page_locked_bytes(model.trained_weights) for model in models)
+            + frozen * self._tensors(self.ranks),
+            "master": sum(map(self._state, (model.master for model in models))),
+            "Adam": 2 * sum(map(self._state, (model.adam // 2 for model in models))),
+            "reference": self._tensors(1) if self._reference() else 0,
         }
+
+    def page_locked_optimizer(self) -> int:
+        """Return the CPU memory of a rank whose optimizer stays there: master copy, moments and gradients."""
+        states = [(model.master, model.adam // 2, model.adam // 2, model.gradients) for model in self.models]
+        return sum(map(self._state, chain.from_iterable(states)))
+
+    def _state(self, size: int) -> int:
+        """Return the page-locked memory of a state of `size` bytes, which ZeRO-3 divides into parts."""
+        part = _GROUP_ELEMENTS * _FLOAT if self.config.learner.zero_stage == 3 else max(size, 1)
+        return size // part * page_locked_bytes(part) + page_locked_bytes(size % part)
+
+    def _tensors(self, ranks: int) -> int:
+        """Count the page-locked memory of the model's tensors, each sharded across ranks and in a separate buffer."""
+        return sum(page_locked_bytes(-(-size // ranks) * self.itemsize) for size in self.shape.tensors)
 
     def gathering(self) -> Bytes:
         """Return the additional bytes while parameters are sent, saved or exported, one at a time."""

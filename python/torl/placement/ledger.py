@@ -210,9 +210,7 @@ def _host_bytes(learner: LearnerBytes) -> Bytes:
         return learner.page_locked()
     host: Bytes = {}
     if config.offload_optimizer:
-        states = [size for model in learner.models for size in (model.master, model.adam // 2, model.adam // 2)]
-        gradients = [model.gradients for model in learner.models]
-        host["optimizer"] = sum(map(page_locked_bytes, states + gradients))
+        host["optimizer"] = learner.page_locked_optimizer()
     if config.offload_parameters:
         host["parameters"] = sum(page_locked_bytes(model.weights) for model in learner.models)
     return host

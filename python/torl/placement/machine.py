@@ -156,7 +156,7 @@ def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], st
     rows = [[cell.strip() for cell in line.split(",")] for line in listing.splitlines() if line.strip()]
     driver = rows[0][5] if rows else None
     by_name = {
-        name: Gpu(name, model, _mebibytes(total), _mebibytes(used))
+        name: Gpu(name, model, int(float(total)) << 20, _used_bytes(used))
         for index, uuid, model, total, used, _ in rows
         for name in (index, uuid)
     }
@@ -171,9 +171,9 @@ def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], st
     return tuple(by_name[name] for name in names if name in by_name), driver
 
 
-def _mebibytes(text: str) -> int:
-    """Convert a number of MiB to bytes. A GPU that does not report it ("[N/A]") counts as 0."""
-    return int(float(text)) << 20 if text[:1].isdecimal() else 0
+def _used_bytes(mebibytes: str) -> int:
+    """Convert a cell of the listing to bytes. Some GPUs do not report the memory in use ("[N/A]")."""
+    return int(float(mebibytes)) << 20 if mebibytes[:1].isdecimal() else 0
 
 
 def require_driver(driver: str | None, cuda: str | None) -> None:

@@ -167,7 +167,7 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
 def _fit_memory(
     config: TrainConfig, resolved: ResolvedConfig[TrainConfig], model: Path, console: Console
 ) -> ResolvedConfig[TrainConfig]:
-    """Set rows and recomputation that fit; raise ConfigError if the model cannot be divided, or a stage does not fit."""
+    """Set rows and recomputation; raise ConfigError if the model cannot be divided or a stage does not fit."""
     if not resolved.placement.machine.gpus:
         return resolved
     try:
