@@ -188,7 +188,7 @@ class LearnerConfig(Section):
     """Maximum mean |trainer logprob - engine logprob| over a step's sampled tokens, in nats. Above it, trainer and
     engine hold different weights, and the run stops. Unset disables the check."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each annotated row restarts it."""
 
     @property
     def resolved_row_tokens(self) -> int:

@@ -175,6 +175,11 @@ def request_name(request: RankRequest | RankSetup) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class RowComputed:
+    """A rank's report of progress: it has annotated a row. Sent between replies."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShardWritten:
     """A rank's report that its part of a checkpoint is written, sent between replies."""
 

@@ -49,6 +49,7 @@ from torl.learner.messages import (
     RankReply,
     RankRequest,
     RankSetup,
+    RowComputed,
     SaveCheckpoint,
     SendWeights,
     ShardWritten,
@@ -75,7 +76,7 @@ class Rank:
     """The state and the commands of a rank. Each command runs on all ranks together."""
 
     def __init__(
-        self, rank_setup: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten], None]
+        self, rank_setup: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten | RowComputed], None]
     ) -> None:
         """Join the process group and create the engines.
 
@@ -83,7 +84,7 @@ class Rank:
             rank_setup: Setup, the same on all ranks.
             rank: Number of this rank.
             world_size: Number of ranks.
-            report: Function that sends the controller a report of a written checkpoint, from any thread.
+            report: Function that sends a report to the controller, from any thread.
 
         Raises:
             DataError: A model cannot be read.
@@ -115,6 +116,7 @@ class Rank:
         self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
         self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
         self._offloaded: set[LearnerMemoryPart] = set()
+        self._report = report
         self._writer = CheckpointWriter(rank, report)
         self._publisher = WeightPublisher(
             partial(full_weights, self.engine),
@@ -195,16 +197,18 @@ class Rank:
         """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
         self._require("parameters")
         device, temperature = self.engine.device, self.setup.temperature
+        on_row = partial(self._report, RowComputed())
         computed: dict[Annotation, list[Float32Array]] = {}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic))
+                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
             else:
                 reference = name == "ref_logprobs"
                 policy = self._reference if reference and self._reference is not None else self.engine
                 with disabled_adapters(policy) if reference else nullcontext():
-                    computed[name] = evaluate_rows(policy, rows, device, partial(policy_logprobs, policy, temperature))
+                    logprobs = partial(policy_logprobs, policy, temperature)
+                    computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
         return computed
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
@@ -291,7 +295,7 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
     """
     lock = threading.Lock()  # the thread that writes checkpoints sends messages as well
 
-    def send(message: RankReply | ShardWritten) -> None:
+    def send(message: RankReply | RowComputed | ShardWritten) -> None:
         with lock:
             connection.send(message)
 
