@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torl.learner.optimizer_shards import OptimizerShards
 
@@ -95,6 +95,28 @@ class StateMover:
         for parameter in self._engine.module.parameters():
             if not parameter.requires_grad:
                 parameter.ds_tensor.data = move(parameter.ds_tensor.data)
+
+
+class FrozenModelMover:
+    """Moves a model that is never trained, and therefore copies it to CPU memory only once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Create a mover of a model on its device."""
+        self._tensors = [*model.parameters(), *model.buffers()]
+        self._copies: list[Tensor] = []
+
+    def offload(self) -> None:
+        """Move the model to CPU memory."""
+        self._copies = self._copies or [_to_host(tensor.data) for tensor in self._tensors]
+        for tensor, copy in zip(self._tensors, self._copies, strict=True):
+            tensor.data = copy
+
+    def onload(self, device: torch.device) -> None:
+        """Move the model to a device."""
+        for tensor, copy in zip(self._tensors, self._copies, strict=True):
+            tensor.data = copy.to(device, non_blocking=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
 
 def _to_host(tensor: Tensor) -> Tensor:

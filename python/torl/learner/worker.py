@@ -61,7 +61,7 @@ from torl.learner.messages import (
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
-from torl.learner.offload import StateMover
+from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import exit_rank, join_process_group, leave_process_group, select_gloo_interface
 from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
@@ -128,6 +128,8 @@ class Rank:
         self._reference: Any = None
         if setup.algorithm.needs_reference and setup.model.adapters is None:
             self._reference = start_reference(setup.model, setup.learner, device, parallel)
+        is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
+        self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
         self._empty_cache()
 
     def execute(self, request: RankRequest) -> Any:
@@ -247,8 +249,8 @@ class Rank:
         if part != "cache":
             for mover in self._movers():
                 mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
-            if part == "parameters":
-                self._move_reference(torch.device("cpu"))
+            if part == "parameters" and self._reference_mover is not None:
+                self._reference_mover.offload()
             self._offloaded.add(part)
         self._empty_cache()
 
@@ -262,7 +264,8 @@ class Rank:
         if self._offloaded:
             for mover in self._movers():
                 mover.onload()
-            self._move_reference(self.engine.device)
+            if self._reference_mover is not None and "parameters" in self._offloaded:
+                self._reference_mover.onload(self.engine.device)
             self._offloaded.clear()
 
     def _movers(self) -> list[StateMover]:
@@ -273,10 +276,6 @@ class Rank:
     def _require(self, *parts: LearnerMemoryPart) -> None:
         if missing := self._offloaded.intersection(parts):
             raise LearnerError(f"the learner's {' and '.join(sorted(missing))} must be brought back first: call onload")
-
-    def _move_reference(self, device: torch.device) -> None:
-        if isinstance(self._reference, Policy):  # a sharded reference model stays in CPU memory
-            self._reference.to(device)
 
     def close(self) -> None:
         """Leave the process group. No other method may be called afterwards."""
