@@ -1,4 +1,4 @@
-"""The timeout of a rank's command: rows restart it, silence does not."""
+"""The timeout of a rank's command, which each annotated row restarts."""
 
 import asyncio
 import socket
@@ -73,7 +73,7 @@ async def test_each_row_of_any_rank_restarts_the_timeout(group: Group, monkeypat
     assert await ranks.call([Annotate((), ())] * 2) == ["next", "next"]
 
 
-async def test_silence_ends_the_ranks(group: Group) -> None:
+async def test_ranks_without_progress_are_ended(group: Group) -> None:
     ranks, ends = group
     ranks._timeout_seconds = 0.05
     call = asyncio.create_task(ranks.call([Annotate((), ())] * 2))

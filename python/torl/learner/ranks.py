@@ -203,7 +203,7 @@ class RankGroup:
             if self._failure is not None:
                 raise self._failed_before() from self._failure
             try:
-                async with self._timeout_of_silence():
+                async with self._timeout_without_progress():
                     sends = [
                         asyncio.to_thread(rank.connection.send, message)
                         for rank, message in zip(self.ranks, messages, strict=True)
@@ -234,7 +234,7 @@ class RankGroup:
             return [reply.value for reply in replies]
 
     @asynccontextmanager
-    async def _timeout_of_silence(self) -> AsyncIterator[None]:
+    async def _timeout_without_progress(self) -> AsyncIterator[None]:
         """Raise TimeoutError when no rank has reported progress for the timeout. Annotating a step can take hours."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._timeout_seconds) as timeout:
