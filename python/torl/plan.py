@@ -19,7 +19,7 @@ from torl.config import TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
-from torl.placement.fit import advice, explain, gib, require_division, with_row_tokens
+from torl.placement.fit import advice, describe_update, explain, gib, require_division, with_update_settings
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine, combine_machines, format_ranges, this_machine
 from torl.placement.resolve import resolve
@@ -97,11 +97,11 @@ def _machine(options: argparse.Namespace) -> Machine:
 
 def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: argparse.Namespace) -> int:
     require_division(config, shape)
-    resolved = with_row_tokens(resolve(config, machine), shape)
+    resolved = with_update_settings(resolve(config, machine), shape)
     ledger = compute_ledger(resolved, shape)
     print(f"{shape.parameters / 1e9:.2f} B parameters; {resolved.placement}")
     print(_table(ledger))
-    print(f"rows of {ledger.learner.max_row_tokens:,} tokens")
+    print(describe_update(resolved.config.learner))
     print(f"cache: {ledger.engine.cache_tokens:,} tokens in each engine")
     card = options.card or _known_card(machine)
     prompt = options.prompt_tokens or config.data.max_prompt_tokens // 2

@@ -501,7 +501,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("plan.py", "read / card.memory / batch", "read / card.memory", "unit/test_plan.py"),
     ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
-    ("placement/fit.py", "(1 - _SPARE) * ", "", _PLACEMENT_ROWS),
+    ("placement/fit.py", " - _SPARE * gpus[gpu].memory_bytes", "", _PLACEMENT_ROWS),
     ("placement/fit.py", "max(shortest, (tokens - 1)", "min(shortest, (tokens - 1)", _PLACEMENT_ROWS),
     ("placement/resolve.py", "_or(learner.offload_while_sampling, offloads and can_offload)", "offloads", _PLACEMENT),
     # --- the audit

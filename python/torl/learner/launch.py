@@ -34,6 +34,7 @@ async def start_ranks(
     if world_size % learner.sequence_parallel:
         raise DataError(f"learner.sequence_parallel = {learner.sequence_parallel} does not divide {world_size} ranks")
     threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // world_size)
+    on_gpu = devices is not None
     group = RankGroup(learner.timeout_seconds)
     if cluster.is_remote:
         try:
@@ -45,7 +46,7 @@ async def start_ranks(
                 log_directory=log_directory,
                 environment=_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads)},
             )
-            await group.set_up(RankSetup(setup, threads, init_method))
+            await group.set_up(RankSetup(setup, threads, init_method, on_gpu))
         except BaseException:
             await group.kill()
             raise
@@ -58,7 +59,7 @@ async def start_ranks(
                 group.ranks.append(
                     start_rank(rank, world_size, log_directory=log_directory, environment=environment, threads=threads)
                 )
-            await group.set_up(RankSetup(setup, threads, init_method))
+            await group.set_up(RankSetup(setup, threads, init_method, on_gpu))
         except BaseException:
             await group.kill()
             raise

@@ -28,9 +28,9 @@ _KNOWN_ERRORS: dict[str, type[TorlError]] = {
 Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
 """A field of `TrainingSample` that the ranks compute."""
 
-LearnerMemoryPart: TypeAlias = Literal["optimizer", "parameters"]
-"""A part of a rank's state that moves to CPU memory as a whole: only an optimizer step needs "optimizer", and every
-forward pass needs "parameters"."""
+LearnerMemoryPart: TypeAlias = Literal["cache", "optimizer", "parameters"]
+"""A part of a rank's GPU memory that is freed as a whole: "cache" is what torch has allocated and nothing uses, only an
+optimizer step needs "optimizer", and every forward pass needs "parameters". The latter two move to CPU memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,8 @@ class RankSetup:
     """Compute threads of a rank on the CPU."""
     init_method: str
     """Init method of torch.distributed, at which the ranks meet."""
+    on_gpu: bool = False
+    """Whether each rank has been assigned a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,11 @@ RankRequest: TypeAlias = (
 def request_name(request: RankRequest | RankSetup) -> str:
     """Return the name of a command in logs and errors, such as "update_policy"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(request).__name__).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class RowComputed:
+    """A rank's report of progress: it has annotated a row. Sent between replies."""
 
 
 @dataclass(frozen=True, slots=True)

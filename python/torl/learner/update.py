@@ -43,7 +43,11 @@ def run_critic(engine: Any, row: RowTensors) -> Tensor:
 
 
 def evaluate_rows(
-    engine: Any, rows: Sequence[PackedRow], device: torch.device, compute: Callable[[RowTensors], Tensor]
+    engine: Any,
+    rows: Sequence[PackedRow],
+    device: torch.device,
+    compute: Callable[[RowTensors], Tensor],
+    on_row: Callable[[], object],
 ) -> list[Float32Array]:
     """Evaluate a function of the sampled tokens of each row without gradient.
 
@@ -52,20 +56,20 @@ def evaluate_rows(
         rows: Rows of this rank.
         device: Device of the engine.
         compute: Function that returns a tensor of shape (K,).
+        on_row: Function that is called after each row.
     """
     training = engine.training
+    values = []
     engine.eval()
     try:
         with torch.no_grad():
-            return [
-                compute(RowTensors(row, device))
-                .float()
-                .cpu()
-                .numpy()[: len(row.target_K)]  # drops the placeholder of an empty row
-                for row in rows
-            ]
+            for row in rows:
+                value_K = compute(RowTensors(row, device)).float().cpu().numpy()
+                values.append(value_K[: len(row.target_K)])  # drops the placeholder of an empty row
+                on_row()
     finally:
         engine.train(training)
+    return values
 
 
 def update_policy(

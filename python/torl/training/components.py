@@ -14,7 +14,7 @@ from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.placement.fit import require_division, require_room, with_row_tokens
+from torl.placement.fit import describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
@@ -173,7 +173,7 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
 def _fit_memory(
     config: TrainConfig, resolved: ResolvedConfig[TrainConfig], model: Path, console: Console
 ) -> ResolvedConfig[TrainConfig]:
-    """Set the longest rows that fit; raise ConfigError if the model cannot be divided, or a stage does not fit."""
+    """Set rows and recomputation; raise ConfigError if the model cannot be divided or a stage does not fit."""
     if not resolved.placement.machine.gpus:
         return resolved
     try:
@@ -184,8 +184,8 @@ def _fit_memory(
     if config.placement.check_memory:
         require_division(config, shape)
         require_room(config, resolved, shape)
-    fitted = with_row_tokens(resolved, shape)
-    console.line(f"rows of {fitted.config.learner.resolved_row_tokens:,} tokens")
+    fitted = with_update_settings(resolved, shape)
+    console.line(describe_update(fitted.config.learner))
     return fitted
 
 
