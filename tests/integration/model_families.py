@@ -1,0 +1,65 @@
+"""A tiny random model of each family that transformers and vLLM share, with the tiny model's tokenizer."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tiny_model
+
+_SIZES = {
+    "vocab_size": tiny_model.VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,  # vLLM's CPU attention has no kernel for 16
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.2,  # large enough that the layers change the logits
+    "tie_word_embeddings": False,
+}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+
+DENSE: Mapping[str, Mapping[str, Any]] = {
+    "qwen2": _SIZES,
+    "qwen3": _SIZES,
+    "llama": _SIZES | {"tie_word_embeddings": True},
+    "mistral": _SIZES,
+    "phi3": _SIZES,
+    "olmo2": _SIZES,
+    "gemma3_text": _SIZES | {"query_pre_attn_scalar": 32},
+    "gpt2": {"vocab_size": tiny_model.VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 2, "initializer_range": 0.2},
+}
+EXPERTS: Mapping[str, Mapping[str, Any]] = {
+    "qwen3_moe": _SIZES | _EXPERTS,
+    "qwen2_moe": _SIZES | _EXPERTS | {"shared_expert_intermediate_size": 64},
+    "olmoe": _SIZES | _EXPERTS,
+    "mixtral": _SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+FAMILIES = DENSE | EXPERTS
+
+
+def write_family(model_type: str, tokenizer: Path, directory: Path, *, seed: int = 0) -> Path:
+    """Write a float32 model with random weights, biases and norms, and the tokenizer of another model.
+
+    Args:
+        model_type: Key of `FAMILIES`.
+        tokenizer: Directory of the tiny model.
+        directory: Directory to write.
+        seed: Random seed of the weights.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **FAMILIES[model_type], **special))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:  # initialized to 0 or 1, which would hide a permutation
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(directory)
+    for file in tokenizer.glob("tokenizer*"):
+        shutil.copy(file, directory)
+    return directory
