@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cli import running
 
-from torl.apps.serve.grader_command import main
+from torl.apps.serve.grader import main
 from torl.interop.shared import score
 from torl.interop.trl import reward_func
 from torl.interop.verl import compute_score

@@ -95,7 +95,7 @@ async def test_killed_server_fails_every_episode_and_stops_the_run() -> None:
         server.process.kill()
         server.process.wait()
         last = f"the SandboxFusion server at {server.url} returned no outcome in 3 attempts"
-        with pytest.raises(ToolUnavailableError, match=rf"rollout\.max_failed_fraction allows 0\.1: {last}"):
+        with pytest.raises(ToolUnavailableError, match=rf"\(rollout\.max_failed_fraction = 0\.1\); last error: {last}"):
             await played(tool, pool)
         await tool.close()
 

@@ -16,9 +16,9 @@ from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
 from torl.rewards import Reward
-from torl.training.masking import mask_samples
 from torl.training.samples import training_samples, with_advantages
-from torl.training.step_records import mean_advantage, token_arrays
+from torl.training.selection import mask_samples
+from torl.training.step import mean_advantage, token_arrays
 from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, ScoredTrajectory, TrainingSample
 
 

@@ -19,8 +19,8 @@ from torl.config.loading import dump_config, find_config, load_config, presets
 from torl.config.sections import COMMON_SETTINGS
 from torl.errors import ConfigError
 from torl.options import Choice
-from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
-from torl.recipes.zerotir.recipe import ZeroTIRFormat
+from torl.recipes.torl import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir import ZeroTIRFormat
 from torl.tools import PythonTool
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
@@ -168,7 +168,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         ("[rollout.format]\nerror_style = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
         (
-            "[rollout.format]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\nerors = 'hidden'",
+            "[rollout.format]\nname = 'torl.recipes.torl:ToRLFormat'\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
         ),
         (
@@ -320,10 +320,10 @@ def test_shorthand_key_keeps_the_options_of_the_file(config_file: Path) -> None:
     assert (tool.name, chosen(tool)["workers"]) == ("python", 9)
 
 
-OTHER = "torl.recipes.zerotir.recipe:ZeroTIRFormat"
+OTHER = "torl.recipes.zerotir:ZeroTIRFormat"
 OTHER_ENGINE = "torl.engine:VllmEngine"
 OTHER_TOOL = "torl.tools:PythonTool"
-STRANGE_SOURCE = "[data.train]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\nmax_observation_characters = 9"
+STRANGE_SOURCE = "[data.train]\nname = 'torl.recipes.torl:ToRLFormat'\nmax_observation_characters = 9"
 
 
 @pytest.mark.parametrize(

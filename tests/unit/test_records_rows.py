@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from torl.errors import RecordError
-from torl.records.layout import step_of_file, trajectory_file
+from torl.records.files import step_of_file, trajectory_file
 from torl.records.reading import read_trajectories
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord, decode_trajectory, encode_row, encode_trajectory
 from torl.records.writers import write_trajectories

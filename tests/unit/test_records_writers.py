@@ -208,7 +208,7 @@ def test_a_configuration_chooses_trackers(tmp_path: Path) -> None:
     assert (list(both), made.limit) == (["noted"], 3)  # a table replaces the default
     assert trackers("[run.trackers]\ntensorboard = false\n") == {}
     with pytest.raises(ConfigError, match=r"run\.trackers\.x: .*Tracker"):
-        trackers("[run.trackers.x]\nname = 'torl.recipes.torl.recipe:ToRLFormat'\n")
+        trackers("[run.trackers.x]\nname = 'torl.recipes.torl:ToRLFormat'\n")
 
 
 class Limited(Noted):

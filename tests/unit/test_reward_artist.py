@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builders import call, failed, group, trajectory
-from torl.recipes.artist.recipe import ArtistOptions, ArtistReward, is_ordered
+from torl.recipes.artist import ArtistOptions, ArtistReward, is_ordered
 from torl.types import Grade, ToolCall
 
 OK = call("print(2)", observation="\n<output>\n2\n</output>\n")

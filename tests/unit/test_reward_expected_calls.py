@@ -9,7 +9,7 @@ import pytest
 from builders import asked, call, group, trajectory
 from torl.errors import RewardError
 from torl.formats.base import TOO_MANY_CALLS
-from torl.recipes.toolrl.recipe import ExpectedCallsOptions, ExpectedCallsReward, call_score
+from torl.recipes.toolrl import ExpectedCallsOptions, ExpectedCallsReward, call_score
 from torl.types import ToolRequest
 
 Calls = list[tuple[str, dict[str, Any]]]

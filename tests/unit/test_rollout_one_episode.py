@@ -13,8 +13,8 @@ from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedI
 from tokenizers_for_tests import END
 from torl.errors import SandboxError
 from torl.formats import Format
-from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
-from torl.recipes.zerotir.recipe import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
+from torl.recipes.torl import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import EpisodeCounters
 from torl.sandbox import Execution

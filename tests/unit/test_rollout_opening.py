@@ -17,7 +17,7 @@ from torl.environments import Environment, EnvironmentSession, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
 from torl.options import Choice, Section
 from torl.paths import resolve_path
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.torl import ToRLFormat
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import Components, open_rollouts

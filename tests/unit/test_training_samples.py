@@ -10,9 +10,9 @@ from builders import scored, trajectory
 from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
 from torl.config import AlgorithmConfig
 from torl.errors import ComponentError
-from torl.training.masking import mask_samples
 from torl.training.samples import training_samples, turn_numbers, with_advantages
-from torl.training.step_records import mean_advantage, token_arrays
+from torl.training.selection import mask_samples
+from torl.training.step import mean_advantage, token_arrays
 from torl.types import Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample
 
 NOTHING = np.zeros(6, np.float32)

@@ -12,8 +12,7 @@ from pydantic import Field, model_validator
 
 from torl.algorithms.masks import wants_reference
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
-from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
-from torl.config.placement import PlacementConfig
+from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.options import (
     Choice,

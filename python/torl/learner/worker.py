@@ -63,9 +63,8 @@ from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.offload import StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import exit_rank, join_process_group, leave_process_group, select_gloo_interface
-from torl.learner.publishing import WeightPublisher
+from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
 from torl.learner.update import evaluate_rows, policy_logprobs, run_critic, update_critic, update_policy
-from torl.learner.whole_weights import export_model, full_adapters, full_weights
 from torl.runtime.processes.children import die_with_parent
 from torl.runtime.processes.stacks import enable_stack_dumps
 from torl.types import Float32Array

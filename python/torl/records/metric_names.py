@@ -174,7 +174,7 @@ _MASKED: Final = "selection/masked/"
 
 
 def masked(reason: str) -> str:
-    """Return `selection/masked/<reason>`: trajectories masked for this reason (`torl.training.masking`)."""
+    """Return `selection/masked/<reason>`: trajectories masked for this reason (`torl.training.selection`)."""
     return _MASKED + reason
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
-from torl.records.layout import METRICS_FILE
+from torl.records.files import METRICS_FILE
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from torl.config import TrainConfig
 from torl.config.loading import dump_config
 from torl.errors import ConfigError, RecordError
-from torl.records.files import atomic_write, record_errors
-from torl.records.layout import CONFIG_FILE
+from torl.records.files import CONFIG_FILE, atomic_write, record_errors
 
 _START_KEY = "run.resume"  # describes a start, not the run
 

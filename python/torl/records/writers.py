@@ -12,8 +12,15 @@ from types import TracebackType
 from typing import Self
 
 from torl.errors import RecordError
-from torl.records.files import atomic_write, record_errors, write_or_roll_back
-from torl.records.layout import METRICS_FILE, step_of_file, trajectory_file, trajectory_files
+from torl.records.files import (
+    METRICS_FILE,
+    atomic_write,
+    record_errors,
+    step_of_file,
+    trajectory_file,
+    trajectory_files,
+    write_or_roll_back,
+)
 from torl.records.reading import read_metrics
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
 from torl.trackers import Tracker

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.records import metric_names as names
-from torl.records.files import record_errors
-from torl.records.layout import REPORT_FILE, SUMMARY_FILE
+from torl.records.files import REPORT_FILE, SUMMARY_FILE, record_errors
 from torl.records.reading import read_metrics
 
 _MEASURES = {

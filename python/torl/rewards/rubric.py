@@ -23,14 +23,14 @@ PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
         "answer": "torl.rewards.math:MathReward",
         "judge": "torl.rewards.judge:JudgeReward",
         "environment": "torl.rewards.environment:EnvironmentReward",
-        "exact_match": "torl.recipes.search_r1.recipe:ExactMatchReward",
-        "expected_calls": "torl.recipes.toolrl.recipe:ExpectedCallsReward",
-        "turn_scores": "torl.recipes.agent_prm.recipe:TurnScores",
-        "artist": "torl.recipes.artist.recipe:ArtistReward",
-        "overlong": "torl.recipes.dapo.recipe:Overlong",
-        "call_bonus": "torl.recipes.retool.recipe:CallBonus",
-        "failed_code": "torl.recipes.torl.recipe:failed_code",
-        "malformed_turn": "torl.recipes.gtpo.recipe:malformed_turn",
+        "exact_match": "torl.recipes.search_r1:ExactMatchReward",
+        "expected_calls": "torl.recipes.toolrl:ExpectedCallsReward",
+        "turn_scores": "torl.recipes.agent_prm:TurnScores",
+        "artist": "torl.recipes.artist:ArtistReward",
+        "overlong": "torl.recipes.dapo:Overlong",
+        "call_bonus": "torl.recipes.retool:CallBonus",
+        "failed_code": "torl.recipes.torl:failed_code",
+        "malformed_turn": "torl.recipes.gtpo:malformed_turn",
     }
 )
 """The rewards that can be a part, by the names that a configuration calls them."""

@@ -9,7 +9,7 @@ from torl.config import EvaluateConfig, EvaluationConfig
 from torl.errors import ToolUnavailableError
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
-from torl.records.layout import trajectory_file
+from torl.records.files import trajectory_file
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.report.console import Console

@@ -20,8 +20,7 @@ from torl.training.experience import Experience
 from torl.training.health import require_matching_policies
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
-from torl.training.step import PlayedStep
-from torl.training.step_records import step_records
+from torl.training.step import PlayedStep, step_records
 from torl.types import ScoredGroup, TrainingSample
 
 

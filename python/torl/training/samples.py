@@ -10,7 +10,7 @@ import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig, TrainConfig
-from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
+from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 

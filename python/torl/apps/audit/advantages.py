@@ -10,8 +10,8 @@ from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.formulas import BatchRewards, Numbers, naive_advantages, naive_kl, naive_rewards, naive_whitened
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
-from torl.training.masking import masked_by_reference, masked_trajectories
 from torl.training.samples import turn_numbers
+from torl.training.selection import masked_by_reference, masked_trajectories
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory, TrainingSample
 
 _TOLERANCE = 2e-5  # for float32 numbers divided by a deviation that may be small

@@ -35,7 +35,7 @@ from torl.config import TrainConfig
 from torl.config.loading import load_config
 from torl.errors import TorlError
 from torl.hub import resolve_model
-from torl.records.layout import CONFIG_FILE, training_files
+from torl.records.files import CONFIG_FILE, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward, make_reward

@@ -1,18 +1,23 @@
-"""The processes of an engine, and the directory of their sockets and temporary files."""
+"""The processes of an engine: their end, their stalls, and the directory of their sockets and temporary files."""
 
+import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from torl.engine.protocol import WATCH_SECONDS
 from torl.errors import EngineError
 
+_logger = logging.getLogger(__name__)
 _END_TIMEOUT_SECONDS = 10.0
 _PREFIX = "torl-engine-"
 _MAX_NAME = 37  # of a socket in the directory: a slash and a UUID
@@ -131,3 +136,59 @@ def _open(path: Path) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
+
+
+_WARNING_FRACTION = 5  # a warning comes after this part of the timeout
+_POLLS = 20  # in the time of the timeout, one second apart at most
+
+
+async def fail_calls_on_engine_death(llm: Any) -> None:
+    """Wait until the AsyncLLM has lost an engine, then fail every pending call of a method.
+
+    vLLM fails the requests whose tokens it awaits. It leaves the callers of `collective_rpc`, `pause_generation` and
+    similar methods waiting forever, and every request sent before the first reply to `get_supported_tasks`.
+    """
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if llm.errored:
+            break
+    for result in list(llm.engine_core.utility_results.values()):
+        if not result.done():
+            result.set_exception(EngineDeadError())
+
+
+class StallWatch:
+    """The time for which an engine has computed nothing despite pending work."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._stalled_seconds = 0.0
+        self._timeout = timeout_seconds
+
+    def step(self) -> None:
+        """Record that the engine has computed."""
+        self._stalled_seconds = 0.0
+
+    async def wait(self, pending_work: Callable[[], str | None]) -> str:
+        """Wait until the engine has stalled for the timeout; return a description. Each stall logs one warning first.
+
+        Time is measured in polls, so that a stopped or busy controller causes no false alarm.
+
+        Args:
+            pending_work: Returns a description of the work that the engine should be doing, or None if it is idle.
+        """
+        interval = min(1.0, self._timeout / _POLLS)
+        while True:
+            await asyncio.sleep(interval)
+            work = pending_work()
+            if work is None:
+                self._stalled_seconds = 0.0
+                continue
+            before = self._stalled_seconds
+            self._stalled_seconds += interval
+            stall = f"no token came for {self._stalled_seconds:.0f} s although {work}"
+            if before < self._timeout / _WARNING_FRACTION <= self._stalled_seconds:
+                _logger.warning("%s; the engine is stopped after %g s (stall_timeout_seconds)", stall, self._timeout)
+            if self._stalled_seconds >= self._timeout:
+                return stall
