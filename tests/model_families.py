@@ -1,14 +1,13 @@
-"""A tiny random model of each family that transformers and vLLM share, with the tiny model's tokenizer."""
+"""A tiny random model of each family that was tried in learner and engine."""
 
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import tiny_model
-
+_VOCABULARY = 384
 _SIZES = {
-    "vocab_size": tiny_model.VOCABULARY,
+    "vocab_size": _VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 128,
     "num_hidden_layers": 2,
@@ -29,7 +28,7 @@ DENSE: Mapping[str, Mapping[str, Any]] = {
     "phi3": _SIZES,
     "olmo2": _SIZES,
     "gemma3_text": _SIZES | {"query_pre_attn_scalar": 32},
-    "gpt2": {"vocab_size": tiny_model.VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 2, "initializer_range": 0.2},
+    "gpt2": {"vocab_size": _VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 2, "initializer_range": 0.2},
 }
 EXPERTS: Mapping[str, Mapping[str, Any]] = {
     "qwen3_moe": _SIZES | _EXPERTS,
@@ -40,26 +39,22 @@ EXPERTS: Mapping[str, Mapping[str, Any]] = {
 FAMILIES = DENSE | EXPERTS
 
 
-def write_family(model_type: str, tokenizer: Path, directory: Path, *, seed: int = 0) -> Path:
-    """Write a float32 model with random weights, biases and norms, and the tokenizer of another model.
+def write_family(model_type: str, directory: Path, *, tokenizer: Path | None = None) -> Path:
+    """Write a float32 model of a type in `FAMILIES`, with the tokenizer of another model, and return its directory.
 
-    Args:
-        model_type: Key of `FAMILIES`.
-        tokenizer: Directory of the tiny model.
-        directory: Directory to write.
-        seed: Random seed of the weights.
+    All weights are random: norms and biases that are 1 and 0 would hide a permutation.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **FAMILIES[model_type], **special))
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim == 1:  # initialized to 0 or 1, which would hide a permutation
+            if parameter.ndim == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
     model.save_pretrained(directory)
-    for file in tokenizer.glob("tokenizer*"):
+    for file in tokenizer.glob("tokenizer*") if tokenizer is not None else ():
         shutil.copy(file, directory)
     return directory
