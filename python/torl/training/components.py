@@ -44,6 +44,7 @@ class RunComponents:
         checkpoint: Checkpoint that the run resumes from.
         first_step: Number of the first step.
         colocated: Whether learner and engine share devices.
+        on_gpus: Whether they compute on GPUs.
         checkpoints: Checkpoints of the run.
     """
 
@@ -58,6 +59,7 @@ class RunComponents:
     checkpoint: Path | None
     first_step: int
     colocated: bool
+    on_gpus: bool
     checkpoints: Checkpoints
     _idle_seconds: float = field(default=0.0, init=False)
 
@@ -121,6 +123,7 @@ async def open_run_components(
             checkpoint=inputs.checkpoint,
             first_step=inputs.first_step,
             colocated=inputs.resolved.placement.colocated,
+            on_gpus=bool(inputs.resolved.placement.machine.gpus),
             checkpoints=checkpoints,
         )
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from torl.apps.audit.checks import Check, place_of
 from torl.config import TrainConfig
-from torl.engine import EngineOptions
 from torl.errors import TorlError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 from torl.records.rows import TrajectoryRecord
+from torl.training.health import engine_options
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
 # them; an attention mask or a position that is off by one exceeds them by far.
@@ -22,15 +22,6 @@ _MAX_LOGITS = 1 << 25  # of a batch, 128 MiB in float32; a single trajectory may
 def has_weights(run: Path, version: int) -> bool:
     """Whether the weights of a policy version are available: the initial model's, or a checkpoint's."""
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
-
-
-def skip_reason(config: TrainConfig) -> str | None:
-    """Return the reason why recorded log-probabilities differ from the policy's by configuration, or None."""
-    if config.rollout.top_p < 1:
-        return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
-    if config.rollout.max_staleness and _engine_options(config).keeps_stale_cache:
-        return "the engine keeps a stale KV cache on weight updates: its logprobs depend on older policies"
-    return None
 
 
 def check_logprobs(
@@ -53,7 +44,7 @@ def check_logprobs(
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # it would overwrite the report
-    mean_limit, limit = _LIMITS[_engine_options(config).dtype]
+    mean_limit, limit = _LIMITS[engine_options(config).dtype]
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
     adapted = config.model.adapters is not None
     base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
@@ -74,12 +65,6 @@ def check_logprobs(
     check.mean_difference = statistics.fmean(gaps) if gaps else None
     versions = ", ".join(map(str, sorted(by_version)))
     check.note = f"policy versions {versions}" if versions else "no checkpoint has the weights of these steps"
-
-
-def _engine_options(config: TrainConfig) -> EngineOptions:
-    """Return the options of the run's engine, or the defaults for a custom engine."""
-    options = config.engine.options
-    return options if isinstance(options, EngineOptions) else EngineOptions()
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
 from torl.apps.audit.checks import Check, check_rewards, version_mismatch
-from torl.apps.audit.logprobs import check_logprobs, has_weights, skip_reason
+from torl.apps.audit.logprobs import check_logprobs, has_weights
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.component import RunContext
@@ -39,6 +39,7 @@ from torl.records.files import CONFIG_FILE, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward, make_reward
+from torl.training.health import inexact_logprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class _AuditRun:
 
     def check_logprobs(self, model: Path) -> None:
         """Check the log-probabilities of the collected trajectories."""
-        reason = skip_reason(self.config)
+        reason = inexact_logprobs(self.config)
         if reason is not None:
             self.logprobs.note = reason
             return
