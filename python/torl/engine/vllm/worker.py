@@ -95,8 +95,8 @@ def _reset_expert_kernels(model: "torch.nn.Module") -> None:
 
     if current_platform.is_cpu():
         for module in model.modules():
-            method = getattr(module, "quant_method", None)
-            if getattr(method, "moe_kernel", None) is not None:
+            method: Any = getattr(module, "quant_method", None)
+            if hasattr(method, "moe_kernel"):
                 method.moe_kernel = None
 
 
