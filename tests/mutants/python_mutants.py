@@ -95,6 +95,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
     ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
     ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
     ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),

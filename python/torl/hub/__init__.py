@@ -15,6 +15,7 @@ from torl.hub.datasets import (
 from torl.hub.models import (
     DATASET_PREFIX,
     hub_errors,
+    is_local,
     pinned_model,
     require_trainable,
     resolve_model,
@@ -27,6 +28,7 @@ __all__ = [
     "RemoteFile",
     "files_in",
     "hub_errors",
+    "is_local",
     "name_hint",
     "pinned_dataset",
     "pinned_model",

@@ -111,7 +111,7 @@ def pinned_model(path: str) -> str:
     Raises:
         DataError: The same conditions as in `resolve_model`.
     """
-    if _is_local(path):
+    if is_local(path):
         return path
     commit = resolve_model(path).name
     return f"{split_name(path)[0]}@{commit}" if COMMIT.fullmatch(commit) else path
@@ -156,8 +156,9 @@ def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
 
 
 def _resolve_model(path: str, patterns: list[str]) -> Path:
-    return resolve_path(path) if _is_local(path) else snapshot(path, "model", patterns, "as --model.path")
+    return resolve_path(path) if is_local(path) else snapshot(path, "model", patterns, "as --model.path")
 
 
-def _is_local(path: str) -> bool:
+def is_local(path: str) -> bool:
+    """Whether a path is a directory on this machine or in the package, or cannot be a name on the Hub."""
     return path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not is_name(path)

@@ -8,7 +8,7 @@ from typing import Any
 from torl.config import ProblemChoice, TrainConfig
 from torl.engine import EngineOptions
 from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
-from torl.hub import pinned_dataset, pinned_model, require_trainable, resolve_model_config
+from torl.hub import is_local, pinned_dataset, pinned_model, require_trainable, resolve_model_config
 from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
 from torl.records.reading import read_metrics
 from torl.records.run_directory import open_run_directory
@@ -118,7 +118,8 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
         return replace(chosen, options=options)
 
     def trainable_model(path: str) -> str:
-        require_trainable(resolve_model_config(path))  # before the weights are downloaded
+        if not is_local(path):
+            require_trainable(resolve_model_config(path))  # before the weights are downloaded
         return pinned_model(path)
 
     model = config.model.model_copy(update={"path": pinned(trainable_model, config.model.path)})
