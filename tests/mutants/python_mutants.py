@@ -6,6 +6,7 @@ that is rewritten should rarely take its mistakes with it.
 
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
+_HEALTH = "unit/test_training_health.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
 _MASKING = "unit/test_training_masking.py"
@@ -93,6 +94,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
+    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
+    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
+    ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
     ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
@@ -519,7 +524,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),
-    ("apps/audit/logprobs.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
+    ("training/health.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
     ("apps/audit/replay.py", "if observations != {observation}:", "if False:", _CHAT),
     ("apps/audit/tokens.py", "context.end_token_ids.isdisjoint(", "frozenset().isdisjoint(", _CHAT),
     ("apps/audit/replay.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),

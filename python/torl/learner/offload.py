@@ -5,7 +5,6 @@ frozen weights. The state of torch's AdamW and the parameters are therefore move
 """
 
 from collections.abc import Callable
-
 from typing import Any
 
 import torch

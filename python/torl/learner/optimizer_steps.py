@@ -102,11 +102,17 @@ async def _train_policy(
             ranks_per_row=setup.learner.sequence_parallel,
             aggregation=algorithm.aggregation.bind(),
             skip_zero_advantage=not algorithm.learns_without_advantage,
+            policy_version=step,
         )
         reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel))
     if reports:
         await _require_finite(group, batch, "policy", step)
-    return combine_reports(reports) | {"updates": len(reports)}
+    metrics = combine_reports(reports) | {"updates": len(reports)}
+    if on_policy := metrics.get("on_policy_fraction"):
+        metrics["logprob_gap_on_policy"] /= on_policy  # ranks divide sums by the number of all sampled tokens
+    else:
+        metrics.pop("logprob_gap_on_policy", None)
+    return metrics
 
 
 async def _train_critic(

@@ -10,7 +10,7 @@ from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
-from torl.hub import resolve_model
+from torl.hub import require_trainable, resolve_model, resolve_model_config
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
@@ -46,6 +46,7 @@ class RunComponents:
         checkpoint: Checkpoint that the run resumes from.
         first_step: Number of the first step.
         colocated: Whether learner and engine share devices.
+        on_gpus: Whether they compute on GPUs.
         checkpoints: Checkpoints of the run.
     """
 
@@ -60,6 +61,7 @@ class RunComponents:
     checkpoint: Path | None
     first_step: int
     colocated: bool
+    on_gpus: bool
     checkpoints: Checkpoints
     _idle_seconds: float = field(default=0.0, init=False)
 
@@ -123,12 +125,14 @@ async def open_run_components(
             checkpoint=inputs.checkpoint,
             first_step=inputs.first_step,
             colocated=inputs.resolved.placement.colocated,
+            on_gpus=bool(inputs.resolved.placement.machine.gpus),
             checkpoints=checkpoints,
         )
 
 
 async def _read_inputs(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> _Inputs:
     """Read the model, the problems and the checkpoint, and place the run."""
+    require_trainable(resolve_model_config(config.model.path))
     require_evaluation_metric(config)
     require_fitting(config, resolve_model(config.model.path))
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)

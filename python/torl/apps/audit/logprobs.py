@@ -8,13 +8,12 @@ from typing import Any
 
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.history import RunHistory
-from torl.config import TrainConfig
-from torl.engine import EngineOptions
 from torl.errors import TorlError
 from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 from torl.records.rows import TrajectoryRecord
+from torl.training.health import engine_options, inexact_logprobs
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
 # them; an attention mask or a position that is off by one exceeds them by far.
@@ -25,15 +24,6 @@ _MAX_LOGITS = 1 << 25  # of a batch, 128 MiB in float32; a single trajectory may
 def has_weights(run: Path, version: int) -> bool:
     """Whether the weights of a policy version are available: the initial model's, or a checkpoint's."""
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
-
-
-def skip_reason(config: TrainConfig) -> str | None:
-    """Return the reason why recorded log-probabilities differ from the policy's by configuration, or None."""
-    if config.rollout.top_p < 1:
-        return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
-    if config.rollout.max_staleness and _engine_options(config).keeps_stale_cache:
-        return "the engine keeps a stale KV cache on weight updates: its logprobs depend on older policies"
-    return None
 
 
 class SampledTrajectories:
@@ -49,7 +39,7 @@ class SampledTrajectories:
     def add(self, episodes: Sequence[TrajectoryRecord]) -> None:
         """Add trajectories of a step."""
         for record in [each for episode in episodes for each in episode.episode_trajectories]:
-            reason = skip_reason(self._history.config_at(record.step))
+            reason = inexact_logprobs(self._history.config_at(record.step))
             if reason is not None:
                 self._skip_reason = reason
                 continue
@@ -88,7 +78,7 @@ def check_logprobs(
 
     disable_progress_bar()  # it would overwrite the report
     config = history.configs[-1][1]
-    mean_limit, limit = _LIMITS[_engine_options(config).dtype]
+    mean_limit, limit = _LIMITS[engine_options(config).dtype]
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
     adapted = config.model.adapters is not None
     base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
@@ -110,12 +100,6 @@ def check_logprobs(
     check.mean_difference = statistics.fmean(gaps) if gaps else None
     versions = ", ".join(map(str, sorted(by_version)))
     check.add_note(f"policy versions {versions}")
-
-
-def _engine_options(config: TrainConfig) -> EngineOptions:
-    """Return the options of the run's engine, or the defaults for a custom engine."""
-    options = config.engine.options
-    return options if isinstance(options, EngineOptions) else EngineOptions()
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
