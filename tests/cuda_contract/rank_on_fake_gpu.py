@@ -16,6 +16,7 @@ from torl.learner.messages import RankSetup
 from torl.learner.model.policy import Critic
 from torl.learner.model.sequence_parallel import RowSlice, SequenceParallel
 from torl.learner.objective import RowTensors
+from torl.learner.process_group import join_process_group
 from torl.learner.update import policy_logprobs, run_critic
 
 
@@ -59,6 +60,7 @@ def share_row(model: Path) -> list[str]:
     setup = learner_setup(model, stage=2)
     with mode:
         tokens, positions, predictors = (torch.arange(8, device=GPU) for _ in range(3))
+        join_process_group(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE)
         parallel = SequenceParallel(WORLD_SIZE)
         # The number of predictors in each slice is read from a tensor.
         part = RowSlice(tokens[:4], positions[:4], (8,), [4, 4], 0, predictors[:4])

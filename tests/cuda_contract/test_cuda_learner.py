@@ -5,21 +5,32 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner_fixtures import write_tiny_model
 from rank_forks import call_forked, forked
 from rank_moves import learner_setup
 from rank_sums import SMALL, reduced_gradients
 
 from torl.errors import LearnerError
 from torl.learner.learner import Learner
+from torl.learner.messages import RankSetup
+from torl.learner.process_group import join_process_group
 from torl.weights.transports.cuda_ipc import _no_expandable_segments
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-async def test_rank_without_its_gpu_refuses_with_the_reason(tmp_path: Path) -> None:
-    setup = learner_setup(write_tiny_model(tmp_path / "model"), stage=2)
-    with forked(), pytest.raises(LearnerError, match=r"rank 0 has been assigned GPU 3, which torch cannot use: .*NVIDIA"):
-        await Learner.start(setup, log_directory=tmp_path / "logs", devices=["3"])
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+
+
+@without_gpu
+def test_rank_without_its_gpu_refuses_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    rank = RankSetup(learner_setup(Path(), stage=2), 1, "", on_gpu=True)
+    with pytest.raises(LearnerError, match=r"rank 0 has been assigned GPU 3, which torch cannot use: .*NVIDIA driver"):
+        join_process_group(rank, 0, 1)
+
+
+@without_gpu
+async def test_learner_on_devices_requires_them(tmp_path: Path) -> None:
+    with forked(), pytest.raises(LearnerError, match="rank 0 has been assigned GPU 3, which torch cannot use"):
+        await Learner.start(learner_setup(Path(), stage=2), log_directory=tmp_path, devices=["3"])
 
 
 def test_gradients_of_ranks_are_summed_in_float32(tmp_path: Path) -> None:
