@@ -77,9 +77,10 @@ def _copy(tensor: Tensor) -> Tensor:
 
 def rng_states() -> bytes:
     """Return the states of Python's, NumPy's and torch's random generators, serialized by `torch.save`."""
+    _, keys, *position = np.random.get_state(legacy=True)
     states = {
         "python": random.getstate(),
-        "numpy": np.random.get_state(),
+        "numpy": ("MT19937", np.asarray(keys).tolist(), *position),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
@@ -89,8 +90,14 @@ def rng_states() -> bytes:
 
 
 def restore_rng_states(path: Path) -> None:
-    """Restore the states in a file with the result of `rng_states`."""
-    states = torch.load(path, weights_only=False)
+    """Restore the states in a file with the result of `rng_states`.
+
+    The file may come from another user, so it is read without code: tensors, numbers and texts only.
+
+    Raises:
+        pickle.UnpicklingError: The file holds something else.
+    """
+    states = torch.load(path, weights_only=True)
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"])

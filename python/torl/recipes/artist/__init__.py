@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import ClassVar
 
-from torl import Grade, Group, Problem, Reward, Section, TaggedFormat, Trajectory, chatml, find_tagged_answer
+from torl import Grade, Group, Problem, Reward, TaggedFormat, Trajectory, chatml, find_tagged_answer
 
 # In the words of section 3.1; the prompt of appendix A is another.
 TEMPLATE = (
@@ -37,43 +37,32 @@ class ArtistFormat(TaggedFormat):
     result_tags = ("<output>", "</output>")
 
 
-class ArtistOptions(Section):
-    """Options of the reward "artist"."""
-
-    correct: float = 2.0
-    """Reward of an answer that equals the reference, character by character."""
-    wrong: float = 0.0
-    """Reward of any other answer, or of none."""
-    tag: float = 0.125
-    """Reward of each of <think>, <python>, <output> and <answer> that the response opens and closes."""
-    order: float = 0.5
-    """Reward if all four occur, none within another, first found in this order, and <answer> is the last."""
-    tool: float = 1.0
-    """Reward of calls: this times the fraction of them that succeeded, 0 without calls."""
-
-
 class ArtistReward(Reward):
     """Rewards the last <answer>, the form of the response, and code that succeeds (section 3.1).
 
-    Parts of a grade: "answer", "tags", "order", "tool". The form is that of the whole text, with the observations.
-    """
+    Parts of a grade:
 
-    def __init__(self, options: ArtistOptions | None = None) -> None:
-        self.options = options or ArtistOptions()
+    - "answer": 2 for an answer that equals the reference, character by character.
+    - "tags": 0.125 for each of <think>, <python>, <output> and <answer> that the response opens and closes.
+    - "order": 0.5 if all four occur, none within another, first found in this order, and <answer> is the last.
+    - "tool": the fraction of the calls that succeeded, 0 without calls.
+
+    Tags are those of the whole text, with the observations.
+    """
 
     async def grade(self, group: Group) -> list[Grade]:
         return [self._grade(trajectory) for trajectory in group.trajectories]
 
     def _grade(self, trajectory: Trajectory) -> Grade:
-        options, calls = self.options, trajectory.tool_calls
+        calls = trajectory.tool_calls
         answer = find_tagged_answer(trajectory.answer_text)
         correct = answer == trajectory.prompt.problem.answer.strip()
         ordered = is_ordered(trajectory.text)
         parts = {
-            "answer": options.correct if correct else options.wrong,
-            "tags": options.tag * sum(f"<{tag}>" in trajectory.text and f"</{tag}>" in trajectory.text for tag in TAGS),
-            "order": options.order * ordered,
-            "tool": options.tool * sum(call.outcome.ok for call in calls) / max(1, len(calls)),
+            "answer": 2.0 if correct else 0.0,
+            "tags": 0.125 * sum(f"<{tag}>" in trajectory.text and f"</{tag}>" in trajectory.text for tag in TAGS),
+            "order": 0.5 * ordered,
+            "tool": sum(call.outcome.ok for call in calls) / max(1, len(calls)),
         }
         return Grade(sum(parts.values()), correct, answer, parts=parts, valid_format=ordered)
 

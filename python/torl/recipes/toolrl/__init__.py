@@ -5,30 +5,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torl import Grade, Group, Problem, Reward, RewardError, Section, ToolRequest, Trajectory
+from torl import Grade, Group, Problem, Reward, RewardError, ToolRequest, Trajectory
 
+_WORST, _BEST = -3.0, 3.0
 _TOO_MANY = "TooManyCalls"  # the error of a call beyond the limit of a response
-
-
-class ExpectedCallsOptions(Section):
-    """Options of the reward "expected_calls"."""
-
-    max_reward: float = 3.0
-    """Reward of exactly the expected calls."""
-    min_reward: float = -3.0
-    """Reward of no calls, of calls that match none of the expected ones, and of any malformed call."""
 
 
 class ExpectedCallsReward(Reward):
     """Rewards the match of a response's calls with those that its problem expects (section 3.3, correctness).
 
     The answer of a problem is a list of calls, one on each line: `{"name": "look_up", "parameters": {"word":
-    "Paris"}}`. The reward is 0 for a problem that expects none, as in ToolRL's code. ToolRL's format reward, for tags
+    "Paris"}}`. The reward is 3 for exactly these calls, -3 for none of them and for any malformed
+    call, and 0 for a problem that expects none, as in ToolRL's code. ToolRL's format reward, for tags
     in their order, is not implemented.
     """
-
-    def __init__(self, options: ExpectedCallsOptions | None = None) -> None:
-        self.options = options or ExpectedCallsOptions()
 
     async def grade(self, group: Group) -> list[Grade]:
         expected = expected_calls(group.prompt.problem)
@@ -48,8 +38,7 @@ class ExpectedCallsReward(Reward):
         if not expected:
             return Grade(0.0, whole and not made, None)
         share = call_score(made, expected) if whole else 0.0
-        worst, best = self.options.min_reward, self.options.max_reward
-        return Grade(worst + (best - worst) * share, share == 1, None)
+        return Grade(_WORST + (_BEST - _WORST) * share, share == 1, None)
 
 
 def expected_calls(problem: Problem) -> list[ToolRequest]:
