@@ -28,9 +28,7 @@ class FakeGpuMode(FakeTensorMode):
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
 
-    def dispatch(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def dispatch(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Refuse collectives of CPU tensors."""
         if func.namespace == "c10d" and "barrier" not in str(func):
             for value in tree_leaves((args, kwargs)):
@@ -76,7 +74,9 @@ def install_fake_gpu() -> tuple[FakeGpuMode, list[str]]:
     return mode, emptied
 
 
-def move_module(self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> torch.nn.Module:
+def move_module(
+    self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+) -> torch.nn.Module:
     """Move a module by new parameters: the data of a fake tensor cannot be exchanged."""
     for child in self.children():
         child._apply(fn)

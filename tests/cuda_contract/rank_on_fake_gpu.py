@@ -1,4 +1,4 @@
-"""Everything that a rank does with its model except training, on a GPU that computes no numbers."""
+"""The commands of a rank except training, on a GPU that computes no numbers."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -34,7 +34,9 @@ def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict
         rank = worker.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, lambda written: None)
         found: dict[str, Any] = {"device": str(rank.engine.device), "started": _where(rank)}
         row = RowTensors(pack_batch(random_samples(5), max_row_tokens=90, ranks=WORLD_SIZE).rows[0][0], GPU)
-        computed = [policy_logprobs(policy, 1.0, row) for policy in (rank.engine, rank._reference) if policy is not None]
+        computed = [
+            policy_logprobs(policy, 1.0, row) for policy in (rank.engine, rank._reference) if policy is not None
+        ]
         computed += [run_critic(engine, row) for tag, engine in rank._engines.items() if tag != "policy"]
         found["computed"] = [str(tensor.device) for tensor in computed]
         rank.export(Path())
@@ -65,9 +67,9 @@ def share_row(model: Path) -> list[str]:
         # The number of predictors in each slice is read from a tensor.
         part = RowSlice(tokens[:4], positions[:4], (8,), [4, 4], 0, predictors[:4])
         parallel.slice = lambda *_: part  # type: ignore[method-assign]
-        causal_lm = load_causal_lm(setup.model, setup.learner, GPU)
-        critic = Critic(causal_lm, parallel=parallel)(tokens, positions, predictors, (8,))
-        policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
+        models = [load_causal_lm(setup.model, setup.learner, GPU) for _ in range(2)]
+        critic = Critic(models[0], parallel=parallel)(tokens, positions, predictors, (8,))
+        policy = make_policy(models[1], setup.model, setup.learner, parallel)
         logprobs, entropies = policy(tokens, positions, predictors, tokens, 1.0, (8,))
         return [str(tensor.device) for tensor in (logprobs, entropies, critic)]
 

@@ -15,7 +15,6 @@ from torl.learner.messages import RankSetup
 from torl.learner.process_group import join_process_group
 from torl.weights.transports.cuda_ipc import _no_expandable_segments
 
-
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 
 

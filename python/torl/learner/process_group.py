@@ -25,7 +25,6 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
         )
     import deepspeed
 
-
     # An all-reduce over shared memory that only inference uses. Building it takes half a minute and a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     device = torch.device("cpu")
@@ -47,7 +46,7 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
 def _cuda_error() -> str:
     """Return torch's reason for the absence of CUDA."""
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except (AssertionError, RuntimeError) as error:
         return str(error).strip()
     return "torch.cuda.is_available() is False"
