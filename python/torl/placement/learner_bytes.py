@@ -76,7 +76,7 @@ class States:
 
     @property
     def reduced(self) -> int:
-        """Two buckets at stages 1 and 2, and a flat and a float32 copy of one. Elsewhere copies need less than a head."""
+        """Two buckets at stages 1 and 2, with two copies of one. Copies at other stages need less than the head."""
         if self.stage not in (1, 2):
             return 0
         buckets = 2 * BUCKET_ELEMENTS * (_FLOAT if self.stage == 1 else self.itemsize)
