@@ -62,6 +62,7 @@ _LOSSES = "unit/test_algorithms_losses.py"
 _POLICY = "unit/test_learner_policy.py"
 _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
+_CUDA = "cuda_contract/test_cuda_"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
@@ -271,6 +272,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "torch.tensor([*accumulate(lengths)]",
         _ATTENTION,
     ),
+    # --- the learner on CUDA
+    ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
+    ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
+    ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),

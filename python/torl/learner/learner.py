@@ -170,7 +170,7 @@ class Learner:
         await self._group.call_all(Export(directory))
 
     async def offload(self, part: LearnerMemoryPart) -> None:
-        """Free unused memory, or move the optimizer state or the parameters out of GPU memory, where they stay offloaded.
+        """Free unused memory, or move the optimizer state or the parameters out of GPU memory until `onload`.
 
         Without the optimizer state, the learner can still send and export weights. Checkpoints can always be written.
         """

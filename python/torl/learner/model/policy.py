@@ -100,7 +100,8 @@ class Critic(nn.Module):
         embedding = causal_lm.get_input_embeddings()
         self.trunk = (causal_lm if parallel is None else parallel.share_attention(causal_lm)).base_model
         self.parallel = parallel
-        self.value_head = nn.Linear(embedding.embedding_dim, 1, dtype=embedding.weight.dtype)
+        weight = embedding.weight
+        self.value_head = nn.Linear(embedding.embedding_dim, 1, dtype=weight.dtype, device=weight.device)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
 
