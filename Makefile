@@ -14,7 +14,7 @@ export UV_EXCLUDE := requirements/excluded.txt
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference hashes install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -107,7 +107,7 @@ $(VENV)/%/installed: requirements/%.txt $(VENV)/installed
 	$(BIN)/python -m venv --without-pip $(@D)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/torl.pth
-	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps -r requirements/$*.txt
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --no-deps --require-hashes -r requirements/$*.txt
 	touch $@
 
 # Each target for so many seconds: make fuzz FUZZ_SECONDS=3600
@@ -151,6 +151,12 @@ guest: extension
 extension: $(VENV)/base
 	$(BIN)/maturin develop --release --skip-install
 
+# The hashes of the files of each locked version, after a version was changed.
+hashes: $(VENV)/base
+	for file in $(filter-out requirements/excluded.txt,$(wildcard requirements/*.txt)); do \
+		{ grep '^#' $$file; $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate \
+		--python-version 3.11 $$file; } > $$file.new && mv $$file.new $$file || exit 1; done
+
 # All that building the extension and running the sandbox take.
 $(VENV)/base: requirements/cpu.txt requirements/dev.txt requirements/excluded.txt
 	@# A torch that satisfies the pin (a CPU build, say) is used where the system has one.
@@ -162,7 +168,7 @@ $(VENV)/base: requirements/cpu.txt requirements/dev.txt requirements/excluded.tx
 
 $(VENV)/installed: $(VENV)/base
 	$(UV) "$(TORCH)"
-	$(UV) --no-deps -r requirements/cpu.txt -r requirements/dev.txt
+	$(UV) --no-deps --require-hashes -r requirements/cpu.txt -r requirements/dev.txt
 	@echo "importing the packages once: writes their bytecode"
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c "import $(USED)"
 	touch $@
@@ -174,7 +180,7 @@ $(VENV)/registered: pyproject.toml $(VENV)/installed
 
 # For Linux with glibc 2.28 or later and Python 3.11 or later; who installs it needs no Rust.
 wheel: $(VENV)/base
-	$(UV) --no-deps -r requirements/wheel.txt
+	$(UV) --no-deps --require-hashes -r requirements/wheel.txt
 	rm -rf target/wheels
 	$(BIN)/maturin build --release --compatibility manylinux_2_28 --out target/wheels -- -C linker=$(CURDIR)/scripts/zig_cc.sh
 	$(BIN)/python scripts/check_wheel.py target/wheels/*.whl

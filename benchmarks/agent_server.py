@@ -31,7 +31,7 @@ from demo_maker.chat_model import TEMPLATE, make_tokenizer
 from torl import Agent, Outcome, OutcomeStatus, Problem, Prompt, ToolRequest, Turn
 from torl.agents import AgentLimits
 from torl.engine import EngineSetup, VllmEngine
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 from torl.formats.chat import HermesFormat
 from torl.formats.chat.base import ChatCall
 from torl.rollout.agents.episode import AgentSettings

@@ -23,7 +23,7 @@ from statistics import fmean as mean
 from demo_table import train
 
 from torl.records import metric_names as names
-from torl.records.layout import evaluation_files
+from torl.records.files import evaluation_files
 from torl.records.reading import read_metrics, read_trajectories
 
 PROBLEMS, SAMPLES = 128, 4

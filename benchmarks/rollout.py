@@ -41,9 +41,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl._core import StopCondition
 from torl.engine import EngineSetup, VllmEngine
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 from torl.paths import resolve_path
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.torl import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots

@@ -40,10 +40,9 @@ from torl.rollout.transcript import EpisodeSettings
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.tools import BaseTool, StatefulTool, ToolSession
-from torl.training.masking import masked_trajectories
 from torl.training.samples import training_samples, with_advantages
-from torl.training.step import StepPlayer
-from torl.training.step_records import step_records
+from torl.training.selection import masked_trajectories
+from torl.training.step import StepPlayer, step_records
 from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, TurnRequest
 
 MODEL = "torl:demo/base_model"

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 from rollout import Bench, open_bench
 
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.torl import ToRLFormat
 from torl.rollout.scheduler import play_groups
 from torl.tools import BaseTool, StatefulTool, Tool, ToolSession
 from torl.types import MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn

@@ -12,7 +12,7 @@ from random import Random
 from demo_maker.interpreter import NO_OUTPUT, Run, run_here
 from demo_maker.operations import OPERATIONS
 from demo_maker.problems import Collection, Program, programs
-from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
+from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
 
 SOLUTION_SHARE = 0.8
 TORL_TEMPLATE_SHARE = 5 / 8  # of the solutions

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from demo_maker.interpreter import Interpreter, Run
 from demo_maker.model import DemoModel
 from demo_maker.tokenizer import end_of_text_id
-from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
+from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
 
 MARKER = "```output"
 CODE_BLOCK = re.compile(r"```python\n(.*?)\n```", re.DOTALL)

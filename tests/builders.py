@@ -18,7 +18,7 @@ from scripted_engine import ENCODER, VOCABULARY
 from torl._core import Vocabulary
 from torl.engine import Engine
 from torl.formats import Format
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.torl import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots

@@ -110,7 +110,7 @@ def in_environment(
     playing: EpisodePlayer, model: ChatModel, environment: Environment, *, max_prompt_tokens: int = 1000, **bounds: Any
 ) -> EpisodePlayer:
     """The player, in an environment with these bounds; a model of ChatML renders what it begins with."""
-    limits = EnvironmentLimits(**{"initial_backoff_seconds": 0.0, **bounds})
+    limits = EnvironmentLimits(**bounds)
     model.tokenizer.chat_template = CHATML
     run_environment = RunEnvironment(
         BoundedEnvironment(environment, limits),

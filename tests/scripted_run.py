@@ -11,7 +11,7 @@ from builders import asked, printed
 from scripted_engine import ENCODER, VOCABULARY, ScriptedEngine
 from torl.config import TrainConfig
 from torl.data import PromptSampler
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.torl import ToRLFormat
 from torl.report.console import Console
 from torl.rewards import Reward, make_reward
 from torl.rollout.episode import EpisodePlayer

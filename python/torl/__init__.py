@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from torl.formats import Format as Format
     from torl.formats import TaggedFormat as TaggedFormat
     from torl.formats import TaggedOptions as TaggedOptions
-    from torl.formats.fenced import FenceStyle as FenceStyle
-    from torl.formats.fenced import run_block as run_block
+    from torl.formats.blocks import FenceStyle as FenceStyle
+    from torl.formats.blocks import run_block as run_block
     from torl.formats.observation import ErrorStyle as ErrorStyle
     from torl.formats.observation import longest_prefix as longest_prefix
     from torl.formats.observation import render_outcome as render_outcome
@@ -118,7 +118,7 @@ _MODULES = {
     "torl.environments": "Environment EnvironmentSession Message Reply",
     "torl.errors": "ConfigError RewardError ToolUnavailableError TorlError",
     "torl.formats": "ChatFormat FencedFormat Format TaggedFormat TaggedOptions",
-    "torl.formats.fenced": "FenceStyle run_block",
+    "torl.formats.blocks": "FenceStyle run_block",
     "torl.formats.observation": "ErrorStyle longest_prefix render_outcome truncate_middle",
     "torl.options": "NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
     "torl.rewards": "Grader JudgeClient Reward",

@@ -7,21 +7,21 @@ from importlib import import_module
 from torl.version import __version__
 
 COMMANDS = {
-    "train": ("torl.commands.train", "train a model"),
-    "sample": ("torl.commands.sample", "sample trajectories of a model into a file"),
+    "train": ("torl.commands.launch:train", "train a model"),
+    "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file"),
     "evaluate": (
-        "torl.apps.evaluation.command",
+        "torl.apps.evaluation.command:main",
         "measure models on problem sets, with tables as in the papers",
     ),
-    "verify": ("torl.apps.audit.run", "audit a run from its own files"),
-    "report": ("torl.commands.report", "write the page of a run, or of several runs"),
-    "data": ("torl.apps.curation.command", "download, clean, filter and select problems"),
-    "plan": ("torl.plan", "compute the memory that a run needs on each GPU"),
-    "sandbox": ("torl.sandbox.__main__", "run untrusted Python, or serve the sandbox"),
-    "grade": ("torl.commands.grade", "compare an answer with its reference"),
-    "presets": ("torl.commands.presets", "list the configurations that torl ships"),
+    "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
+    "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
+    "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems"),
+    "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU"),
+    "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox"),
+    "grade": ("torl.commands.grade:main", "compare an answer with its reference"),
+    "presets": ("torl.commands.presets:main", "list the configurations that torl ships"),
 }
-"""The module of each command, whose `main` takes the words after the command, and its description."""
+"""The function of each command, as "module:function", and its description. It takes the words after the command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(command: str, arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    module, _ = COMMANDS[command]
-    status: int = import_module(module).main(arguments)
+    module, _, function = COMMANDS[command][0].partition(":")
+    status: int = getattr(import_module(module), function)(arguments)
     return status
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.engine import EngineSetup, VllmEngine, VllmReplicas
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 
 MAX_MODEL_TOKENS = 640
 

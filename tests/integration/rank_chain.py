@@ -22,7 +22,7 @@ from torl.learner.batch import pack_batch
 from torl.learner.checkpoint.shards import ShardIndex
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.optimizer_shards import MOMENTS
-from torl.learner.whole_weights import full_weights
+from torl.learner.publishing import full_weights
 from torl.learner.worker import Rank
 
 STEPS = [random_samples(9, seed=1), random_samples(5, seed=2), random_samples(6, seed=3)]

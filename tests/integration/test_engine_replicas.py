@@ -49,7 +49,7 @@ async def receive(engine: "VllmReplicas", model: Path, directory: Path, version:
 async def test_two_engines_sample_as_one_and_outlive_each_other(
     tiny_model_directory: Path, prompts: "list[Prompt]", tmp_path: Path
 ) -> None:
-    engine = make_replicas(tiny_model_directory, tmp_path / "engine.log", replicas=2, restarts=1)
+    engine = make_replicas(tiny_model_directory, tmp_path / "engine.log", replicas=2, max_restarts=1)
     await engine.start()
     processes = [process for each in engine.engines for process in each.processes]
     try:

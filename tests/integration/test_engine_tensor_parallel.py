@@ -19,7 +19,8 @@ async def test_two_workers_take_weights_and_die_together(tiny_model_directory, p
         assert len(engine.processes) == 3
         mapped = [Path(f"/proc/{process.pid}/maps").read_text() for process in engine.processes[1:]]
         shared = [[line for line in maps.splitlines() if "cpushm" in line] for maps in mapped]
-        assert all(shared)
+        # vLLM's kernels for processors without AVX-512 have no such memory.
+        assert all(shared) == ("avx512f" in Path("/proc/cpuinfo").read_text())
         assert all(line.endswith("(deleted)") for lines in shared for line in lines)  # it ends with who maps it
         prompt = prompts[0].token_ids * 4
         ids, logprobs, _ = await greedy_turn(engine, prompt)

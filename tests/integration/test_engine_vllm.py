@@ -18,7 +18,7 @@ from engines import make_engine
 from engine_checks import moved_through_its_states
 from torl._core import Scanner, StopCondition, Vocabulary
 from torl.engine import EngineSetup, VllmEngine
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 from torl.engine.vllm.processes import EngineDirectory, with_descendants
 from torl.errors import ConfigError, EngineError
 from torl.types import SampledTurn, SamplingParameters, TurnRequest

@@ -27,8 +27,8 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     with running("torl.evaluate", *words, log=tmp_path / "log") as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
-        reply = command.last_json()
         assert "| base, N = 1 |" in command.output()
+    reply = json.loads((output / "results.json").read_text())
     expected = [problem.id for problem in load_problems(PROBLEMS)[:3]]
     groups = {calls: _groups(output / f"base/heldout/calls_{calls}_sampled.jsonl") for calls in (0, 1)}
     for calls, played in groups.items():

@@ -12,7 +12,7 @@ from builders import asked, call, group, printed, trajectory
 from judge_server import JudgeServer, serving
 from torl.component import RunContext
 from torl.errors import RewardError, ToolUnavailableError
-from torl.recipes.agent_prm.recipe import (
+from torl.recipes.agent_prm import (
     MAX_TRANSCRIPT_CHARACTERS,
     FunctionScorer,
     JudgeScorer,

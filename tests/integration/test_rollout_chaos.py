@@ -16,8 +16,8 @@ from test_rollout_episode import EngineRecord, check_against_engine, recorded
 
 from builders import play_trajectories, player
 from torl.formats import Format
-from torl.recipes.torl.recipe import ToRLFormat
-from torl.recipes.zerotir.recipe import ZeroTIRFormat, ZeroTIROptions
+from torl.recipes.torl import ToRLFormat
+from torl.recipes.zerotir import ZeroTIRFormat, ZeroTIROptions
 from torl.rollout.episode import EpisodePlayer
 from torl.sandbox import SandboxPool
 from torl.types import Prompt, Trajectory

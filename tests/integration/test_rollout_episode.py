@@ -13,8 +13,8 @@ import pytest_asyncio
 
 from builders import play_trajectories, player
 from torl.formats import Format
-from torl.recipes.torl.recipe import ToRLFormat
-from torl.recipes.zerotir.recipe import ZeroTIRFormat, ZeroTIROptions
+from torl.recipes.torl import ToRLFormat
+from torl.recipes.zerotir import ZeroTIRFormat, ZeroTIROptions
 from torl.types import FinishReason, StopReason, Trajectory
 
 MAX_RESPONSE_TOKENS = 220

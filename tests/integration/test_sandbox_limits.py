@@ -39,7 +39,6 @@ def test_pool_configuration_and_core_have_one_set_of_defaults() -> None:
         assert pool[name].default == getattr(core, name)
     assert (config.cpu_seconds, config.wall_seconds) == (core.cpu_seconds, core.wall_seconds)
     assert (config.memory_mib << 20, config.output_kib << 10) == (core.memory_bytes, core.output_bytes)
-    assert config.result_cache_mib << 20 == pool["result_cache_bytes"].default
 
 
 def test_limits_keep_unset_values() -> None:

@@ -30,7 +30,7 @@ ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path)}
 @asynccontextmanager
 async def offered(mcp: str, **options: Any) -> AsyncIterator[dict[str, Tool]]:
     """Tools that a section `[rollout.tools.small]` offers to a model."""
-    section = {"mcp": mcp, "env": ENVIRONMENT, "initial_backoff_seconds": 0, **options}
+    section = {"mcp": mcp, "env": ENVIRONMENT, **options}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     try:
         await tool.start(RunContext())

@@ -6,6 +6,7 @@ that is rewritten should rarely take its mistakes with it.
 
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
+_HEALTH = "unit/test_training_health.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
 _MASKING = "unit/test_training_masking.py"
@@ -61,6 +62,7 @@ _LOSSES = "unit/test_algorithms_losses.py"
 _POLICY = "unit/test_learner_policy.py"
 _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
+_CUDA = "cuda_contract/test_cuda_"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
@@ -80,6 +82,7 @@ _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
+_AUDIT_RECORDS = "unit/test_audit_records.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -92,6 +95,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
+    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
+    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
+    ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
     ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
@@ -105,7 +112,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "LENGTH and not member.grade.correct",
         _MASKING,
     ),
-    ("recipes/zerotir/recipe.py", "(grade.valid_format and some_succeeded)", "some_succeeded", _MASKING),
+    ("recipes/zerotir/__init__.py", "(grade.valid_format and some_succeeded)", "some_succeeded", _MASKING),
     ("algorithms/masks.py", "member.trajectory.text) > above", "member.trajectory.text) < above", _MASKING),
     ("types.py", "len(self.members) > 1 and ", "", _SELECTION),
     ("types.py", "position < each.weight", "position > each.weight", _PROMPTS),
@@ -116,7 +123,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _SCHEDULER,
     ),
     ("types.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
-    ("recipes/zerotir/recipe.py", "repeated_trigrams(text) > MAX", "repeated_trigrams(text) < MAX", _MASKING),
+    ("recipes/zerotir/__init__.py", "repeated_trigrams(text) > MAX", "repeated_trigrams(text) < MAX", _MASKING),
     ("algorithms/masks.py", "sample.ref_logprobs[sample.loss_mask].mean", "sample.ref_logprobs.mean", _MASKING),
     (
         "algorithms/masks.py",
@@ -126,17 +133,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     # --- samples and records of a step
     ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
-    ("training/step_records.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
+    ("training/step.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
     ("training/samples.py", "turn.stop - 1 for turn", "turn.start for turn", _SAMPLES),
     ("training/samples.py", "sample.token_rewards is not None and not sample", "False and not sample", _SAMPLES),
     ("training/samples.py", "if algorithm.normalize_advantages:", "if False:", _SAMPLES),
-    ("training/step_records.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
-    ("training/step_records.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
-    ("training/step_records.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
+    ("training/step.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
+    ("training/step.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
+    ("training/step.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
     ("rewards/equivalence.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
     ("rewards/equivalence.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
     ("rewards/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
-    ("training/step_records.py", "if sample is None:", "if False:", _STEP_RECORDS),
+    ("training/step.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
     ("apps/evaluation/results.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
     ("apps/evaluation/results.py", "right or answer is not None", "answer is not None", _STATISTICS),
@@ -167,8 +174,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/equivalence.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
     ("rewards/notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _EQUIVALENCE),
     ("rewards/judge.py", "Grade(float(grade.valid_format), correct=True)", "Grade(1.0, correct=True)", _JUDGED),
-    ("recipes/agent_prm/recipe.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
-    ("recipes/agent_prm/recipe.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
+    ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
+    ("recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("rewards/judge.py", "if len(answer) > MAX_ANSWER_CHARACTERS:", "if False:", _JUDGED),
     ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
     (
@@ -184,7 +191,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/evaluation.py", "if self.greedy else {}", "if False else {}", _EVALUATION),
     # --- rewards
     (
-        "recipes/dapo/recipe.py",
+        "recipes/dapo/__init__.py",
         "group.max_response_tokens, self.options.buffer",
         "group.max_response_tokens, 1",
         _BOXED,
@@ -192,15 +199,15 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/math.py", "verdict.correct and valid else", "verdict.correct else", _BOXED),
     ("rewards/rubric.py", "{part: weight * share for", "{part: share for", _BOXED),
     ("rewards/math.py", "find_answer(trajectory.answer_text)", "find_answer(trajectory.text)", _BOXED),
-    ("recipes/dapo/recipe.py", "self.buffer >= limit", "self.buffer > limit", _BOXED),
+    ("recipes/dapo/__init__.py", "self.buffer >= limit", "self.buffer > limit", _BOXED),
     (
         "rewards/math.py",
         "grade_async(reference, answer.text, shortcuts=False)",
         "grade_async(answer.text, reference, shortcuts=False)",
         f"{_BOXED_PROCESSES} -k exchanged",
     ),
-    ("recipes/dapo/recipe.py", "tokens - (limit - buffer)", "tokens - limit", _BOXED),
-    ("recipes/torl/recipe.py", "call.ran and not call.outcome.ok", "not call.outcome.ok", _BOXED),
+    ("recipes/dapo/__init__.py", "tokens - (limit - buffer)", "tokens - limit", _BOXED),
+    ("recipes/torl/__init__.py", "call.ran and not call.outcome.ok", "not call.outcome.ok", _BOXED),
     ("rewards/math.py", "trajectory.finish_reason is FinishReason.STOP and ", "", _BOXED),
     ("rewards/pool.py", "                self._crashes_in_a_row = 0\n", "", f"{_GRADER} -k forgets"),
     ("rewards/verdict.py", "-?[1-9][0-9]{0,29}|0", "-?[0-9]{1,30}", _EQUIVALENCE),
@@ -210,7 +217,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/pool.py", "1 if self._has_spare else 2", "1", f"{_GRADER} -k delays_no_other"),
     ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
-    ("recipes/zerotir/recipe.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
+    ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
@@ -218,7 +225,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
     ("algorithms/advantages.py", 'baseline == "turn"', 'baseline == "group"', _TOKEN_ADVANTAGES),
-    ("recipes/gtpo/recipe.py", "not (made or number)", "not made", _BOXED),
+    ("recipes/gtpo/__init__.py", "not (made or number)", "not made", _BOXED),
     ("training/samples.py", "turn.start : turn.stop] = number", "turn.start : turn.stop - 1] = number", _SAMPLES),
     ("algorithms/advantages.py", "is None and discount == 1", "is None", _TOKEN_ADVANTAGES),
     ("algorithms/advantages.py", "_core.whiten(returns_M, lengths_N, mask_M)", "returns_M", _TOKEN_ADVANTAGES),
@@ -237,7 +244,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/losses/policy.py", "(advantages < 0) & (per_token > ceiling)", "per_token > ceiling", _LOSSES),
     ("algorithms/losses/correction.py", "(weights < bounds.low) | ", "", _LOSSES),
     ("algorithms/losses/correction.py", "self.high < self.low", "self.high <= self.low", _ALGORITHM_OPTIONS),
-    ("algorithms/losses/sequences.py", " / counts.clamp(min=1)", "", _LOSSES),
+    ("algorithms/losses/policy.py", " / counts.clamp(min=1)", "", _LOSSES),
     ("algorithms/losses/value.py", "errors.maximum(clipped) / 2", "clipped / 2", _LOSSES),
     ("algorithms/losses/divergence.py", "return -x\n", "return x\n", _LOSSES),
     ("algorithms/aggregation.py", "max(1, present_N.sum()) * np.maximum", "len(present_N) * np.maximum", _LOSSES),
@@ -246,7 +253,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/objective.py", "per_token + algorithm.kl.coefficient", "per_token - algorithm.kl.coefficient", _POLICY),
     ("learner/model/head.py", "else logits.float() / temperature", "else logits.float()", _HEAD),
     ("learner/model/head.py", "logprob_gradient_K / ctx.temperature", "logprob_gradient_K", _HEAD),
-    ("learner/model/head.py", "distribution.add_(entropy_K[:, None])", "distribution", _HEAD),
+    ("learner/model/head.py", ".add_(entropy_K[:, None]).mul_(", ".mul_(", _HEAD),
+    ("learner/model/head_kernels.py", "total * rescaling", "total", "cuda_contract/test_cuda_head.py"),
     ("learner/model/head.py", "if logits_dtype == weight.dtype:", "if True:", _HEAD),
     ("learner/model/head.py", "sum_K.mul_(rescaling_K)", "sum_K", _HEAD),
     ("learner/model/head.py", "weighted_K.mul_(rescaling_K)", "weighted_K", _HEAD),
@@ -264,6 +272,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "torch.tensor([*accumulate(lengths)]",
         _ATTENTION,
     ),
+    # --- the learner on CUDA
+    ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
+    ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
+    ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
@@ -314,7 +326,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "self.trajectories",
         _SCHEDULER,
     ),
-    ("rollout/scheduler.py", "if failed > limit * episodes:", "if False:", _FAILED_EPISODES),
+    ("rollout/scheduler.py", "if failed > allowed:", "if False:", _FAILED_EPISODES),
+    ("rollout/scheduler.py", "min(_MIN_ALLOWED_FAILURES, episodes // 2)", "0", _FAILED_EPISODES),
+    ("rollout/transcript.py", "if not all(map(math.isfinite, sampled.logprobs)):", "if False:", _EPISODE),
+    ("api/event_loop.py", "signal.signal(signal.SIGINT, note)", "pass", "unit/test_api_interrupt.py"),
+    ("config/loading.py", "table[parent] = default_table_at(config_class, tree, parents[:depth])", "pass", _CONFIG),
     ("training/step.py", ">= self.config.min_group_size", ">= 1", _FAILED_EPISODES),
     ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _FAILED_EPISODES),
     ("tools/wrappers.py", "self._attempt(session.fork(), arguments)", "self._attempt(session, arguments)", _BOUNDED),
@@ -381,7 +397,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("text/tokenizer.py", "if isinstance(part, Markup) else [part]", "", _CHAT),
     ("text/vocabulary.py", " and token not in visible", "", _CHAT),
     ("formats/observation.py", "if not data.startswith(overshoot):", "if True:", _OBSERVATION),
-    ("formats/fenced.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
+    ("formats/blocks.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
     (
         "formats/observation.py",
         "not fits(observation, limit)",
@@ -392,8 +408,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/observation.py", 'outcome.text.rstrip("\\n")', "outcome.text.strip()", _OBSERVATION),
     ("formats/observation.py", "max(0, too_long - 1)", "too_long", "unit/test_formats_search_r1.py"),
     ("text/answers.py", "in reversed(closed)", "in closed", "unit/test_reward_exact_match.py"),
-    ("recipes/tora/recipe.py", "outcome.ok and not outcome.text.strip()", "False", _OBSERVATION),
-    ("recipes/tora/recipe.py", "outcome.status is OutcomeStatus.TIMEOUT", "False", _OBSERVATION),
+    ("recipes/tora/__init__.py", "outcome.ok and not outcome.text.strip()", "False", _OBSERVATION),
+    ("recipes/tora/__init__.py", "outcome.status is OutcomeStatus.TIMEOUT", "False", _OBSERVATION),
     ("tools/python.py", "        if outcome.ok:\n", "        if True:\n", _TOOL),
     ("tools/python.py", "[*self.successful]", "self.ran_well", _TOOL),
     ("tools/python.py", "type(self)(self.program.fork())", "self", _TOOL),
@@ -403,7 +419,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- tokenizers and data
     ("text/tokenizer.py", "value if isinstance(value, list)", "value[:1] if isinstance(value, list)", _TOKENIZER),
     ("text/tokenizer.py", "Tokenizer(backend.model)", "Tokenizer.from_str(backend.to_str())", _TOKENIZER),
-    ("recipes/torl/recipe.py", "problem.question, 1)", "problem.question.strip(), 1)", _PROMPTS),
+    ("recipes/torl/__init__.py", "problem.question, 1)", "problem.question.strip(), 1)", _PROMPTS),
     ("text/prompts.py", "> self._max_prompt_tokens", ">= self._max_prompt_tokens", _PROMPTS),
     ("data/problems.py", "> _MAX_UNANSWERED_FRACTION * rows", ">= _MAX_UNANSWERED_FRACTION * rows", _PROBLEMS),
     ("data/sampler.py", "self._shared = missing", "self._shared = 0", _SAMPLER),
@@ -495,18 +511,25 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("plan.py", "read / card.memory / batch", "read / card.memory", "unit/test_plan.py"),
     ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
-    ("placement/fit.py", "(1 - _SPARE) * ", "", _PLACEMENT_ROWS),
+    ("placement/fit.py", " - _SPARE * gpus[gpu].memory_bytes", "", _PLACEMENT_ROWS),
     ("placement/fit.py", "max(shortest, (tokens - 1)", "min(shortest, (tokens - 1)", _PLACEMENT_ROWS),
     ("placement/resolve.py", "_or(learner.offload_while_sampling, offloads and can_offload)", "offloads", _PLACEMENT),
     # --- the audit
     ("apps/audit/checks.py", "max(0, record.step - max_staleness)", "0", _CHECKS),
     ("apps/audit/checks.py", "record.grade.failure is None and ", "", _CHECKS),
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
-    ("apps/audit/advantages.py", "if algorithm.keep_reference:", "if False:", _CHECKS),
+    ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
+    ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
+    ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
+    ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),
-    ("apps/audit/logprobs.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
+    ("training/health.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
     ("apps/audit/replay.py", "if observations != {observation}:", "if False:", _CHAT),
     ("apps/audit/tokens.py", "context.end_token_ids.isdisjoint(", "frozenset().isdisjoint(", _CHAT),
     ("apps/audit/replay.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),

@@ -12,7 +12,7 @@ import torl
 from builders import asked, group
 from chat_models import FAMILIES, ChatModel, message
 from torl.apps.audit.tokens import token_mismatch
-from torl.recipes.artist.recipe import ArtistReward
+from torl.recipes.artist import ArtistReward
 from torl.records.dynamics import training_dynamics
 from torl.rollout.grading import score_group
 from torl.tools import BoundedTool, ToolLimits

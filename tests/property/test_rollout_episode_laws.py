@@ -16,8 +16,8 @@ from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.formats import Format
-from torl.recipes.torl.recipe import ToRLFormat
-from torl.recipes.zerotir.recipe import ZeroTIRFormat, ZeroTIROptions
+from torl.recipes.torl import ToRLFormat
+from torl.recipes.zerotir import ZeroTIRFormat, ZeroTIROptions
 from torl.types import FinishReason, StopReason, Trajectory
 
 MARKER = b"```output"

@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from torl.engine import EngineSetup, VllmReplicas
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 from torl.weights.rendezvous import Rendezvous
 
 if TYPE_CHECKING:

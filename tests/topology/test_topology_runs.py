@@ -22,7 +22,7 @@ from cli import ROOT, running
 from held_weights import FILE, expected_checksums
 
 from torl.apps.audit.run import main as verify
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import read_policy_weights
 from torl.placement.ledger import EngineBytes

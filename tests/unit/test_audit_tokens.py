@@ -12,7 +12,7 @@ from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedI
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.torl import ToRLFormat
 from torl.types import FinishReason, StopReason, ToolCall, ToolRequest, Trajectory
 
 TURNS = ["```python\nprint(7)\n```\n```output", "\\boxed{7}"]

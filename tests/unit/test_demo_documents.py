@@ -14,7 +14,7 @@ from demo_maker.interpreter import NO_OUTPUT, Interpreter, run_here
 from demo_maker.operations import OPERATIONS
 from demo_maker.problems import HELD_OUT_PAIRS, Program, problem_set
 from demo_maker.tokenizer import END_OF_TEXT, VOCABULARY_SIZE, corpus_tokenizer
-from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
+from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
 
 CALL = re.compile(r"```python\n(.*?)\n```\n```output\n(.*?)\n```\n", re.DOTALL)
 TORL_START, TORL_END = TORL_TEMPLATE.split("{problem}")

@@ -29,7 +29,7 @@ from demo_maker.pretrain import (
 from demo_maker.problems import problem_set
 from demo_maker.sampler import MARKER, Measurement, is_correct, play
 from demo_maker.tokenizer import END_OF_TEXT, end_of_text_id
-from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
+from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
 from torl.text.tokenizer import load_tokenizer
 
 SHIPPED = Path(torl.demo.__file__).parent / "base_model"

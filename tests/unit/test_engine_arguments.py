@@ -8,8 +8,7 @@ import pytest
 
 from torl._core import Vocabulary
 from torl.engine import EngineSetup
-from torl.engine.vllm.arguments import engine_arguments
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments
 from torl.errors import ConfigError
 
 

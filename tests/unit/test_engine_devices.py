@@ -7,7 +7,7 @@ import pytest
 
 from torl._core import Vocabulary
 from torl.engine import EngineSetup
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 from torl.errors import ConfigError
 
 

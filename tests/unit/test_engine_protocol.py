@@ -13,7 +13,7 @@ import pytest
 
 from torl._core import StopCondition, Vocabulary
 from torl.engine import ENGINES, Engine, EngineSetup
-from torl.engine.vllm.options import VllmOptions
+from torl.engine.vllm.arguments import VllmOptions
 from torl.errors import EngineError
 from torl.options import ChosenFrom
 from torl.types import SamplingParameters, TurnRequest

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from torl.engine.vllm.health import StallWatch
+from torl.engine.vllm.processes import StallWatch
 
 
 async def test_an_engine_that_is_silent_for_the_limit_has_stalled(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,10 +17,9 @@ from torl.learner.batch import pack_batch
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import decode_trajectory, encode_trajectory, group_records
 from torl.rewards import MathOptions, MathReward
-from torl.training.masking import mask_samples, masked_trajectories
 from torl.training.samples import training_samples, with_advantages
-from torl.training.step import PlayedStep
-from torl.training.step_records import mean_advantage, step_records
+from torl.training.selection import mask_samples, masked_trajectories
+from torl.training.step import PlayedStep, mean_advantage, step_records
 from torl.types import FinishReason, Group, Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 PROMPT = Prompt(Problem("p", "?", "1"), (8, 9))

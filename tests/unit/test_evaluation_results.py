@@ -12,7 +12,15 @@ from builders import asked, scored, trajectory
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.apps.evaluation.output import write_all
 from torl.apps.evaluation.papers import PAPERS, SUITES, find_sets
-from torl.apps.evaluation.results import AVERAGE, Variant, difference, estimates, read_results, tool_differences
+from torl.apps.evaluation.results import (
+    AVERAGE,
+    Variant,
+    difference,
+    estimates,
+    read_results,
+    shared_problems,
+    tool_differences,
+)
 from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
 from torl.errors import ConfigError, DataError, RecordError
 from torl.rollout.group_file import GroupFile
@@ -157,13 +165,39 @@ def test_a_table_has_the_papers_rows_and_the_difference_from_its_own() -> None:
     assert accuracy.columns == ("model", "aime24", "math500", "own", AVERAGE)
     rows = {row[0]: row[1:] for row in accuracy.rows}
     assert rows["mine, N = 1"][0] == "50.0 [0.0, 100.0]"
-    assert rows["ToRL-7B (paper)"] == ("43.3", "82.2", "-", "62.1")
+    assert rows["ToRL-7B (paper)"] == ("43.3", "82.2", "-", "-")  # its average is over other sets
     assert rows["rStar-Math-7B (paper)"] == ("26.7", "78.4", "-", "-")
-    assert "ToRL-7B: the source prints 62.1; the mean of its numbers is 56.1" in accuracy.notes
     rows = {row[0]: row[1:] for row in against.rows}
     # Over the sets of both: (50 + 100) / 2 - (43.3 + 82.2) / 2.
     assert rows["mine, N = 1 - ToRL-7B"] == ("+6.7", "+17.8", "-", "+12.2")
     assert set(rows) == {"mine, N = 1 - ToRL-1.5B", "mine, N = 1 - ToRL-7B"}
+
+
+def test_average_of_a_paper_is_shown_for_its_own_sets_only() -> None:
+    sets = {name: [1.0] for name in SUITES["torl"]}
+    accuracy = all_tables([arm_of("mine", 1, **sets)], "torl")[0]
+    rows = {row[0]: row[-1] for row in accuracy.rows}
+    assert rows["ToRL-7B (paper)"] == "62.1"
+    assert "ToRL-7B: the source prints 62.1; the mean of its numbers is 56.1" in accuracy.notes
+    (other,) = all_tables([arm_of("mine", 1, own=[1.0], others=[1.0])], "torl")
+    assert [row[0] for row in other.rows] == ["mine, N = 1"]
+    assert "The paper 'torl' has no greedy on any of these sets" in other.notes
+
+
+def test_models_and_sets_keep_the_order_of_the_command(tmp_path: Path) -> None:
+    for model in ("base", "trained"):
+        write(tmp_path, model, 0, "A")
+    variants = read_results(tmp_path, ["trained", "base"], ["two", "one"])
+    assert [variant.model for variant in variants] == ["trained", "base"]
+    assert list(variants[0].measures["greedy"]) == ["two", "one"]
+    assert [variant.model for variant in read_results(tmp_path)] == ["base", "trained"]
+
+
+def test_sets_with_common_problems_have_a_note(tmp_path: Path) -> None:
+    write(tmp_path, "model", 0, "A")
+    assert shared_problems(tmp_path) == ["one and two share 1 of their problem ids"]
+    table = all_tables(read_results(tmp_path), notes=shared_problems(tmp_path))[0]
+    assert "one and two share 1 of their problem ids" in table.notes
 
 
 def test_several_models_with_several_numbers_of_calls_make_a_grid() -> None:
@@ -186,8 +220,9 @@ def test_markdown_and_latex() -> None:
 def test_everything_that_is_written(tmp_path: Path) -> None:
     write(tmp_path, "model", 0, "A")
     write(tmp_path, "model", 2, "BC")
-    written = write_all(tmp_path, read_results(tmp_path), None)
-    assert json.loads((tmp_path / "results.json").read_text()) == written
+    variants = read_results(tmp_path)
+    write_all(tmp_path, variants, all_tables(variants))
+    written = json.loads((tmp_path / "results.json").read_text())
     (added,) = written["tool_difference"]
     assert added["sets"]["one"]["value"] == pytest.approx(0.25)
     page = (tmp_path / "page.html").read_text()

@@ -6,12 +6,12 @@ from builders import failed, turn
 from scripted_engine import ENCODER
 from torl._core import Scanner, Vocabulary
 from torl.formats import FORMATS, Format
-from torl.formats.fenced import NO_CODE
+from torl.formats.blocks import NO_CODE
 from torl.formats.observation import ErrorStyle, render_observation, render_outcome, truncate_middle
 from torl.options import ChosenFrom
-from torl.recipes.tora.recipe import ToRAFormat
-from torl.recipes.torl.recipe import ToRLFormat, ToRLOptions
-from torl.recipes.zerotir.recipe import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
+from torl.recipes.tora import ToRAFormat
+from torl.recipes.torl import ToRLFormat, ToRLOptions
+from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
 from torl.sandbox import Execution
 from torl.tools.python import outcome_of
 from torl.types import Block, ObservationText, Outcome, OutcomeStatus, ToolRequest

@@ -8,7 +8,7 @@ from builders import asked, play_trajectories, player, turn
 from scripted_engine import ENCODER, VOCABULARY, ScriptedEngine, ScriptedInterpreter
 from scripted_run import ScriptedTool
 from torl.formats.observation import render_observation
-from torl.recipes.search_r1.recipe import INVALID, NO_QUERY, SearchR1Format
+from torl.recipes.search_r1 import INVALID, NO_QUERY, SearchR1Format
 from torl.types import FinishReason, ObservationText, Outcome, OutcomeStatus
 
 FORM = SearchR1Format()

@@ -4,10 +4,10 @@ import pytest
 
 from builders import asked, play_trajectories, player, printed, turn
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
+from torl.formats.blocks import TaggedFormat, TaggedOptions
 from torl.formats.observation import render_observation
-from torl.formats.tagged import TaggedFormat, TaggedOptions
-from torl.recipes.artist.recipe import ArtistFormat
-from torl.recipes.retool.recipe import ReToolFormat
+from torl.recipes.artist import ArtistFormat
+from torl.recipes.retool import ReToolFormat
 from torl.types import FinishReason, Outcome, OutcomeStatus, StopReason
 
 RETOOL, ARTIST = ReToolFormat(), ArtistFormat()

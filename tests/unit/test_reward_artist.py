@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from builders import call, failed, group, trajectory
-from torl.recipes.artist.recipe import ArtistOptions, ArtistReward, is_ordered
+from torl.recipes.artist import ArtistReward, is_ordered
 from torl.types import Grade, ToolCall
 
 OK = call("print(2)", observation="\n<output>\n2\n</output>\n")
@@ -13,9 +13,9 @@ FAILED = call("x", failed(), observation="\n<output>\nNameError: x\n</output>\n"
 TURN = "<think>Hm.</think><python>print(2)</python>"
 
 
-async def graded(*turns: str, calls: list[ToolCall], options: ArtistOptions | None = None) -> Grade:
+async def graded(*turns: str, calls: list[ToolCall]) -> Grade:
     played = trajectory(*turns, answer="2", calls=calls)
-    (grade,) = await ArtistReward(options).grade(group(played))
+    (grade,) = await ArtistReward().grade(group(played))
     assert grade.reward == pytest.approx(sum(grade.parts.values()))
     return grade
 
@@ -39,12 +39,6 @@ async def test_all_that_there_is_to_earn() -> None:
 async def test_parts(turns: tuple[str, ...], calls: list[ToolCall], parts: tuple[float, ...]) -> None:
     grade = await graded(*turns, calls=calls)
     assert tuple(grade.parts.values()) == parts
-
-
-async def test_the_weights_are_options() -> None:
-    options = ArtistOptions(correct=1.0, wrong=-1.0, tag=1.0, order=2.0, tool=3.0)
-    assert (await graded(TURN, "<answer>2</answer>", calls=[OK], options=options)).reward == 1 + 4 + 2 + 3
-    assert (await graded("", calls=[], options=options)).reward == -1
 
 
 async def test_answer_in_observation_does_not_count() -> None:

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from builders import call, failed, group, printed, trajectory
 from torl.errors import ComponentError, RewardError
 from torl.options import ChosenFrom
-from torl.recipes.dapo.recipe import overlong_penalty
-from torl.recipes.torl.recipe import failed_code
+from torl.recipes.dapo import overlong_penalty
+from torl.recipes.torl import failed_code
 from torl.rewards import REWARDS, MathOptions, MathReward, Reward, Rubric, RubricOptions, count_positional, make_reward
 from torl.types import FinishReason, Grade, Group, OutcomeStatus, ToolCall, Trajectory
 

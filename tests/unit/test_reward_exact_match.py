@@ -3,7 +3,7 @@
 import pytest
 
 from builders import asked, call, group, trajectory
-from torl.recipes.search_r1.recipe import ExactMatchOptions, ExactMatchReward, is_same_answer, squad_normalize
+from torl.recipes.search_r1 import ExactMatchOptions, ExactMatchReward, is_same_answer, squad_normalize
 from torl.text.answers import find_tagged_answer
 
 

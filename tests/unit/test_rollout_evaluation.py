@@ -10,8 +10,8 @@ from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterprete
 from torl.component import RunContext
 from torl.config import EvaluationConfig
 from torl.formats import Format
-from torl.recipes.torl.recipe import ToRLFormat
-from torl.recipes.zerotir.recipe import ZeroTIRFormat
+from torl.recipes.torl import ToRLFormat
+from torl.recipes.zerotir import ZeroTIRFormat
 from torl.records import metric_names as names
 from torl.rewards import MathOptions, MathReward
 from torl.rollout.episode import EpisodePlayer

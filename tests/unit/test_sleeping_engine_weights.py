@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 from torl.engine.vllm.weights import EngineWeights
 from torl.weights.rendezvous import Rendezvous
 

@@ -2,8 +2,8 @@ r"""The formats that ORZ and ZeroTIR reward, against cases worked out by hand fr
 
 import pytest
 
-from torl.recipes.orz.recipe import has_answer_format as has_orz_format
-from torl.recipes.zerotir.recipe import has_answer_format as has_zerotir_format
+from torl.recipes.orz import has_answer_format as has_orz_format
+from torl.recipes.zerotir import has_answer_format as has_zerotir_format
 
 
 @pytest.mark.parametrize(

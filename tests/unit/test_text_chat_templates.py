@@ -5,8 +5,8 @@ import pytest
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine, ScriptedInterpreter
 from torl.config import PromptConfig
-from torl.recipes.tora.recipe import ToRAFormat
-from torl.recipes.torl.recipe import ToRLFormat
+from torl.recipes.tora import ToRAFormat
+from torl.recipes.torl import ToRLFormat
 from torl.text.templates import load_template
 from torl.types import FinishReason, Problem
 

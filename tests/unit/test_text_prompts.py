@@ -13,8 +13,8 @@ from tokenizers.processors import TemplateProcessing
 
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigram
 from torl.errors import DataError
-from torl.recipes.rc_grpo.recipe import template as rc_grpo
-from torl.recipes.torl.recipe import TEMPLATE as TORL_TEMPLATE
+from torl.recipes.rc_grpo import template as rc_grpo
+from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
 from torl.text.prompts import encode_prompts
 from torl.text.templates import TEMPLATES, PromptVariant, load_template
 from torl.types import Markup, Problem, Prompt

@@ -50,9 +50,7 @@ class Counter(StatefulTool, ToolSession):
 
 
 def bounded(trouble: Callable[[int], BaseException | float | None] = lambda _: None, **bounds: Any) -> BoundedTool:
-    return BoundedTool(
-        "counter", Counter(trouble=trouble), ToolLimits.model_validate({"initial_backoff_seconds": 0, **bounds})
-    )
+    return BoundedTool("counter", Counter(trouble=trouble), ToolLimits.model_validate(bounds))
 
 
 async def test_a_call_that_finds_the_tool_away_is_made_again_as_if_for_the_first_time() -> None:

@@ -122,7 +122,7 @@ async def test_unavailable_server_is_retried_and_then_abandoned() -> None:
         return web.json_response(documents("a\nb"))
 
     async with served(retrieve) as url:
-        bounds = ToolLimits(retries=2, initial_backoff_seconds=0)
+        bounds = ToolLimits(retries=2)
         tool = BoundedTool("search", RetrievalTool(RetrievalOptions(url=url)), bounds)
         await tool.start(RunContext())
         broken = 2

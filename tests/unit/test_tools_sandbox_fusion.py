@@ -20,7 +20,7 @@ from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, ToolRequest
 
 PROOF = ran(stdout="42\n")
-QUICK = {"initial_backoff_seconds": 0.001, "retries": 2, "run_timeout_seconds": 0.1, "timeout_seconds": 0.3}
+QUICK = {"retries": 2, "run_timeout_seconds": 0.1, "timeout_seconds": 0.3}
 
 
 @asynccontextmanager

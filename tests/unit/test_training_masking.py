@@ -13,10 +13,10 @@ from builders import call, failed, scored, trajectory, turn
 from torl._core import repetition
 from torl.config import SelectionConfig
 from torl.errors import ComponentError
-from torl.recipes.simpletir.recipe import has_void_turn
-from torl.recipes.zerotir.recipe import mismatches_code, repeated_trigrams
-from torl.training.masking import mask_samples, masked_by_reference, masked_trajectories
+from torl.recipes.simpletir import has_void_turn
+from torl.recipes.zerotir import mismatches_code, repeated_trigrams
 from torl.training.samples import training_samples
+from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
 from torl.types import BoolArray, FinishReason, ScoredTrajectory, Trajectory
 
 

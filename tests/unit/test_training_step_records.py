@@ -8,8 +8,7 @@ from builders import asked, grade, scored, scored_group, trajectory
 from torl.config import AlgorithmConfig
 from torl.records.rows import group_records
 from torl.training.samples import training_samples
-from torl.training.step import PlayedStep
-from torl.training.step_records import step_records
+from torl.training.step import PlayedStep, step_records
 from torl.types import ScoredGroup, TrainingSample
 
 PLAIN = AlgorithmConfig.model_validate({"estimator": "dr_grpo"})

@@ -78,9 +78,9 @@ MASKS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
         "undecided": undecided,
         "repetitive": repetitive,
         "improbable": improbable,
-        "void_turn": "torl.recipes.simpletir.recipe:void_turn",
-        "mismatched_code": "torl.recipes.zerotir.recipe:mismatched_code",
-        "invalid_repetitive": "torl.recipes.zerotir.recipe:invalid_repetitive",
+        "void_turn": "torl.recipes.simpletir:void_turn",
+        "mismatched_code": "torl.recipes.zerotir:mismatched_code",
+        "invalid_repetitive": "torl.recipes.zerotir:invalid_repetitive",
     }
 )
 """The masks by the names that a configuration calls them."""

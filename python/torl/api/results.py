@@ -10,7 +10,7 @@ from torl.config import TrainConfig
 from torl.config.loading import load_config
 from torl.errors import RecordError
 from torl.records import metric_names as names
-from torl.records.layout import CONFIG_FILE, evaluation_files, step_of_file, training_files
+from torl.records.files import CONFIG_FILE, evaluation_files, step_of_file, training_files
 from torl.records.reading import read_metrics, read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.report.notebook import charts_html, groups_html, metrics_html

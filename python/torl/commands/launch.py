@@ -1,15 +1,30 @@
-"""Launch a command that takes a configuration and ends with a line of JSON."""
+"""The commands that take a configuration and end with a line of JSON: `torl train` and `torl sample`."""
 
 import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from torl.config import ModelRunConfig
+from torl.config import ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError
 from torl.options import load_object
 from torl.runtime.processes.supervision import run_until_done
+
+
+def train(arguments: Sequence[str] | None = None) -> int:
+    """Run `torl train CONFIG... [--section.setting VALUE ...]` and return the exit status."""
+    description = "Train a language model to reason with tools."
+    return launch(TrainConfig, "torl train", description, "torl.training.run:train", arguments)
+
+
+def sample(arguments: Sequence[str] | None = None) -> int:
+    """Run `torl sample CONFIG... --sample.problems FILE --sample.output FILE` and return the exit status.
+
+    CONFIG may be the configuration of a training run. A killed command is resumed by the same command.
+    """
+    description = "Sample trajectories without training."
+    return launch(SampleConfig, "torl sample", description, "torl.rollout.sampling:sample_and_measure", arguments)
 
 
 def launch(

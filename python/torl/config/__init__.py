@@ -2,8 +2,14 @@
 
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, EvaluateModelConfig, SampleConfig
-from torl.config.learning import AlgorithmConfig, CriticConfig, KlConfig, LearnerConfig, SelectionConfig
-from torl.config.placement import PlacementConfig
+from torl.config.learning import (
+    AlgorithmConfig,
+    CriticConfig,
+    KlConfig,
+    LearnerConfig,
+    PlacementConfig,
+    SelectionConfig,
+)
 from torl.config.rollout import DataConfig, LoraConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.sections import (
     AblationConfig,

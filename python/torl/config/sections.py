@@ -5,23 +5,23 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from torl.algorithms.masks import wants_reference
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
-from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, SelectionConfig
-from torl.config.placement import PlacementConfig
+from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.options import (
     Choice,
     NonNegativeInt,
+    OutputPath,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
     Section,
+    Seed,
     named_by_key,
 )
 from torl.runtime.cluster.protocol import ClusterConfig
@@ -81,9 +81,9 @@ COMMON_SETTINGS = (
 class RunConfig(Section):
     """Directory, seed and length of the run."""
 
-    directory: Path
+    directory: OutputPath
     """Directory that the run writes all its files to."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """Random seed; all other seeds of the run are derived from it."""
     steps: PositiveInt
     """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""

@@ -10,7 +10,7 @@ from torl.component import RunContext
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.errors import ToolUnavailableError, TorlError
 from torl.guard import calling
-from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.text.templates import Messages
 from torl.tools.retry import retry
 from torl.tools.wrappers import TRUNCATION
@@ -29,8 +29,6 @@ class EnvironmentLimits(Section):
     retries: NonNegativeInt = 3
     """Maximum number of retries of a reset. After the last retry, the episode fails and is dropped from its group.
     Steps are never retried, because the environment may have acted."""
-    initial_backoff_seconds: NonNegativeFloat = 0.5
-    """Initial backoff before a retry, in seconds; doubles with every retry, up to 30 s."""
     max_message_characters: PositiveInt = 20_000
     """Maximum length of a message or a result, in characters. Longer texts are truncated and end in "..."."""
     max_concurrent: PositiveInt = 256
@@ -75,7 +73,6 @@ class BoundedEnvironment:
             session, opening = await retry(
                 lambda: self._reset(problem, seed, messages),
                 retries=self.limits.retries,
-                initial_backoff_seconds=self.limits.initial_backoff_seconds,
                 failure="the episode did not start",
                 on_retry=self._count_retry,
                 retry_component_errors=True,

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.formats.base import Format
+from torl.formats.blocks import FencedFormat, TaggedFormat, TaggedOptions
 from torl.formats.chat import (
     ChatFormat,
     DeepSeekFormat,
@@ -15,18 +16,16 @@ from torl.formats.chat import (
     MistralFormat,
     require_chat_format,
 )
-from torl.formats.fenced import FencedFormat
-from torl.formats.tagged import TaggedFormat, TaggedOptions
 
 FORMATS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
-        "torl": "torl.recipes.torl.recipe:ToRLFormat",
-        "zerotir": "torl.recipes.zerotir.recipe:ZeroTIRFormat",
-        "tora": "torl.recipes.tora.recipe:ToRAFormat",
-        "mathcoder": "torl.recipes.mathcoder.recipe:MathCoderFormat",
-        "search_r1": "torl.recipes.search_r1.recipe:SearchR1Format",
-        "retool": "torl.recipes.retool.recipe:ReToolFormat",
-        "artist": "torl.recipes.artist.recipe:ArtistFormat",
+        "torl": "torl.recipes.torl:ToRLFormat",
+        "zerotir": "torl.recipes.zerotir:ZeroTIRFormat",
+        "tora": "torl.recipes.tora:ToRAFormat",
+        "mathcoder": "torl.recipes.mathcoder:MathCoderFormat",
+        "search_r1": "torl.recipes.search_r1:SearchR1Format",
+        "retool": "torl.recipes.retool:ReToolFormat",
+        "artist": "torl.recipes.artist:ArtistFormat",
         "hermes": HermesFormat,
         "llama3": LlamaFormat,
         "mistral": MistralFormat,

@@ -10,7 +10,7 @@ from torl.environments.base import Environment, EnvironmentSession, Message, Rep
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.options import Section
 from torl.text.templates import Messages
-from torl.tools.function import as_text
+from torl.tools.base import as_text
 from torl.tools.retry import STARTUP_TIMEOUT_SECONDS
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
 

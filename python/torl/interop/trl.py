@@ -17,7 +17,7 @@ from torl.sandbox.execution import render_transcript
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session
 from torl.text.templates import Messages
-from torl.tools.function import describe_function
+from torl.tools.base import describe_function
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
 
 _NOT_TOOLS = ("reset", "get_reward")

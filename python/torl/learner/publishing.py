@@ -1,10 +1,21 @@
-"""The sending side of weight transfers in a rank, with a channel that is kept from one transfer to the next."""
+"""Whole weights of a policy: gathered from all ranks, sent to receivers, or exported as a model directory.
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+A channel is kept from one transfer to the next.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from torl.config import LearnerConfig
+from torl.errors import CheckpointError
+from torl.learner.checkpoint.shards import MODEL_PREFIX
 from torl.learner.messages import OpenChannel
+from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
 from torl.weights.channel import WeightChannel
 from torl.weights.rendezvous import Endpoint, GpuUse, Rendezvous, TransferEnds, TransferSummary, choose_transport
 
@@ -77,3 +88,107 @@ class WeightPublisher:
     def _create_channel(self, rendezvous: Rendezvous) -> WeightChannel:
         end = Endpoint("sender", self._rank)
         return WeightChannel(rendezvous, end, timeout_seconds=self._settings.timeout_seconds)
+
+
+_MAX_GATHERED_BYTES = 64 << 20  # size of the weights that are gathered together from the shards of all ranks
+
+
+def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor of the model's files with its name there. Every rank must exhaust the iterator.
+
+    Under ZeRO-3 a few weights are gathered when the first of them is requested, and released after the last: no rank
+    has the complete model. Tied weights are yielded once, under the first of their names, as in a saved model. Adapters
+    are merged.
+    """
+    from deepspeed import zero
+
+    sharded = engine.zero_optimization_stage() == 3
+    in_files = _file_tensors(engine.module.causal_lm)
+    for group in _gathered_together(merged_weights(engine.module)):
+        parameters = [parameter for weight in group for parameter in weight.parameters]
+        with zero.GatheredParameters(parameters, enabled=sharded):
+            for weight in group:
+                yield from in_files(weight.name.removeprefix(MODEL_PREFIX), weight.value())
+
+
+def _file_tensors(causal_lm: Any) -> Callable[[str, Tensor], Iterable[tuple[str, Tensor]]]:
+    """Return a function that converts a weight of a Hugging Face model to named tensors of its files.
+
+    transformers fuses the experts of a layer and renames some weights. Files have one tensor for each expert, and
+    loaders of vLLM know the names in files only.
+    """
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import PrefixChange, revert_weight_conversion
+
+    conversions = get_model_conversion_mapping(causal_lm, add_legacy=False)
+    conversions = [conversion for conversion in conversions if not isinstance(conversion, PrefixChange)]
+    if not conversions:
+        return lambda name, tensor: [(name, tensor)]
+    causal_lm._weight_conversions = conversions  # otherwise transformers collects them again for each tensor
+    return lambda name, tensor: revert_weight_conversion(causal_lm, {name: tensor}).items()
+
+
+def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """Yield each adapter weight with its name in the model. Every rank must exhaust the iterator."""
+    from deepspeed import zero
+
+    sharded = engine.zero_optimization_stage() == 3
+    for name, parameter in adapter_weights(engine.module):
+        with zero.GatheredParameters([parameter], enabled=sharded):
+            yield name.removeprefix(MODEL_PREFIX), parameter.detach()
+
+
+def _gathered_together(weights: Sequence[MergedWeight]) -> Iterator[list[MergedWeight]]:
+    """Yield groups of consecutive weights, of at most `_MAX_GATHERED_BYTES` or a single weight.
+
+    Each group is gathered in one round trip.
+    """
+    group: list[MergedWeight] = []
+    size = 0
+    for weight in weights:
+        sizes = (getattr(part, "ds_numel", part.numel()) * part.element_size() for part in weight.parameters)
+        weight_size = sum(sizes)
+        if group and size + weight_size > _MAX_GATHERED_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(weight)
+        size += weight_size
+    if group:
+        yield group
+
+
+# Files of a model directory other than its weights.
+_COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
+_NOT_COPIED = ("*.index.json",)
+
+
+def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -> None:
+    """Write a model directory that transformers and vLLM load.
+
+    Args:
+        weights: Complete weights by their names in the model's files.
+        source: Directory of the initial model, whose other files are copied.
+        directory: Directory to write.
+
+    Raises:
+        CheckpointError: A file could not be written.
+    """
+    from huggingface_hub import save_torch_state_dict
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for pattern in _COPIED_PATTERNS:
+            for path in source.glob(pattern):
+                if not any(path.match(excluded) for excluded in _NOT_COPIED):
+                    shutil.copyfile(path, directory / path.name)
+        config_path = directory / "config.json"
+        config = json.loads(config_path.read_text())
+        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in weights.values()}
+        config.pop("torch_dtype", None)
+        config["dtype"] = dtypes.pop() if len(dtypes) == 1 else config.get("dtype", "float32")
+        config_path.write_text(json.dumps(config, indent=2) + "\n")
+        save_torch_state_dict(dict(weights), directory, metadata={"format": "pt"})
+        for path in directory.glob("*.safetensors"):
+            path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error

@@ -1,12 +1,22 @@
-"""Atomic file writes, with errors that name the file."""
+"""The files of a run directory, and atomic writes with errors that name the file.
+
+config.toml                                  configuration of the latest start; `config.1.toml`, ... of earlier starts.
+                                             The first line has the first step that it applies to
+metrics.jsonl                                one row per step and evaluation: {"step", "time", name: value}
+trajectories/step_000012.jsonl               one row per trajectory of a training step
+trajectories/evaluation_000000_<set>.jsonl   one row per trajectory of an evaluation; if it also samples, its greedy
+                                             responses are in ..._<set>.greedy.jsonl
+"""
 
 import contextlib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
+from torl.paths import FILE_NAME_PATTERN
 
 
 @contextlib.contextmanager
@@ -69,3 +79,56 @@ def record_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise RecordError(f"{error.filename or path}: cannot be written: {error.strerror}") from error
+
+
+CONFIG_FILE = "config.toml"
+METRICS_FILE = "metrics.jsonl"
+REPORT_FILE = "report.html"
+SUMMARY_FILE = "summary.json"
+TRAJECTORY_DIRECTORY = "trajectories"
+
+_STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")
+
+
+def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None = None) -> Path:
+    """Return the trajectory file of a step, or of an evaluation after that step.
+
+    Raises:
+        RecordError: The name of the evaluation set cannot be part of a file name.
+    """
+    if evaluation_set is None:
+        return run_directory / TRAJECTORY_DIRECTORY / f"step_{step:06d}.jsonl"
+    if not FILE_NAME_PATTERN.fullmatch(evaluation_set):
+        raise RecordError(f"evaluation set {evaluation_set!r}: use letters, digits and . _ + - in its name")
+    return run_directory / TRAJECTORY_DIRECTORY / f"evaluation_{step:06d}_{evaluation_set}.jsonl"
+
+
+def step_of_file(path: Path) -> int | None:
+    """Return the step in the name of a trajectory file; None for other files."""
+    match = _STEP_OF_FILE.fullmatch(path.name)
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+def training_files(run_directory: Path) -> list[Path]:
+    """Return the trajectory files of training, by step."""
+    return _by_step(path for path in trajectory_files(run_directory) if path.name.startswith("step_"))
+
+
+def evaluation_files(run_directory: Path) -> dict[str, list[Path]]:
+    """Return the trajectory files of each evaluation set, by step."""
+    sets: dict[str, list[Path]] = {}
+    for path in trajectory_files(run_directory):
+        match = _STEP_OF_FILE.fullmatch(path.name)
+        if match and match.group(3):
+            sets.setdefault(match.group(3), []).append(path)
+    return {name: _by_step(paths) for name, paths in sorted(sets.items())}
+
+
+def trajectory_files(run_directory: Path) -> list[Path]:
+    """Return all trajectory files, sorted by name."""
+    paths = (run_directory / TRAJECTORY_DIRECTORY).glob("*.jsonl")
+    return sorted(path for path in paths if step_of_file(path) is not None)
+
+
+def _by_step(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: step_of_file(path) or 0)

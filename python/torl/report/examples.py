@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from torl.records.behaviors import cross_check, recovers, same_value
-from torl.records.layout import evaluation_files, training_files
+from torl.records.files import evaluation_files, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.text.answers import find_answer

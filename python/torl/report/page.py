@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from torl.errors import RecordError
 from torl.records import metric_names as names
-from torl.records.files import atomic_write
-from torl.records.layout import CONFIG_FILE, REPORT_FILE
+from torl.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.records.reading import read_metrics
 from torl.report.charts import chart_sections
 from torl.report.examples import choose_examples, examples_html

@@ -2,7 +2,7 @@
 
 import sys
 
-from torl.apps.serve.grader_command import main
+from torl.apps.serve.grader import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -76,7 +76,8 @@ def equivalent(reference: str, answer: str) -> bool:
 
     pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
     error: Exception | None = None
-    for gold, target in chain.from_iterable(product(*map(_expressions, pair)) for pair in pairs):
+    readings = list(chain.from_iterable(product(*map(_expressions, pair)) for pair in pairs))
+    for gold, target in chain(readings, filter(None, (_with_imaginary_unit(*pair) for pair in readings))):
         if isinstance(target, Basic) and target in (nan, zoo):
             continue  # "1/0" is not a number, so it equals no number; math-verify raises
         try:
@@ -87,6 +88,20 @@ def equivalent(reference: str, answer: str) -> bool:
     if error is not None:
         raise UndecidedError(f"{type(error).__name__}: {error}") from error
     return False
+
+
+def _with_imaginary_unit(gold: Any, target: Any) -> tuple[Any, Any] | None:
+    """Return two expressions with i as the imaginary unit; None if neither contains it.
+
+    math-verify reads i as a variable, for which i^2 is not -1. Equal expressions of a variable are also equal for the
+    imaginary unit, so that this reading only matters if they are different.
+    """
+    from sympy import Basic, I
+
+    if not (isinstance(gold, Basic) and isinstance(target, Basic)):
+        return None
+    units = {symbol: I for symbol in gold.free_symbols | target.free_symbols if str(symbol) in ("i", "I")}
+    return (gold.subs(units), target.subs(units)) if units else None
 
 
 @lru_cache(maxsize=256)

@@ -18,8 +18,8 @@ MIN_WORKERS = 2
 
 ANSWER_FORMATS: Mapping[str, Callable[..., bool] | str] = MappingProxyType(
     {
-        "orz": "torl.recipes.orz.recipe:has_answer_format",
-        "zerotir": "torl.recipes.zerotir.recipe:has_answer_format",
+        "orz": "torl.recipes.orz:has_answer_format",
+        "zerotir": "torl.recipes.zerotir:has_answer_format",
     }
 )
 """Response formats that a correct answer can be required to have: functions of the text."""

@@ -23,14 +23,14 @@ PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
         "answer": "torl.rewards.math:MathReward",
         "judge": "torl.rewards.judge:JudgeReward",
         "environment": "torl.rewards.environment:EnvironmentReward",
-        "exact_match": "torl.recipes.search_r1.recipe:ExactMatchReward",
-        "expected_calls": "torl.recipes.toolrl.recipe:ExpectedCallsReward",
-        "turn_scores": "torl.recipes.agent_prm.recipe:TurnScores",
-        "artist": "torl.recipes.artist.recipe:ArtistReward",
-        "overlong": "torl.recipes.dapo.recipe:Overlong",
-        "call_bonus": "torl.recipes.retool.recipe:CallBonus",
-        "failed_code": "torl.recipes.torl.recipe:failed_code",
-        "malformed_turn": "torl.recipes.gtpo.recipe:malformed_turn",
+        "exact_match": "torl.recipes.search_r1:ExactMatchReward",
+        "expected_calls": "torl.recipes.toolrl:ExpectedCallsReward",
+        "turn_scores": "torl.recipes.agent_prm:TurnScores",
+        "artist": "torl.recipes.artist:ArtistReward",
+        "overlong": "torl.recipes.dapo:Overlong",
+        "call_bonus": "torl.recipes.retool:CallBonus",
+        "failed_code": "torl.recipes.torl:failed_code",
+        "malformed_turn": "torl.recipes.gtpo:malformed_turn",
     }
 )
 """The rewards that can be a part, by the names that a configuration calls them."""
@@ -73,7 +73,8 @@ class RubricOptions(Section):
         default={"answer": {}}, validate_default=True
     )
     """Parts by name, graded in this order. Each is a reward, or a function of a trajectory, and has a `weight`. A part
-    without a name is named by its key; "answer" is another name of "math"."""
+    without a name is named by its key; "answer" is another name of "math". A table replaces the default; an option such
+    as `--reward.parts.failed_code.weight 0.5` keeps it."""
     correct_threshold: float = 1.0
     """Reward from which a response counts as correct, if all parts are plain numbers."""
 

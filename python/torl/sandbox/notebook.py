@@ -14,11 +14,13 @@ from typing import Unpack
 
 from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
+from torl.sandbox.figures import SAVE_SHOWN
 from torl.sandbox.magics import python_source
 from torl.sandbox.options import CellOptions
 from torl.sandbox.session import Session
 
-_BEGIN = "__import__('_torl_notebook').begin()"
+_BEGIN = f"__import__('_torl_notebook').begin()
+{SAVE_SHOWN}"
 _SKIP = "__import__('_torl_notebook').skip({!r})"
 _INDENTATION = re.compile(r"[ \t]*")
 _MAX_TRACEBACK = 16 << 10  # characters; untrusted text takes time to parse

@@ -87,21 +87,21 @@ def none(problem: Problem) -> Markup:
 
 TEMPLATES: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
-        "torl": "torl.recipes.torl.recipe:template",
-        "zerotir": "torl.recipes.zerotir.recipe:template",
-        "orz": "torl.recipes.orz.recipe:template",
-        "search_r1": "torl.recipes.search_r1.recipe:template",
+        "torl": "torl.recipes.torl:template",
+        "zerotir": "torl.recipes.zerotir:template",
+        "orz": "torl.recipes.orz:template",
+        "search_r1": "torl.recipes.search_r1:template",
         "none": none,
         "chat": chat,
         "chatml": chatml,
-        "qwen25_math": "torl.recipes.baselines.recipe:qwen25_math",
-        "qwen25_math_tir": "torl.recipes.baselines.recipe:qwen25_math_tir",
-        "eurus": "torl.recipes.baselines.recipe:eurus",
-        "tora": "torl.recipes.tora.recipe:template",
-        "mathcoder": "torl.recipes.mathcoder.recipe:template",
-        "retool": "torl.recipes.retool.recipe:template",
-        "artist": "torl.recipes.artist.recipe:template",
-        "rc_grpo": "torl.recipes.rc_grpo.recipe:template",
+        "qwen25_math": "torl.recipes.baselines:qwen25_math",
+        "qwen25_math_tir": "torl.recipes.baselines:qwen25_math_tir",
+        "eurus": "torl.recipes.baselines:eurus",
+        "tora": "torl.recipes.tora:template",
+        "mathcoder": "torl.recipes.mathcoder:template",
+        "retool": "torl.recipes.retool:template",
+        "artist": "torl.recipes.artist:template",
+        "rc_grpo": "torl.recipes.rc_grpo:template",
     }
 )
 """The prompt templates by the names that a configuration calls them."""

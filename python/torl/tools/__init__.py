@@ -4,8 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from torl.tools.base import BaseTool, StatefulTool, Tool, ToolSession
-from torl.tools.function import FunctionTool
+from torl.tools.base import BaseTool, FunctionTool, StatefulTool, Tool, ToolSession
 from torl.tools.mcp import McpServer
 from torl.tools.python import PythonOptions, PythonTool
 from torl.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool

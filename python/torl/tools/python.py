@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
-from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.options import PositiveFloat, PositiveInt, Section
 from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.cluster_sandbox import ClusterSandbox
@@ -38,8 +38,6 @@ class PythonOptions(Section):
     """Memory limit of a run, in MiB, including 176 MiB for the interpreter itself."""
     output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
     """Output limit of a run, in KiB: stdout and stderr together."""
-    result_cache_mib: NonNegativeInt = 64
-    """Size of the result cache, in MiB. Identical runs are answered from it; 0 disables it."""
 
     @model_validator(mode="after")
     def _deadlines_in_order(self) -> Self:
@@ -158,7 +156,6 @@ def make_pool(options: PythonOptions) -> SandboxPool:
         wall_seconds=options.wall_seconds,
         memory_bytes=options.memory_mib << 20,
         output_bytes=options.output_kib << 10,
-        result_cache_bytes=options.result_cache_mib << 20,
     )
 
 

@@ -9,6 +9,7 @@ from torl.errors import ComponentError, ToolUnavailableError
 
 Result = TypeVar("Result")
 
+INITIAL_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 STARTUP_TIMEOUT_SECONDS = 60.0
 """Timeout of the first reply of a server."""
@@ -26,18 +27,18 @@ async def retry(
     attempt: Callable[[], Awaitable[Result]],
     *,
     retries: int,
-    initial_backoff_seconds: float,
     failure: str,
     on_retry: Callable[[], object],
     retry_component_errors: bool = False,
 ) -> Result:
     """Call `attempt` until it succeeds, and return its result.
 
+    The pause before the first retry is 0.5 s. It doubles with every retry, up to 30 s, and is shortened by up to half
+    at random.
+
     Args:
         attempt: Coroutine function that raises `ToolUnavailableError` if it may be retried.
         retries: Maximum number of retries.
-        initial_backoff_seconds: Pause before the first retry. It doubles with every retry, up to 30 s, and is shortened
-            by up to half at random.
         failure: Start of the message of the last error, such as "the tool 'search' returned no outcome".
         on_retry: Callback before each retry.
         retry_component_errors: Whether an exception of a custom component is retried as well.
@@ -54,7 +55,7 @@ async def retry(
             if number == retries:
                 attempts = f"{number + 1} attempts" if number else "one attempt"
                 raise ToolUnavailableError(f"{failure} in {attempts}; the last error: {error}") from error
-            backoff = initial_backoff_seconds * 2**number * random.uniform(0.5, 1)
+            backoff = INITIAL_BACKOFF_SECONDS * 2**number * random.uniform(0.5, 1)
             pause = max(backoff, getattr(error, "min_pause_seconds", 0.0))
             on_retry()
         await asyncio.sleep(min(pause, MAX_BACKOFF_SECONDS))

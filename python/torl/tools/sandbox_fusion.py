@@ -48,8 +48,6 @@ class SandboxFusionOptions(Section):
     """Timeout of a request, in seconds, including the time that it waits on the server."""
     retries: NonNegativeInt = 8
     """Maximum number of retries of a request without an outcome. After the last retry, the episode fails."""
-    initial_backoff_seconds: PositiveFloat = 0.25
-    """Initial backoff before a retry, in seconds; doubles with every retry, up to 30 s."""
     max_concurrent: PositiveInt = 256
     """Maximum number of concurrent requests."""
 
@@ -175,7 +173,6 @@ class FusionClient:
             return await retry(
                 lambda: self._attempt(body),
                 retries=self._options.retries,
-                initial_backoff_seconds=self._options.initial_backoff_seconds,
                 failure=f"the SandboxFusion server at {self._url} returned no outcome",
                 on_retry=self._count_retry,
             )

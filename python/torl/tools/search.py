@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from torl.component import RunContext
 from torl.errors import ConfigError, ToolUnavailableError
-from torl.options import NonNegativeFloat, PositiveInt, Section
+from torl.options import PositiveInt, Section
 from torl.paths import resolve_path
 from torl.tools.base import Tool
 from torl.tools.retry import wait_for_server
@@ -44,10 +44,6 @@ class Bm25Options(Section):
     """Number of passages that a search returns."""
     index_directory: Path | None = None
     """Directory of the index. Default: the directory of the corpus."""
-    k1: NonNegativeFloat = 1.5
-    """Term frequency saturation of BM25."""
-    b: Annotated[float, Field(ge=0, le=1)] = 0.75
-    """Length normalization of BM25."""
 
 
 class Bm25Tool(Tool):
@@ -72,9 +68,7 @@ class Bm25Tool(Tool):
         options = self.options
         self._corpus = Corpus(resolve_path(options.corpus))
         directory = options.index_directory or self._corpus.path.parent
-        self._index = await asyncio.to_thread(
-            open_index, self._corpus, directory, options.k1, options.b, context.progress
-        )
+        self._index = await asyncio.to_thread(open_index, self._corpus, directory, context.progress)
 
     async def close(self) -> None:
         corpus, self._corpus, self._index = self._corpus, None, None

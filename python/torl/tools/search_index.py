@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _STARTS = "starts.npy"
 _CHUNK = 1 << 24  # bytes
+_K1, _B = 1.5, 0.75  # term frequency saturation and length normalization, as in Lucene and bm25s
 Progress = Callable[[str, float], object] | None
 
 
@@ -103,8 +104,8 @@ class Bm25Index:
         return [self._corpus.read(int(start)) for start in self._starts[best]]
 
 
-def open_index(corpus: Corpus, directory: Path, k1: float, b: float, progress: Progress = None) -> Bm25Index:
-    """Open the index of a corpus with these parameters in `directory`, and build it first if it does not exist.
+def open_index(corpus: Corpus, directory: Path, progress: Progress = None) -> Bm25Index:
+    """Open the index of a corpus in `directory`, and build it first if it does not exist.
 
     The name of the index contains a digest of the corpus, the parameters and the version of the library. The index is
     memory-mapped. During the build, all words of the corpus are in memory.
@@ -117,15 +118,15 @@ def open_index(corpus: Corpus, directory: Path, k1: float, b: float, progress: P
         import bm25s
     except ModuleNotFoundError as error:
         raise ConfigError(f"the tool 'search' needs {error.name}: pip install 'torl[search]'") from error
-    key = hashlib.sha256(f"{bm25s.__version__} {k1!r} {b!r} {_digest(corpus.path)}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{bm25s.__version__} {_K1!r} {_B!r} {_digest(corpus.path)}".encode()).hexdigest()[:16]
     path = directory / f"{corpus.path.name}.bm25-{key}"
     if not path.is_dir():
-        _build(corpus, path, k1, b, progress)
+        _build(corpus, path, progress)
     ranking = bm25s.BM25.load(path, mmap=True, show_progress=False)
     return Bm25Index(corpus, ranking, np.load(path / _STARTS, mmap_mode="r"))
 
 
-def _build(corpus: Corpus, path: Path, k1: float, b: float, progress: Progress) -> None:
+def _build(corpus: Corpus, path: Path, progress: Progress) -> None:
     """Build an index in a temporary directory, and rename it to `path` when it is complete."""
     import bm25s
 
@@ -142,7 +143,7 @@ def _build(corpus: Corpus, path: Path, k1: float, b: float, progress: Progress) 
     tokenized = bm25s.tokenize(texts(), stopwords="en", show_progress=False)
     if not tokenized.vocab:
         raise DataError(f"{corpus.path}: the corpus has no words to search for")
-    ranking = bm25s.BM25(k1=k1, b=b, method="lucene")
+    ranking = bm25s.BM25(k1=_K1, b=_B, method="lucene")
     ranking.index(tokenized, show_progress=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

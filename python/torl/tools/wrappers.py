@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from torl.component import RunContext
 from torl.errors import ComponentError, ToolUnavailableError
-from torl.options import Choice, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.tools.base import BaseTool, ToolSession
 from torl.tools.retry import retry
 from torl.types import Outcome
@@ -28,8 +28,6 @@ class ToolLimits(Section):
     retries: NonNegativeInt = 3
     """Maximum number of retries of a call that timed out or found the tool unavailable. After the last retry, the
     episode fails and is dropped from its group."""
-    initial_backoff_seconds: NonNegativeFloat = 0.5
-    """Initial backoff before a retry, in seconds; doubles with every retry, up to 30 s."""
     max_result_characters: PositiveInt = 20_000
     """Maximum length of a result, in characters. Longer results are truncated and end in "..."."""
     max_concurrent: PositiveInt = 256
@@ -122,7 +120,6 @@ class BoundedTool(WrappedTool):
                     return await retry(
                         lambda: self._attempt(session.fork(), arguments),
                         retries=self.limits.retries,
-                        initial_backoff_seconds=self.limits.initial_backoff_seconds,
                         failure=f"the tool {self.name!r} returned no outcome",
                         on_retry=self._count_retry,
                     )

@@ -1,13 +1,18 @@
-"""The groups of a step that are trained on, and the rewards used for training."""
+"""The groups of a step that are trained on, the rewards used for training, and the masks of trajectories."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+import numpy as np
+
+from torl.algorithms.masks import wants_reference
 from torl.algorithms.rewards import normalize_rewards
 from torl.config import SelectionConfig
-from torl.types import ScoredGroup, ScoredTrajectory
+from torl.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
+
+_MAX_SHOWN = 5  # rewards in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,16 @@ def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Sel
     if (limit := config.drop_undecided_above) is not None:
         kept = [group for group in in_range if undecided_fraction(group) <= limit]
     return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(in_range), len(in_range) - len(kept))
+
+
+def describe_missing_signal(groups: Sequence[ScoredGroup]) -> str | None:
+    """Return a line about a step in which the rewards of every group are equal; None for other steps."""
+    if not groups or not all(group.has_zero_variance for group in groups):
+        return None
+    rewards = sorted({group.members[0].total for group in groups})
+    values = ", ".join(f"{reward:g}" for reward in rewards[:_MAX_SHOWN]) + (", ..." if rewards[_MAX_SHOWN:] else "")
+    which = "all rewards were" if len(rewards) == 1 else "the rewards of each group were equal:"
+    return f"no group had a signal: {which} {values}"
 
 
 def undecided_fraction(group: ScoredGroup) -> float:
@@ -87,3 +102,47 @@ def _with_rewards(groups: Sequence[ScoredGroup], rewards: Iterable[float]) -> li
         return replace(member, reward=next(remaining))
 
     return [replace(group, members=tuple(map(with_next, group.members))) for group in groups]
+
+
+def masked_trajectories(members: Sequence[ScoredTrajectory], config: SelectionConfig) -> dict[str, BoolArray]:
+    """Return for each mask whether it masks each trajectory; masks that need the reference model are left out.
+
+    Several masks may mask a trajectory.
+    """
+    masks = {name: choice.bind() for name, choice in config.mask.items() if not wants_reference(choice.target)}
+    return {name: np.array([mask(member) for member in members], np.bool_) for name, mask in masks.items()}
+
+
+def masked_by_reference(
+    members: Sequence[ScoredTrajectory], samples: Sequence[TrainingSample], config: SelectionConfig
+) -> dict[str, BoolArray]:
+    """Return for each mask that needs the reference model whether it masks each trajectory.
+
+    Args:
+        members: Trajectories.
+        samples: Sample of each trajectory, with the reference model's logprobs.
+        config: Configuration of the masks.
+    """
+    masks = {name: choice.bind() for name, choice in config.mask.items() if wants_reference(choice.target)}
+    pairs = list(zip(members, samples, strict=True))
+    return {name: np.array([mask(*pair) for pair in pairs], np.bool_) for name, mask in masks.items()}
+
+
+def mask_samples(samples: Sequence[TrainingSample], masks: Mapping[str, BoolArray]) -> list[TrainingSample]:
+    """Return the samples, without a loss on those that any mask masks."""
+    masked = np.zeros(len(samples), np.bool_)
+    for mask in masks.values():
+        masked |= mask
+    return [_without_loss(sample) if hidden else sample for sample, hidden in zip(samples, masked, strict=True)]
+
+
+def _without_loss(sample: TrainingSample) -> TrainingSample:
+    def zeros(array: Float32Array | None) -> Float32Array | None:
+        return None if array is None else np.zeros_like(array)
+
+    return replace(
+        sample,
+        loss_mask=np.zeros_like(sample.loss_mask),
+        advantages=zeros(sample.advantages),
+        returns=zeros(sample.returns),
+    )

@@ -1,16 +1,19 @@
-"""One step of a run: play its problems, grade the episodes and select the groups to train on."""
+"""One step of a run: play its problems, grade the episodes, select the groups to train on, and record them."""
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torl.config import TrainConfig
+import numpy as np
+
+from torl.config import AlgorithmConfig, TrainConfig
 from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
 from torl.guard import calling
 from torl.records import metric_names as names
+from torl.records.rows import TrajectoryRecord
 from torl.report.console import Console
 from torl.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
@@ -24,7 +27,7 @@ from torl.training.selection import (
     with_normalized_rewards,
     with_shuffled_rewards,
 )
-from torl.types import Prompt, ScoredGroup, Trajectory
+from torl.types import Float32Array, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +195,61 @@ def require_allowed_versions(trajectories: Sequence[Trajectory], step: int, max_
                     f"policy version {version} sampled tokens of {trajectory.group_id}; step {step} allows versions "
                     f"{oldest} to {step} (rollout.max_staleness): the engine did not load the right weights"
                 )
+
+
+def step_records(
+    step: int, played: PlayedStep, samples: Sequence[TrainingSample], algorithm: AlgorithmConfig
+) -> list[TrajectoryRecord]:
+    """Make a record of every trajectory of a step; records of the batch contain advantages and their inputs.
+
+    Args:
+        step: Number of the step.
+        played: Groups of the step.
+        samples: Samples of the batch, in the order of its members.
+        algorithm: Algorithm of the run.
+    """
+    batch = [member for group in played.batch for member in group.members]
+    trajectories = [trajectory for member in batch for trajectory in member.trajectory.episode_trajectories]
+    trained = {id(trajectory): sample for trajectory, sample in zip(trajectories, samples, strict=True)}
+
+    def record(member: ScoredTrajectory) -> TrajectoryRecord:
+        sample = trained.get(id(member.trajectory))
+        if sample is None:
+            return TrajectoryRecord(step, member.trajectory, member.grade)
+        arrays = token_arrays(sample, len(member.trajectory), algorithm)
+        return TrajectoryRecord(step, member.trajectory, member.grade, mean_advantage(sample), arrays)
+
+    records = []
+    for group in played.groups:
+        for member in group.members:
+            *branches, main = map(record, member.episode_trajectories)
+            records.append(replace(main, branches=tuple(branches)))
+    return records
+
+
+def mean_advantage(sample: TrainingSample) -> float:
+    """Return the mean advantage of the sampled tokens, which is the common one if all are equal."""
+    if sample.advantages is None or not sample.loss_mask.any():
+        return 0.0
+    return float(sample.advantages[sample.loss_mask].mean(dtype=np.float64))
+
+
+def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: AlgorithmConfig) -> dict[str, Float32Array]:
+    """Return per-token advantages and their inputs, by name; empty if the reward alone determines the advantages.
+
+    Args:
+        sample: Sample with advantages.
+        response_tokens: Number of response tokens, which are the last tokens of the sample.
+        algorithm: Algorithm of the run.
+    """
+    names: list[str] = []
+    if algorithm.needs_critic:
+        names.append("values")
+    if algorithm.penalizes_rewards:
+        names += ["old_logprobs", "ref_logprobs"]
+    elif algorithm.keep_reference:
+        names.append("ref_logprobs")
+    if sample.token_rewards is not None:
+        names.append("token_rewards")
+    arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}
+    return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from pydantic import model_validator
 
 from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, clamped_log_ratio
-from torl.algorithms.losses.policy import check_token_values
-from torl.algorithms.losses.sequences import sequence_sums
+from torl.algorithms.losses.policy import check_token_values, sequence_sums
 from torl.options import NonNegativeFloat, PositiveFloat, Section
 
 if TYPE_CHECKING:

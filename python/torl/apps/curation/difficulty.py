@@ -9,8 +9,7 @@ import numpy as np
 from torl.apps.curation.problem_files import encode_problems
 from torl.config import SampleConfig
 from torl.errors import DataError
-from torl.records.files import atomic_write
-from torl.records.layout import training_files
+from torl.records.files import atomic_write, training_files
 from torl.records.reading import read_trajectories
 from torl.report.console import Console
 from torl.rollout.sampling import sample_to_file

@@ -1,7 +1,6 @@
 """The command line of `torl evaluate`."""
 
 import argparse
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,9 +12,9 @@ from torl.apps.evaluation.cells import SETTINGS_FILE, models_in
 from torl.apps.evaluation.output import write_all
 from torl.apps.evaluation.papers import PAPERS, SUITES, find_sets
 from torl.apps.evaluation.playing import play_model, regrade
-from torl.apps.evaluation.results import read_results
+from torl.apps.evaluation.results import read_results, shared_problems
 from torl.apps.evaluation.tables import all_tables, markdown
-from torl.config import EvaluateModelConfig
+from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import dump_config, find_config, load_config
 from torl.errors import ConfigError
@@ -102,19 +101,24 @@ async def evaluate_models(parsed: ParsedArguments) -> None:
         TorlError: A configuration, model or problem set is invalid, or a component failed. Trajectories are kept.
     """
     arguments = parsed.arguments
+    models: Sequence[str] = ()
+    sets: Mapping[str, ProblemChoice] = {}
     with Console() as console:
         if arguments.regrade:
             await _regrade(parsed, console)
         else:
             sets = find_sets(arguments.suite, arguments.sets_directory)
-            for label, config in _models(parsed).items():
+            configs = _models(parsed)
+            models = tuple(configs)
+            for label, config in configs.items():
                 console.line(f"{label}: {config.model.path}")
                 await play_model(config, arguments.output / label, sets, _calls(parsed, config), console)
-    variants = read_results(arguments.output)
-    content = write_all(arguments.output, variants, arguments.compare)
-    print("\n".join(markdown(table) for table in all_tables(variants, arguments.compare)))
-    print(f"wrote table.md, table.tex, page.html and results.json to {arguments.output}; results.json follows")
-    print(json.dumps(content), flush=True)
+        with console.progress("computing confidence intervals"):
+            variants = read_results(arguments.output, models, tuple(sets))
+            tables = all_tables(variants, arguments.compare, shared_problems(arguments.output))
+            write_all(arguments.output, variants, tables)
+    print("\n".join(markdown(table) for table in tables))
+    print(f"wrote table.md, table.tex, page.html and results.json to {arguments.output}", flush=True)
 
 
 def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:

@@ -7,31 +7,28 @@ from pathlib import Path
 from typing import Any
 
 from torl.apps.evaluation.results import Estimate, Variant, difference, estimates, overall, tool_differences
-from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
+from torl.apps.evaluation.tables import Table, latex, markdown
 from torl.records.files import atomic_write
 from torl.report.figures import Bar, Point, bar_chart, calls_chart
 from torl.report.page import document
 from torl.report.style import table_html
 
 
-def write_all(output: Path, variants: Sequence[Variant], paper: str | None) -> dict[str, Any]:
-    """Write table.md, table.tex, results.json and page.html, and return the content of results.json.
+def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table]) -> None:
+    """Write table.md, table.tex, results.json and page.html.
 
     Raises:
         RecordError: A file cannot be written.
     """
-    tables = all_tables(variants, paper)
-    content = results(variants)
     contents = {
         "table.md": "\n".join(markdown(table) for table in tables),
         "table.tex": "\n".join(latex(table) for table in tables),
-        "results.json": json.dumps(content, indent=1) + "\n",
+        "results.json": json.dumps(results(variants), indent=1) + "\n",
         "page.html": page(output.resolve().name, variants, tables),
     }
     for name, text in contents.items():
         with atomic_write(output / name) as file:
             file.write(text.encode("utf-8"))
-    return content
 
 
 def results(variants: Sequence[Variant]) -> dict[str, Any]:

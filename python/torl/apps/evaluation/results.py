@@ -6,8 +6,8 @@ Axis `_P`: the problems of a set.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import comb
-from operator import itemgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -52,21 +52,42 @@ class Estimate:
     interval: Interval
 
 
-def read_results(output: Path) -> list[Variant]:
+def read_results(output: Path, models: Sequence[str] = (), sets: Sequence[str] = ()) -> list[Variant]:
     """Read the results of an evaluation, sorted by model and number of calls.
+
+    Args:
+        output: Output directory of the evaluation.
+        models: Models that come first, in this order. The others follow by name.
+        sets: Sets that come first, in this order. The others follow in the order of the papers.
 
     Raises:
         RecordError: The directory has no results, a file is damaged, or a set is incomplete.
     """
     variants: dict[tuple[str, int], dict[str, dict[str, Values]]] = {}
     for directory in models_in(output):
-        for cell in cells_in(directory):
+        for cell in sorted(cells_in(directory), key=lambda cell: _rank(cell.set_name, sets)):
             measures = variants.setdefault((directory.name, cell.calls), {})
             for measure, values_P in _measures(cell):
                 measures.setdefault(measure, {})[cell.set_name] = values_P
     if not variants:
         raise RecordError(f"{output}: contains no evaluation")
-    return [Variant(model, calls, measures) for (model, calls), measures in sorted(variants.items(), key=itemgetter(0))]
+    keys = sorted(variants, key=lambda key: (_rank(key[0], models), key))
+    return [Variant(model, calls, variants[model, calls]) for model, calls in keys]
+
+
+def shared_problems(output: Path) -> list[str]:
+    """Return a note for each pair of sets with common problems, which count twice in a mean over sets."""
+    ids = {
+        cell.set_name: frozenset().union(*read_problem_ids(cell.directory, cell.set_name))
+        for directory in models_in(output)
+        for cell in cells_in(directory)
+    }
+    common = [(one, other, len(ids[one] & ids[other])) for one, other in combinations(ids, 2)]
+    return [f"{one} and {other} share {count} of their problem ids" for one, other, count in common if count]
+
+
+def _rank(name: str, names: Sequence[str]) -> int:
+    return names.index(name) if name in names else len(names)
 
 
 def estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:

@@ -17,17 +17,18 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def all_tables(variants: Sequence[Variant], paper: str | None = None) -> list[Table]:
+def all_tables(variants: Sequence[Variant], paper: str | None = None, notes: Sequence[str] = ()) -> list[Table]:
     """Build all tables that have rows.
 
     Args:
         variants: Results of the evaluation.
-        paper: Name in `PAPERS`. Its rows and the differences from them are included.
+        paper: Name in `PAPERS`. Its rows with a set of the evaluation, and the differences from them, are included.
+        notes: Notes on the problem sets.
     """
     tables = []
     for measure in _measures(variants):
         measured = [variant for variant in variants if measure in variant.measures]
-        tables.append(_accuracies(measured, measure, paper))
+        tables.append(_accuracies(measured, measure, paper, notes))
         tables += _differences(measured, measure)
         tables += _grid(measured, measure)
         tables += _against_paper(measured, measure, paper)
@@ -62,15 +63,22 @@ def _columns(variants: Sequence[Variant], measure: str) -> list[str]:
     return [*names, AVERAGE] if len(names) > 1 else names
 
 
-def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None) -> Table:
+def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, set_notes: Sequence[str]) -> Table:
     columns = _columns(variants, measure)
     rows = [_row(variant.label, estimates(variant.measures[measure]), columns) for variant in variants]
-    printed = [row for row in PAPERS.get(paper or "", ()) if row.measure == measure]
+    printed = [
+        row
+        for row in PAPERS.get(paper or "", ())
+        if row.measure == measure and not row.values.keys().isdisjoint(columns)
+    ]
     rows += [_printed(row, columns) for row in printed]
     sizes = {name: len(values_P) for variant in variants for name, values_P in variant.measures[measure].items()}
     problems = ", ".join(f"{size} in {name}" for name, size in sizes.items())
     notes = [f"Problems: {problems}; 95 % confidence intervals over problems in brackets"]
-    notes += [row.note for row in printed if row.note is not None]
+    notes += set_notes
+    notes += [row.note for row in printed if row.note is not None and _same_sets(row, columns)]
+    if paper is not None and not printed:
+        notes.append(f"The paper {paper!r} has no {measure} on any of these sets")
     return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
 
 
@@ -122,8 +130,14 @@ def _row(label: str, found: Mapping[str, Estimate], columns: Sequence[str], *, s
     return (label, *(_cell(found.get(name), signed=signed) for name in columns))
 
 
+def _same_sets(row: PaperRow, columns: Sequence[str]) -> bool:
+    """Whether the average of a paper's row is over the same sets as the column of averages."""
+    return row.values.keys() == set(columns) - {AVERAGE}
+
+
 def _printed(row: PaperRow, columns: Sequence[str]) -> tuple[str, ...]:
-    values = {**row.values} | ({AVERAGE: row.average} if row.average is not None else {})
+    average = row.average if _same_sets(row, columns) else None
+    values = {**row.values} | ({} if average is None else {AVERAGE: average})
     return (f"{row.model} (paper)", *(f"{values[name]:.1f}" if name in values else "-" for name in columns))
 
 

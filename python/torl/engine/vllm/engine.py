@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup
-from torl.engine.vllm.health import StallWatch, fail_calls_on_engine_death
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 from torl.engine.vllm.launch import Launch, LaunchPaths
 from torl.engine.vllm.messages import Listener, sampled_turn, sampling_params
-from torl.engine.vllm.options import EngineDevices, VllmOptions
-from torl.engine.vllm.processes import EngineDirectory, EngineProcess, end_processes
+from torl.engine.vllm.processes import (
+    EngineDirectory,
+    EngineProcess,
+    StallWatch,
+    end_processes,
+    fail_calls_on_engine_death,
+)
 from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError
 from torl.runtime.processes.children import first_line, log_tail

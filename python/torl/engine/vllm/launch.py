@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from torl.engine.protocol import EngineSetup
-from torl.engine.vllm.arguments import engine_arguments, process_environment, socket_variables
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import (
+    EngineDevices,
+    VllmOptions,
+    engine_arguments,
+    process_environment,
+    socket_variables,
+)
 from torl.engine.vllm.process_setup import ProcessSetup, log_to_file
 from torl.engine.vllm.processes import end_processes, with_descendants
 

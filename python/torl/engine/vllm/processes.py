@@ -1,20 +1,23 @@
-"""The processes of an engine, and the directory of their sockets and temporary files."""
+"""The processes of an engine: their end, their stalls, and the directory of their sockets and temporary files."""
 
+import asyncio
 import contextlib
-import fcntl
+import logging
 import os
-import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from torl.engine.protocol import WATCH_SECONDS
 from torl.errors import EngineError
+from torl.runtime.processes.scratch import ScratchDirectory
 
+_logger = logging.getLogger(__name__)
 _END_TIMEOUT_SECONDS = 10.0
-_PREFIX = "torl-engine-"
 _MAX_NAME = 37  # of a socket in the directory: a slash and a UUID
 _MAX_PATH = 107  # of a socket, on Linux
 
@@ -71,16 +74,12 @@ def _status(pid: int) -> list[str] | None:
         return None
 
 
-class EngineDirectory:
-    """A private directory for the sockets and temporary files of an engine's processes.
-
-    It is locked while its controller lives, so that the next engine can recognize and remove the directory of a killed
-    controller.
-    """
+class EngineDirectory(ScratchDirectory):
+    """A private directory for the sockets and temporary files of an engine's processes."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
-        self._lock = -1
+        """Choose its name."""
+        super().__init__("torl-engine-")
 
     def open(self) -> Path:
         """Create the directory, and remove directories of dead controllers.
@@ -88,46 +87,64 @@ class EngineDirectory:
         Raises:
             EngineError: The path of the temporary directory is too long for sockets.
         """
-        _remove_abandoned()
-        while self._path is None:
-            path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            lock = _open(path)
-            if lock is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if path.exists():
-                    self._path, self._lock = path, lock
-                else:  # another starting controller removed it before it was locked
-                    os.close(lock)
-        if len(os.fsencode(self._path)) + _MAX_NAME > _MAX_PATH:
+        path = super().open()
+        if len(os.fsencode(path)) + _MAX_NAME > _MAX_PATH:
             self.close()
             raise EngineError(f"{tempfile.gettempdir()}: its path is too long for sockets: set TMPDIR to a shorter one")
-        return self._path
-
-    def close(self) -> None:
-        """Remove the directory with its contents. Safe to call twice."""
-        path, self._path = self._path, None
-        if path is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(self._lock)
+        return path
 
 
-def _remove_abandoned() -> None:
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        lock = _open(path)
-        if lock is None:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:  # its controller lives
-            pass
-        finally:
-            os.close(lock)
+_WARNING_FRACTION = 5  # a warning comes after this part of the timeout
+_POLLS = 20  # in the time of the timeout, one second apart at most
 
 
-def _open(path: Path) -> int | None:
-    """Open a directory; return None if it belongs to another user or no longer exists."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
+async def fail_calls_on_engine_death(llm: Any) -> None:
+    """Wait until the AsyncLLM has lost an engine, then fail every pending call of a method.
+
+    vLLM fails the requests whose tokens it awaits. It leaves the callers of `collective_rpc`, `pause_generation` and
+    similar methods waiting forever, and every request sent before the first reply to `get_supported_tasks`.
+    """
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        if llm.errored:
+            break
+    for result in list(llm.engine_core.utility_results.values()):
+        if not result.done():
+            result.set_exception(EngineDeadError())
+
+
+class StallWatch:
+    """The time for which an engine has computed nothing despite pending work."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._stalled_seconds = 0.0
+        self._timeout = timeout_seconds
+
+    def step(self) -> None:
+        """Record that the engine has computed."""
+        self._stalled_seconds = 0.0
+
+    async def wait(self, pending_work: Callable[[], str | None]) -> str:
+        """Wait until the engine has stalled for the timeout; return a description. Each stall logs one warning first.
+
+        Time is measured in polls, so that a stopped or busy controller causes no false alarm.
+
+        Args:
+            pending_work: Returns a description of the work that the engine should be doing, or None if it is idle.
+        """
+        interval = min(1.0, self._timeout / _POLLS)
+        while True:
+            await asyncio.sleep(interval)
+            work = pending_work()
+            if work is None:
+                self._stalled_seconds = 0.0
+                continue
+            before = self._stalled_seconds
+            self._stalled_seconds += interval
+            stall = f"no token came for {self._stalled_seconds:.0f} s although {work}"
+            if before < self._timeout / _WARNING_FRACTION <= self._stalled_seconds:
+                _logger.warning("%s; the engine is stopped after %g s (stall_timeout_seconds)", stall, self._timeout)
+            if self._stalled_seconds >= self._timeout:
+                return stall

@@ -7,8 +7,8 @@ from pathlib import Path
 from torl.engine.protocol import NO_POLICY, Engine, EngineSetup
 from torl.engine.remote import RemoteEngine
 from torl.engine.replicas import Replicas
+from torl.engine.vllm.arguments import VllmOptions
 from torl.engine.vllm.engine import VllmEngine
-from torl.engine.vllm.options import VllmOptions
 from torl.runtime.cluster import LocalCluster
 
 

@@ -6,7 +6,8 @@ than an end-of-sequence token. The scheduler also does the following:
 
 - It announces a closed code block to the controller at once, over a datagram socket, long before the turn ends
   (`Announcer`). Nothing depends on it: a lost block is found again in the complete turn.
-- It buffers tokens until their turn is complete. The front end receives one message per turn, not one per token.
+- It buffers tokens and log-probabilities until their turn is complete. The front end receives one message per turn, not
+  one per token, and the log-probabilities as bytes.
 - It announces steps that computed tokens, so that the controller can distinguish a slow engine from a hung one.
 - It reuses partly filled blocks, so that the next turn computes only the observation (`PartialBlocks`).
 
@@ -14,25 +15,103 @@ Runs in the engine's core process only. vLLM calls its scheduler's interface int
 the tests run it in the real engine.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import LogprobsLists
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.request import RequestStatus
 
 from torl._core import Scanner
-from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, TURN_SPANS, Announcer, decode_turn
-from torl.engine.vllm.partial_blocks import PartialBlocks, can_continue_blocks
+from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, Announcer, decode_turn, encode_reply
 from torl.engine.vllm.process_setup import ProcessSetup
 
 if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_utils import KVCacheBlock
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+    from vllm.v1.metrics.stats import PrefillStats
     from vllm.v1.request import Request
+
+
+_RESERVE = 16  # one in this many blocks is never kept
+_Key = tuple[bytes, tuple[int, ...]]  # hash of the full blocks before it, and the tokens in it
+
+
+def can_continue_blocks(manager: KVCacheManager) -> bool:
+    """Whether the state of a prefix is only the keys and values of one kind of layer, hashed block by block."""
+    managers = manager.coordinator.single_type_managers
+    return (
+        manager.enable_caching
+        and len(managers) == 1
+        and type(managers[0]) is FullAttentionManager
+        and managers[0].block_size == manager.block_pool.hash_block_size
+    )
+
+
+class PartialBlocks:
+    """Partly filled blocks, by the prefix that ends in them."""
+
+    def __init__(self, manager: KVCacheManager) -> None:
+        self._manager = manager
+        self._pool = manager.block_pool
+        self._block_tokens: int = self._pool.hash_block_size
+        self._kept: dict[_Key, list[KVCacheBlock]] = {}  # one per turn; the oldest prefix first
+        self._lent: dict[str, _Key] = {}  # by requests that may be scheduled now
+
+    def keep(self, request: "Request", computed_tokens: int) -> None:
+        """Keep the block in which a request's computed tokens end. Call this before its blocks are freed."""
+        full, rest = divmod(computed_tokens, self._block_tokens)
+        if rest:
+            block = self._manager.get_blocks(request.request_id).blocks[0][full]
+            self._kept.setdefault(self._key(request, full, rest), []).append(block)
+            self._pool.touch([block])
+
+    def extend(self, request: "Request", cached: KVCacheBlocks, computed_tokens: int) -> tuple[KVCacheBlocks, int]:
+        """Extend the cached blocks of a request by the kept block that continues them, if there is one.
+
+        At least one token of the request remains to be computed.
+        """
+        full = computed_tokens // self._block_tokens
+        for rest in range(min(self._block_tokens, request.num_tokens - computed_tokens) - 1, 0, -1):
+            key = self._key(request, full, rest)
+            if blocks := self._kept.get(key):
+                self._lent[request.request_id] = key
+                return KVCacheBlocks(((*cached.blocks[0], blocks[0]),)), computed_tokens + rest
+        return cached, computed_tokens
+
+    def settle(self, scheduled: Container[str]) -> None:
+        """Release the blocks that scheduled requests have copied. Call this after each step."""
+        for request_id, key in self._lent.items():
+            if request_id in scheduled:
+                self._release(key)
+        self._lent.clear()
+
+    def evict(self) -> None:
+        """Release the oldest blocks while few blocks are free. Call this before each step."""
+        while self._kept and self._pool.get_num_free_blocks() < self._pool.num_gpu_blocks // _RESERVE:
+            self._release(next(iter(self._kept)))
+
+    def clear(self) -> None:
+        """Release all blocks, because the weights change."""
+        while self._kept:
+            self._release(next(iter(self._kept)))
+
+    def _key(self, request: "Request", full: int, rest: int) -> _Key:
+        start = full * self._block_tokens
+        parent = request.block_hashes[full - 1] if full else b""
+        return parent, tuple(request.all_token_ids[start : start + rest])
+
+    def _release(self, key: _Key) -> None:
+        if blocks := self._kept.get(key):
+            self._pool.free_blocks([blocks.pop()])
+            if not blocks:
+                del self._kept[key]
 
 
 @dataclass(slots=True)
@@ -46,7 +125,9 @@ class _Turn:
     sampled: int = 0
     # (number of pauses so far, tokens sampled before): the policy changes only during a pause.
     spans: list[tuple[int, int]] = field(default_factory=list)
-    outputs: "list[EngineCoreOutput]" = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: bytearray = field(default_factory=bytearray)  # of the tokens, float32
+    prefill_stats: "PrefillStats | None" = None
 
 
 class _Turns:
@@ -158,25 +239,17 @@ class _Turns:
         turn = self._turns.get(output.request_id)
         if turn is None:
             return output
-        turn.outputs.append(output)
+        turn.token_ids += output.new_token_ids
+        if output.new_logprobs is not None:
+            turn.logprobs += output.new_logprobs.logprobs[:, 0].astype(np.float32, copy=False).tobytes()
+        turn.prefill_stats = turn.prefill_stats or output.prefill_stats
         if output.finish_reason is None:
             return None
         del self._turns[output.request_id]
-        output.prefill_stats = turn.outputs[0].prefill_stats
-        output.new_logprobs = _concatenate(
-            [each.new_logprobs for each in turn.outputs if each.new_logprobs is not None]
-        )
-        output.new_token_ids = [token for each in turn.outputs for token in each.new_token_ids]
-        output.kv_transfer_params = {TURN_SPANS: turn.spans}
+        output.new_token_ids, output.new_logprobs = turn.token_ids, None
+        output.prefill_stats = turn.prefill_stats
+        output.kv_transfer_params = encode_reply(turn.spans, bytes(turn.logprobs))
         return output
-
-
-def _concatenate(parts: list[LogprobsLists]) -> LogprobsLists:
-    return LogprobsLists(
-        np.concatenate([part.logprob_token_ids for part in parts]),
-        np.concatenate([part.logprobs for part in parts]),
-        np.concatenate([part.sampled_token_ranks for part in parts]),
-    )
 
 
 class TurnScheduler(_Turns, Scheduler):  # type: ignore[misc]

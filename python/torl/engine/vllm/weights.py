@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from torl.engine.protocol import EngineMemoryPart
-from torl.engine.vllm.options import EngineDevices, VllmOptions
+from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 from torl.errors import EngineError
 from torl.weights.rendezvous import Rendezvous
 

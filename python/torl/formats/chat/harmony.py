@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
+from torl.formats.blocks import PYTHON, run_block
 from torl.formats.chat.base import INVALID_CALL, ChatCall, ChatFormat, ChatOptions, make_call
-from torl.formats.fenced import PYTHON, run_block
 from torl.types import MalformedCall, Markup, Turn
 
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")

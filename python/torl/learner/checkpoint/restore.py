@@ -1,5 +1,6 @@
 """Restore a rank's state from a checkpoint of any number of ranks and any ZeRO stage."""
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def restore_rank(engines: Mapping[str, OptimizerShards], directory: Path, *, ran
         rank: Number of this rank.
 
     Raises:
-        CheckpointError: A file is missing, or belongs to another model.
+        CheckpointError: A file is missing, is damaged, or belongs to another model.
     """
     counters: dict[str, int] = {}
     for tag, state in engines.items():
@@ -33,7 +34,10 @@ def restore_rank(engines: Mapping[str, OptimizerShards], directory: Path, *, ran
         state.update_parameters()
     generators = directory / generators_name(rank)
     if generators.is_file():
-        restore_rng_states(generators)
+        try:
+            restore_rng_states(generators)
+        except pickle.UnpicklingError as error:
+            raise CheckpointError(f"{generators}: not the states of random generators: {error}") from error
     return counters
 
 

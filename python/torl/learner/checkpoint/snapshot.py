@@ -60,26 +60,20 @@ def take_snapshot(engines: Mapping[str, OptimizerShards], *, rank: int, counters
                 continue
             fragments[fragment.name] = (fragment.written_from, fragment.written_to, fragment.shape)
             for kind, view in state.tensors(fragment).items():
-                tensors[f"{kind}/{fragment.name}"] = _copy(view.narrow(0, first, size))
+                # Not page-locked: that memory would never be freed, for a copy that is written once.
+                tensors[f"{kind}/{fragment.name}"] = view.narrow(0, first, size).to("cpu", copy=True)
         facts = {"steps": state.steps, "counters": dict(counters)}
         metadata = {METADATA: json.dumps({"facts": facts, "fragments": fragments})}
         shards[shard_name(tag, rank)] = (tensors, metadata)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
     return Snapshot(shards, rng_states(), rank)
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    on_gpu = tensor.device.type == "cuda"
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
-    return host.copy_(tensor, non_blocking=on_gpu)
 
 
 def rng_states() -> bytes:
     """Return the states of Python's, NumPy's and torch's random generators, serialized by `torch.save`."""
+    _, keys, *position = np.random.get_state(legacy=True)
     states = {
         "python": random.getstate(),
-        "numpy": np.random.get_state(),
+        "numpy": ("MT19937", np.asarray(keys).tolist(), *position),
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
     }
@@ -89,8 +83,14 @@ def rng_states() -> bytes:
 
 
 def restore_rng_states(path: Path) -> None:
-    """Restore the states in a file with the result of `rng_states`."""
-    states = torch.load(path, weights_only=False)
+    """Restore the states in a file with the result of `rng_states`.
+
+    The file may come from another user, so it is read without code: tensors, numbers and texts only.
+
+    Raises:
+        pickle.UnpicklingError: The file holds something else.
+    """
+    states = torch.load(path, weights_only=True)
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"])
