@@ -19,8 +19,7 @@ from torl.sandbox.magics import python_source
 from torl.sandbox.options import CellOptions
 from torl.sandbox.session import Session
 
-_BEGIN = f"__import__('_torl_notebook').begin()
-{SAVE_SHOWN}"
+_BEGIN = f"__import__('_torl_notebook').begin()\n{SAVE_SHOWN}"
 _SKIP = "__import__('_torl_notebook').skip({!r})"
 _INDENTATION = re.compile(r"[ \t]*")
 _MAX_TRACEBACK = 16 << 10  # characters; untrusted text takes time to parse
