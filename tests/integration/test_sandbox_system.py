@@ -38,7 +38,7 @@ NATIVELY = {
     ),
     "square roots by a power": "import math\nprint(all((n * 1.1) ** 0.5 == math.sqrt(n * 1.1) for n in (4, 16, 25, 64)))",
     "an alarm in a computation": (
-        f"{ALARM}signal.alarm(1)\ntry:\n    n = 0\n    while True: n = (n * 3 + 1000) % 10007\n"
+        f"{ALARM}signal.setitimer(signal.ITIMER_REAL, 0.2)\ntry:\n    n = 0\n    while True: n = (n * 3 + 1000) % 10007\n"
         "except Late as late: print(late)\nprint(signal.alarm(0))"
     ),
     "an alarm while waiting": (
