@@ -8,6 +8,7 @@ The last line is JSON. The exit status is 0 if the run fits, and 1 if it does no
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--response-tokens", type=int, help="mean tokens of a response; unset uses a quarter")
     options, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     try:
+        _require_positive(options)
         config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
         shape = _shape(options.model or resolve_model_config(config.model.path))
         return _plan(config, shape, _machine(options), options)
@@ -77,14 +79,19 @@ def _shape(model: Path) -> ModelShape:
     return ModelShape.read(model.parent if model.name == "config.json" else model)
 
 
+def _require_positive(options: argparse.Namespace) -> None:
+    for name in ("gpus", "nodes", "gpu_memory", "host_memory", "prompt_tokens", "response_tokens"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"--{name.replace('_', '-')} = {value} must be above 0")
+
+
 def _machine(options: argparse.Namespace) -> Machine:
     this = this_machine() if options.gpus is None else None
     if this is not None and not this.gpus:
         raise ConfigError("this machine has no GPU: describe the machine to plan for (--gpus 8 --gpu-memory 79.6)")
     machine = this or Machine.with_gpus(options.gpus, int(options.gpu_memory * 2**30))
     host = int(options.host_memory * 2**30) if options.host_memory else machine.host_bytes
-    if options.nodes < 1:
-        raise ConfigError(f"--nodes = {options.nodes} must be at least 1")
     return combine_machines([Machine(machine.gpus, machine.cores, host, machine.driver)] * options.nodes)
 
 

@@ -26,7 +26,9 @@ def learner_setup(model: Path, *, stage: int, lora: bool = False, **algorithm: A
     """The settings of a learner in bfloat16."""
     return LearnerSetup(
         model=ModelConfig(path=str(model), lora=LORA if lora else LoraConfig()),
-        learner=LearnerConfig(zero_stage=stage, dtype="bfloat16", learning_rate=LEARNING_RATE, max_row_tokens=90),
+        learner=LearnerConfig(
+            zero_stage=stage, dtype="bfloat16", learning_rate=LEARNING_RATE, max_row_tokens=90, cpu_threads=1
+        ),
         algorithm=AlgorithmConfig.model_validate(algorithm),
         critic=CriticConfig(),
         temperature=1.0,

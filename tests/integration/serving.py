@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -61,6 +62,13 @@ class Server:
 def run_server(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Server]:
     """`python -m torl.sandbox serve` on a port that is free; `within` is a command that runs another."""
     words = [*within, sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
+    with run_command(words) as server:
+        yield server
+
+
+@contextmanager
+def run_command(words: Sequence[str]) -> Iterator[Server]:
+    """A command that serves and prints its address."""
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -76,6 +84,28 @@ def run_server(*options: str, command: str = "serve", within: Sequence[str] = ()
             process.kill()
             process.wait()
         process.stdout.close()
+
+
+def connected(server: Server, received: int | None = None) -> socket.socket:
+    """A connection; the kernel holds about this many bytes of unread data."""
+    host, port = server.url.removeprefix("http://").removesuffix("/mcp").split(":")
+    connection = socket.socket()
+    if received is not None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)
+    connection.settimeout(60)
+    connection.connect((host, int(port)))
+    return connection
+
+
+def given_up(connection: socket.socket) -> bytes:
+    """The data until the other side closes the connection."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
 
 
 def resident_mb(process: int) -> float:

@@ -41,7 +41,8 @@ def test_a_server(tmp_path: Path) -> None:
         url = command.output().split()[-1]
 
         def post(body: Any) -> Any:
-            request = urllib.request.Request(f"{url}/grade", json.dumps(body).encode(), method="POST")
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(f"{url}/grade", json.dumps(body).encode(), headers)
             with urllib.request.urlopen(request, timeout=60) as response:
                 return json.loads(response.read())
 
@@ -53,7 +54,7 @@ def test_a_server(tmp_path: Path) -> None:
         for wrong in ({"reference": "5"}, [{"reference": 5, "answer": "5"}], "text"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 post(wrong)
-            assert refused.value.code == 400
+            assert refused.value.code == 422
         assert urllib.request.urlopen(f"{url}/v1/ping", timeout=60).read() == b"pong"
         command.process.send_signal(signal.SIGTERM)
         assert command.wait(60) == 0

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from serving import ENDLESS, Server, run_server, until
+from serving import ENDLESS, Server, run_command, run_server, until
 
 RUNNING, QUEUED = 'torl_sandbox_runs_now{state="running"}', 'torl_sandbox_runs_now{state="queued"}'
 CANCELLED, OPEN = "torl_sandbox_cancelled_total", "torl_sandbox_requests_open"
@@ -101,12 +101,36 @@ def test_a_body_that_does_not_come_gives_its_place_back() -> None:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as slow:
             slow.sendall(
-                b"POST /run_code HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+                b"POST /run_code HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
             )
             until(lambda: server.metric(OPEN) == 1)
             assert server.ask("/run_code", {"code": "1", "language": "python"})[0] == 429
             assert slow.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
         assert server.run("print(1)")["status"] == "Success"
+
+
+IMPATIENT = """
+import sys
+import torl.apps.serve.admission as admission
+import torl.sandbox.__main__ as main
+admission._MIN_WALL_SECONDS = 1.0
+sys.exit(main.main(["serve", "--port", "0", "--workers", "1"]))
+"""
+
+
+def test_run_that_waits_too_long_is_refused_and_the_running_one_continues() -> None:
+    with run_command([sys.executable, "-c", IMPATIENT]) as server:
+        held = send_code(server, ENDLESS, run_timeout=60)
+        until(lambda: server.metric(RUNNING) == 1)
+        for path, body in (
+            ("/run_code", {"code": "1", "language": "python", "run_timeout": 0.1}),
+            ("/run_jupyter", {"cells": ["1"], "total_timeout": 0.1}),
+        ):
+            status, answer = server.ask(path, body)
+            assert (status, "not over after 1 s" in answer["detail"]) == (429, True)
+        assert (server.metric(RUNNING), server.metric(OPEN)) == (1, 1)
+        held.close()
 
 
 # --- clients that go away ---------------------------------------------------------------------------------------------
@@ -206,14 +230,15 @@ def test_address_in_use_is_an_error(small: Server) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--port", "70000"), "error: cannot listen on 127.0.0.1:70000: "),
+        (("--port", "70000"), "error: argument --port: must be between 0 and 65535, got 70000"),
         (("--host", "nowhere.invalid"), "error: cannot listen on nowhere.invalid:8080: "),
-        (("--workers", "0"), "error: workers must be at least 1"),
-        (
-            ("--memory-mib", "5000"),
-            "error: memory_bytes must be between 192 MiB, of which",
-        ),
-        (("--max-pending-requests", "-1"), "error: argument --max-pending-requests: must be a non-negative number"),
+        (("--workers", "0"), "error: argument --workers: must be a positive number, got 0"),
+        (("--memory-mib", "10"), "error: argument --memory-mib: must be between 192 and 4096, got 10"),
+        (("--memory-mib", "5000"), "error: argument --memory-mib: must be between 192 and 4096, got 5000"),
+        (("--max-pending-requests", "0"), "error: argument --max-pending-requests: must be a positive number, got 0"),
+        (("--body-mib", "0"), "error: argument --body-mib: must be a positive number, got 0"),
+        (("--idle-timeout-seconds", "0"), "error: argument --idle-timeout-seconds: must be a positive number, got 0"),
+        (("--cpu-seconds", "nan"), "error: argument --cpu-seconds: must be a positive number, got nan"),
     ],
 )
 def test_settings_that_cannot_be_are_errors(options: tuple[str, ...], said: str) -> None:

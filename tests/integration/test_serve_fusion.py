@@ -118,7 +118,7 @@ def test_files_go_in_and_come_out_in_base64(server: Server) -> None:
         "import os\nos.makedirs('out')\nopen('out/b.txt', 'w').write(open('in/a.txt').read() + '!')\n"
         "open('c.bin', 'wb').write(bytes(range(256)))",
         files={"in/a.txt": encoded("hi"), "nothing": None, "IGNORE_THIS_FILE_0": encoded("x")},
-        fetch_files=["out/b.txt", "./c.bin", "/work/in/a.txt", "nothing", "IGNORE_THIS_FILE_0", "../../etc/passwd"],
+        fetch_files=["out/b.txt", "./c.bin", "/work/in/a.txt", "nothing", "IGNORE_THIS_FILE_0"],
     )
     files = {name: base64.b64decode(content) for name, content in answer["files"].items()}
     assert files == {"out/b.txt": b"hi!", "./c.bin": bytes(range(256)), "/work/in/a.txt": b"hi"}
@@ -175,6 +175,16 @@ def test_a_cell_that_prints_too_much_has_an_error(server: Server) -> None:
     assert answer["cells"][2] == cell(value="1")
 
 
+def test_figures_that_are_shown_are_displayed() -> None:
+    plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2]);\nplt.show()"
+    with run_server("--workers", "1") as server:
+        answer = server.ask("/run_jupyter", {"cells": [plot, "plt.get_fignums()"]})[1]
+    (figure,), numbers = (cell["display"] for cell in answer["cells"])
+    assert figure["text/plain"] == "<Figure size 640x480 with 1 Axes>"
+    assert base64.b64decode(figure["image/png"]).startswith(b"\x89PNG")
+    assert (numbers, answer["files"]) == ([{"text/plain": "[]"}], {})
+
+
 def test_files_stay_from_cell_to_cell(server: Server) -> None:
     cells = ["open('b', 'w').write(open('a').read() * 2);", "print(open('b').read())", "open('c', 'w').write('3');"]
     body = {"cells": cells, "files": {"a": encoded("x")}, "fetch_files": ["a", "b", "c", "d"]}
@@ -195,7 +205,10 @@ def test_files_stay_from_cell_to_cell(server: Server) -> None:
         ("/run_code", {"code": 3, "language": "python"}, 422, "valid string"),
         ("/run_code", {"code": "1", "language": "python", "run_timeout": 0}, 422, "greater than 0"),
         ("/run_code", {"code": "1", "language": "python", "files": {"a": "abc"}}, 422, "padding"),
+        ("/run_code", {"code": "1", "language": "python", "files": {"a": "!!!!"}}, 422, "base64"),
         ("/run_code", {"code": "1", "language": "python", "files": {"../a": ""}}, 422, "../a"),
+        ("/run_code", {"code": "1", "language": "python", "fetch_files": ["/tmp/b"]}, 422, "or below /work"),
+        ("/run_jupyter", {"cells": [], "fetch_files": ["../../etc/passwd"]}, 422, "or below /work"),
         ("/run_code", {"code": "1", "language": "python", "files": {"a": "A" * (2 << 20)}}, 422, "bytes"),
         ("/run_code", b"{", 422, "Invalid JSON"),
         ("/run_code", b'{"code": "\\ud800", "language": "python"}', 422, "Invalid JSON"),

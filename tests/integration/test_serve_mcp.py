@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import subprocess
 import sys
 import time
@@ -106,6 +107,31 @@ async def test_a_file_that_is_too_large_is_named_and_not_sent(server: Server) ->
     assert base64.b64decode(result.content[1].resource.blob) == b"\xff"
 
 
+FIGURES = """
+import matplotlib.pyplot as plt
+plt.plot([1, 2])
+plt.show()
+plt.figure()
+plt.plot([2, 1])
+plt.show()
+plt.get_fignums()
+"""
+
+
+@pytest.mark.parametrize("session", [None, "new"])
+async def test_figures_that_are_shown_are_pictures_of_the_result(server: Server, session: str | None) -> None:
+    async with over("http", server) as client:
+        result = await called(client, FIGURES, session=session)
+        assert not result.is_error, text_of(result)
+        assert result.structured_content["value"] == "[]"
+        assert list(result.structured_content["files"]) == [".figures/1.png", ".figures/2.png"]
+        pictures = [each for each in result.content if isinstance(each, ImageContent)]
+        assert len({picture.data for picture in pictures}) == 2
+        assert all(base64.b64decode(picture.data).startswith(PNG[:8]) for picture in pictures)
+        error = await called(client, "plt.show\nimport matplotlib.pyplot as plt\n")
+        assert 'File "main.py", line 1' in text_of(error)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -191,6 +217,25 @@ def test_stdio_server_ends_with_0(way: str) -> None:
     assert process.wait(30) == 0
     assert time.monotonic() - started < 10
     process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "id", "said"),
+    [
+        ('{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"run_python","arguments":{"code":"\\ud800"}}}',
+         7, "unexpected end of hex escape"),
+        ('{"jsonrpc":"2.0","id":"a"}', "a", "the message cannot be read"),
+        ("[" * 200_000, None, "the message cannot be read"),
+        ("5", None, "the message cannot be read"),
+    ],
+    ids=["surrogate", "no method", "deep", "number"],
+)  # fmt: skip
+def test_line_without_a_valid_message_is_answered_with_an_error(line: str, id: Any, said: str) -> None:
+    done = subprocess.run([sys.executable, *COMMAND], input=f"\n{line}\n", capture_output=True, text=True, timeout=60)
+    answer = json.loads(done.stdout)
+    assert (answer["id"], done.returncode, done.stderr) == (id, 0, "")
+    assert said in answer["error"]["message"]
+    assert len(answer["error"]["message"]) < 1000
 
 
 @pytest.mark.slow

@@ -8,51 +8,23 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from serving import Server, run_server, until
+from serving import Server, connected, given_up, run_server, until
 
 OPEN = "torl_sandbox_requests_open"
-PING = b"GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n"
-HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+PING = b"GET /v1/ping HTTP/1.1\r\nHost: localhost\r\n\r\n"
+HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 FEW = 300  # descriptors that a process may have, of which the server keeps 256
 ALLOWED = FEW - 256
 SIZE = 20_000_000  # more than the kernel holds on the way
 
 
-def connected(server: Server, received: int | None = None) -> socket.socket:
-    """A connection; the kernel holds about this many bytes of unread data."""
-    host, port = server.url.removeprefix("http://").removesuffix("/mcp").split(":")
-    connection = socket.socket()
-    if received is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received)
-    connection.settimeout(60)
-    connection.connect((host, int(port)))
-    return connection
-
-
-def given_up(connection: socket.socket) -> bytes:
-    """The data until the other side closes the connection."""
-    parts = []
-    try:
-        while part := connection.recv(1 << 16):
-            parts.append(part)
-    except ConnectionResetError:
-        pass
-    return b"".join(parts)
-
-
 def asked(connection: socket.socket) -> int:
     """The status of an answer on a connection that stays."""
-    connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+    connection.sendall(b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
     answer = http.client.HTTPResponse(connection)
     answer.begin()
     answer.read()
     return answer.status
-
-
-def takes_another(server: Server) -> bool:
-    with connected(server) as connection, contextlib.suppress(ConnectionResetError, BrokenPipeError):
-        return asked(connection) == 404
-    return False
 
 
 def post(path: bytes, content: object) -> bytes:
@@ -110,10 +82,10 @@ def test_client_that_reads_no_large_answer_is_dropped(impatient: Server) -> None
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"GET /v1/\0ping HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /v1/ping%00 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/\0ping HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /v1/ping%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
         PING[:-2] + b"A: %s\r\n\r\n" % (b"a" * 100_000),
         PING[:-2] + b"A: a\r\n" * 100_000 + b"\r\n",
         HEAD % b"/run_code" + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 1000 + b"\r\n",
@@ -134,7 +106,15 @@ def test_invalid_request_is_refused_and_connection_closed(impatient: Server, req
     assert not answer or answer.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), answer[:100]
 
 
-@pytest.mark.parametrize("request_bytes", [b"GET /v1/\0ping HTTP/1.1\r\n\r\n", PING[:-2] + b"A: a\r\n" * 100 + b"\r\n"])
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /v1/\0ping HTTP/1.1\r\n\r\n",
+        PING[:-2] + b"A: a\r\n" * 100 + b"\r\n",
+        HEAD % b"/run_code"
+        + b"Connection: close\r\nContent-Encoding: deflate\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff",
+    ],
+)
 def test_invalid_request_leaves_no_traceback_on_stderr(request_bytes: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     with run_server("--workers", "1") as server, connected(server) as connection:
         connection.sendall(request_bytes)
@@ -155,17 +135,26 @@ def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Server) -> N
 
 
 @pytest.mark.parametrize("command", ["serve", "mcp"])
-def test_more_connections_than_there_may_be_are_closed_and_the_others_served(command: str) -> None:
+def test_beyond_the_limit_the_oldest_idle_connection_is_closed(command: str) -> None:
     few = ("sh", "-c", f'ulimit -n {FEW}; exec "$@"', "sh")
     options = ["--http"] if command == "mcp" else []
     with (
         run_server("--workers", "1", *options, command=command, within=few) as server,
         contextlib.ExitStack() as opened,
     ):
-        first = opened.enter_context(connected(server))
-        assert asked(first) == 404
+        busy = opened.enter_context(connected(server))
+        busy.sendall(HEAD % (b"/mcp" if command == "mcp" else b"/run_code") + b"Content-Length: 100\r\n\r\n{")
+        until(lambda: server.metric(OPEN) == (command == "serve"))
         idle = [opened.enter_context(connected(server)) for _ in range(FEW)]
-        until(lambda: len(select.select(idle, [], [], 0)[0]) == FEW - ALLOWED + 1)
-        assert asked(first) == 404
-        opened.close()
-        until(lambda: takes_another(server))
+        until(lambda: len(closed(idle)) > FEW - ALLOWED)
+        last = opened.enter_context(connected(server))
+        assert asked(last) == 404
+        kept = len(idle) - len(closed(idle))
+        assert closed(idle) == idle[: len(idle) - kept]
+        assert ALLOWED - 5 < kept < ALLOWED
+        assert closed([busy]) == []
+
+
+def closed(connections: list[socket.socket]) -> list[socket.socket]:
+    readable = set(select.select(connections, [], [], 0)[0])
+    return [each for each in connections if each in readable]

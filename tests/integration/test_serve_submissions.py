@@ -87,8 +87,19 @@ def test_the_test_finds_its_files(server: Server) -> None:
         ({}, "config.dataset_type must be CommonOJDataset or AutoEvalDataset, got None"),
         ({"dataset_type": "HumanEvalDataset"}, "got HumanEvalDataset"),
         ({"dataset_type": "CommonOJDataset"}, "the server has no dataset 'mine': send the problem"),
-        ({"dataset_type": "CommonOJDataset", "provided_data": {}}, "has no field 'test'"),
-        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": [{}]}}, "input"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {}}, "config.provided_data.test: Field required"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": []}}, "config.provided_data.test: List should"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": [{}]}}, "test.0.input: Field required"),
+        ({"dataset_type": "CommonOJDataset", "provided_data": {"test": "[" * 200_000}}, "provided_data.test: "),
+        (
+            {"dataset_type": "CommonOJDataset", "provided_data": {"test": [{"input": {"stdin": 3}, "output": []}]}},
+            "config.provided_data.test.0.input.stdin: Input should be a valid string",
+        ),
+        ({"dataset_type": "AutoEvalDataset", "provided_data": {"test": [1]}}, "config.provided_data.test: Input"),
+        (
+            {"dataset_type": "AutoEvalDataset", "provided_data": {"test": {"code": "", "asset": {"a": "!!!!"}}}},
+            "config.provided_data.test.asset: ",
+        ),
         ({"dataset_type": "CommonOJDataset", "provided_data": {"test": DOUBLE}, "language": "cpp"}, "must be 'python'"),
     ],
 )

@@ -1,12 +1,16 @@
 """The OpenEnv server, as the clients of that library see it."""
 
 import asyncio
+import contextlib
+import json
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
+import websockets
 from openenv.core.generic_client import GenericEnvClient
 from serving import ENDLESS, Server, run_server, until
 
@@ -153,6 +157,92 @@ async def test_beyond_the_queue_a_step_is_refused_with_the_reason(server: Server
         for step in steps:
             step.cancel()
         await asyncio.gather(*steps, return_exceptions=True)
+
+
+async def test_sigterm_answers_pending_steps_and_closes_idle_episodes() -> None:
+    with run_server("--workers", "2", command="openenv") as running:
+        async with episode(running) as client, episode(running) as idle:
+            await idle.step({"code": "1"})
+            slow = "n = 0\nwhile n < 3_000_000: n += 1\nn"
+            step = asyncio.create_task(client.step({"code": slow}))
+            request = asyncio.create_task(asyncio.to_thread(running.ask, "/step", {"action": {"code": slow}}))
+            await asyncio.to_thread(until, lambda: running.metric(RUNNING) == 2)
+            ending = asyncio.create_task(asyncio.to_thread(running.terminate))
+            assert (await step).observation["stdout"] == "3000000\n"
+            assert (await request)[1]["observation"]["stdout"] == "3000000\n"
+            assert await ending == 0
+
+
+async def test_the_grace_period_of_a_step_has_an_end() -> None:
+    with run_server("--workers", "1", "--grace-period-seconds", "1", command="openenv") as running:
+        client = GenericEnvClient(base_url=running.url)
+        await client.connect()
+        step = asyncio.create_task(client.step({"code": ENDLESS}))
+        await asyncio.to_thread(until, lambda: running.metric(RUNNING) == 1)
+        assert await asyncio.to_thread(running.terminate) == 0
+        assert isinstance((await asyncio.gather(step, return_exceptions=True))[0], Exception)
+        with contextlib.suppress(Exception):
+            await client.close()
+
+
+async def test_an_episode_has_a_new_id_unless_one_is_given(server: Server) -> None:
+    async with episode(server) as client:
+        ids = []
+        for given in ({}, {}, {"episode_id": "mine"}):
+            await client.reset(**given)
+            ids.append((await client.state())["episode_id"])
+        assert ids[2] == "mine"
+        assert len({uuid.UUID(each) for each in ids[:2]}) == 2
+
+
+async def test_an_invalid_reset_is_refused_and_the_episode_continues(server: Server) -> None:
+    async with episode(server) as client:
+        await client.step({"code": "x = 1"})
+        with pytest.raises(RuntimeError, match="seed must be an integer, got 'x'"):
+            await client.reset(seed="x")
+        assert (await client.step({"code": "x"})).observation["stdout"] == "1\n"
+
+
+@pytest.mark.parametrize("message", ["5", "[" * 200_000, "{", b"binary", '{"n": ' + "1" * 5000 + "}"], ids=repr)
+async def test_message_other_than_a_json_object_is_answered(server: Server, message: str | bytes) -> None:
+    async with websockets.connect(f"{server.url.replace('http', 'ws')}/ws") as connection:
+        await connection.send(message)
+        answer = json.loads(await connection.recv())
+        assert (answer["type"], answer["data"]["code"]) == ("error", "INVALID_JSON")
+        await connection.send(json.dumps({"type": "step", "data": {"code": "6 * 7"}}))
+        assert json.loads(await connection.recv())["data"]["observation"]["stdout"] == "42\n"
+
+
+async def test_a_client_that_goes_away_or_sends_no_text_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with run_server("--workers", "1", command="openenv") as running:
+        for code in (None, ENDLESS):
+            client = GenericEnvClient(base_url=running.url)
+            await client.connect()
+            await client.reset()
+            if code is not None:
+                await client._ws.send(json.dumps({"type": "step", "data": {"code": code}}))
+                await asyncio.to_thread(until, lambda: running.metric(RUNNING) == 1)
+            client._ws.transport.abort()
+            await asyncio.to_thread(until, lambda: running.metric(RUNNING) == 0)
+        async with websockets.connect(f"{running.url.replace('http', 'ws')}/ws") as connection:
+            await connection.send(b"\xff", text=True)
+            with pytest.raises(websockets.ConnectionClosed):
+                await connection.recv()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("path", ["/ws", "/mcp"])
+async def test_a_web_page_opens_no_websocket(server: Server, path: str) -> None:
+    with pytest.raises(websockets.InvalidStatus, match="403"):
+        async with websockets.connect(f"{server.url.replace('http', 'ws')}{path}", origin="http://evil.example"):
+            pass
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/step", "/nothing"])
+def test_a_web_page_gets_no_answer(server: Server, path: str) -> None:
+    body = {"action": {"code": "1"}} if path == "/step" else None
+    assert server.ask(path, body, headers={"Origin": "http://evil.example"})[0] == 403
+    assert server.ask(path, body, headers={"Host": "evil.example"})[0] == 421
 
 
 def test_sigterm_closes_server_and_leaves_no_worker() -> None:

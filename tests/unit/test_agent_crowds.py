@@ -28,9 +28,11 @@ class Connection:
         port = int(url.split(":")[2].partition("/")[0])
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
-    def ask(self, episode: AgentEpisode, body: bytes, length: int | None = None) -> None:
+    def ask(
+        self, episode: AgentEpisode, body: bytes, length: int | None = None, headers: str = "Host: localhost\r\n"
+    ) -> None:
         """A request that may announce a longer body than it sends."""
-        head = f"POST /{episode.name}/v1/chat/completions HTTP/1.1\r\nHost: torl\r\n"
+        head = f"POST /{episode.name}/v1/chat/completions HTTP/1.1\r\n{headers}"
         self.writer.write(f"{head}Content-Length: {length or len(body)}\r\n\r\n".encode() + body)
 
     async def status(self) -> int:
@@ -68,6 +70,38 @@ async def test_where_too_many_connections_are_open_the_oldest_idle_ones_are_clos
         for each in (reading, *idle):
             each.writer.close()
         episode.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Host: localhost:80\r\nOrigin: http://localhost\r\n", 200),
+        ("Host: localhost\r\nOrigin: http://evil.example\r\n", 403),
+        ("Host: evil.example\r\n", 421),
+    ],
+)
+async def test_a_web_page_gets_no_turn(headers: str, status: int) -> None:
+    async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"))) as player:
+        episode = begun(player)
+        connection = await Connection.to(player, episode)
+        connection.ask(episode, ASKED, headers=headers)
+        assert await connection.status() == status
+        connection.writer.close()
+        episode.close()
+
+
+@pytest.mark.parametrize("encoding", ["deflate", "gzip"])
+async def test_a_body_that_cannot_be_decompressed_is_refused_without_a_record(
+    encoding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"))) as player:
+        episode = begun(player)
+        connection = await Connection.to(player, episode)
+        connection.ask(episode, b"\xff" * 100, headers=f"Host: localhost\r\nContent-Encoding: {encoding}\r\n")
+        assert await connection.status() == 400
+        connection.writer.close()
+        episode.close()
+    assert caplog.records == []
 
 
 async def test_request_without_a_body_is_dropped_with_its_episode() -> None:

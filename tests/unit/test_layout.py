@@ -47,7 +47,7 @@ OWNERS = {
     "deepspeed": {"learner"},
     "math_verify": {"rewards"},
     "plotly": {"report"},
-    "aiohttp": {"rollout/agents", "rewards/judge.py", "apps/serve", "tools"},
+    "aiohttp": {"runtime/http.py", "rollout/agents", "rewards/judge.py", "apps/serve", "tools"},
     "bm25s": {"tools/search_index.py"},
     "mcp": {"apps/serve", "tools/mcp.py", "tools/mcp_connection.py"},
     **{name: {"apps/serve"} for name in ("uvicorn", "starlette", "uvloop", "prometheus_client")},

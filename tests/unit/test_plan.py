@@ -1,6 +1,7 @@
 """`python -m torl.plan`: what it says of a run that fits, and of one that does not."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,10 @@ def test_override_of_a_preset_changes_its_plan(model: str, capsys: pytest.Captur
 def test_mistake_is_reported(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["torl_7b", "--model", str(tmp_path / "nowhere"), "--gpus", "8"]) == 2
     assert "cannot be read" in capsys.readouterr().err
+    for option in ("--gpus", "--nodes", "--gpu-memory", "--prompt-tokens"):
+        for value in ("0", "-1"):
+            assert main(["torl_7b", "--model", model, "--gpus", "8", option, value]) == 2
+            assert re.fullmatch(rf"error: {option} = {value}(\.0)? must be above 0\n", capsys.readouterr().err)
     assert main(["torl_7b", "--model", model, "--gpus", "8", "--engine.tensor_parallel", "3"]) == 2
     assert "28 attention heads (4 of keys and values): it can be 1, 2, 4, 28" in capsys.readouterr().err
 

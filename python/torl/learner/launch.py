@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,6 +13,7 @@ from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank_launcher import RankLaunchers, RankSpec, spawn_worker
 from torl.learner.ranks import RankGroup, RankProcess
 from torl.runtime.cluster import Cluster
+from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
 
 # Settings of the libraries that a rank uses.
@@ -51,7 +51,7 @@ async def start_ranks(
             await group.kill()
             raise
         return group
-    with tempfile.TemporaryDirectory(prefix="torl-learner-") as directory:
+    with ScratchDirectory("torl-learner-") as directory:
         init_method = f"file://{directory}/store"  # needs no free port
         try:
             for rank in range(world_size):

@@ -6,14 +6,23 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.errors import CheckpointError, ComponentError, DataError, LearnerError, TorlError, WeightTransferError
+from torl.errors import (
+    CheckpointError,
+    ComponentError,
+    DataError,
+    DivergedError,
+    LearnerError,
+    TorlError,
+    WeightTransferError,
+)
 from torl.hub import resolve_model
 from torl.learner.batch import PackedRow
 from torl.weights.rendezvous import Receivers, Rendezvous
 
 # Errors that keep their type on the way from a rank to the controller. Any other becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
-    error.__name__: error for error in (CheckpointError, ComponentError, DataError, LearnerError, WeightTransferError)
+    error.__name__: error
+    for error in (CheckpointError, ComponentError, DataError, DivergedError, LearnerError, WeightTransferError)
 }
 
 Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
@@ -87,6 +96,16 @@ class UpdateCritic:
 
 
 @dataclass(frozen=True, slots=True)
+class RequireFinite:
+    """Raise `DivergedError` unless an updated model and its outputs for a row are finite."""
+
+    row: PackedRow
+    model: Literal["policy", "critic"]
+    step: int
+    """Training step of the run, for the message."""
+
+
+@dataclass(frozen=True, slots=True)
 class Annotate:
     """Compute annotations. The value is a `dict[Annotation, list[Float32Array]]`: an array (K,) for each row."""
 
@@ -156,6 +175,7 @@ class ShutDown:
 RankRequest: TypeAlias = (
     UpdatePolicy
     | UpdateCritic
+    | RequireFinite
     | Annotate
     | OpenChannel
     | SendWeights

@@ -1,11 +1,10 @@
 """Move a learner's state out of GPU memory and back, with torch's AdamW and without a compiler.
 
 At ZeRO-3 DeepSpeed moves only the state of its own optimizer, which is compiled on first use, and only models without
-frozen weights. The state of torch's AdamW and the parameters are therefore moved here. DeepSpeed moves gradient buffers.
+frozen weights. The state of torch's AdamW and the parameters are therefore moved here; DeepSpeed moves gradients.
 """
 
 from collections.abc import Callable
-
 from typing import Any
 
 import torch
@@ -81,7 +80,7 @@ class StateMover:
         self._engine.reload_states()
 
     def _move_shards(self, move: Callable[[Tensor], Tensor]) -> None:
-        """Move this rank's shards of all parameters (ZeRO-3). Those of trained parameters share a flat buffer."""
+        """Move this rank's shards of all parameters (ZeRO-3). The shards of trained parameters share a flat buffer."""
         optimizer = self._engine.optimizer
         flat = optimizer.lp_param_buffer
         flat.data = move(flat.data)

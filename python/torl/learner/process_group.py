@@ -18,13 +18,12 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
     Raises:
         LearnerError: The rank has been assigned a GPU that torch cannot use.
     """
-    import deepspeed
-
     if setup.on_gpu and not torch.cuda.is_available():
         raise LearnerError(
             f"rank {rank} has been assigned GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}, which torch cannot use: "
             f"{_cuda_error()}; compare with what nvidia-smi and the driver's log report"
         )
+    import deepspeed
 
     # An all-reduce over shared memory that only inference uses. Building it takes half a minute and a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -47,7 +46,7 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
 def _cuda_error() -> str:
     """Return torch's reason for the absence of CUDA."""
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
     except (AssertionError, RuntimeError) as error:
         return str(error).strip()
     return "torch.cuda.is_available() is False"

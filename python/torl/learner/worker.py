@@ -24,7 +24,7 @@ from typing import Any, NoReturn, assert_never
 import numpy as np
 import torch
 
-from torl.errors import LearnerError
+from torl.errors import DivergedError, LearnerError
 from torl.learner.batch import PackedRow
 from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
@@ -49,6 +49,7 @@ from torl.learner.messages import (
     RankReply,
     RankRequest,
     RankSetup,
+    RequireFinite,
     RowComputed,
     SaveCheckpoint,
     SendWeights,
@@ -65,7 +66,14 @@ from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import exit_rank, join_process_group, leave_process_group, select_gloo_interface
 from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
-from torl.learner.update import evaluate_rows, policy_logprobs, run_critic, update_critic, update_policy
+from torl.learner.update import (
+    evaluate_rows,
+    has_finite_weights,
+    policy_logprobs,
+    run_critic,
+    update_critic,
+    update_policy,
+)
 from torl.runtime.processes.children import die_with_parent
 from torl.runtime.processes.stacks import enable_stack_dumps
 from torl.types import Float32Array
@@ -139,6 +147,8 @@ class Rank:
                 return self.update_policy(rows, sampled_tokens)
             case UpdateCritic(rows, sampled_tokens):
                 return self.update_critic(rows, sampled_tokens)
+            case RequireFinite():
+                return self.require_finite(request)
             case Annotate(rows, annotations):
                 return self.annotate(rows, annotations)
             case OpenChannel():
@@ -192,6 +202,20 @@ class Rank:
         )
         self.updates[CRITIC_TAG] += 1
         return metrics
+
+    def require_finite(self, request: RequireFinite) -> None:
+        """Raise `DivergedError` unless this rank's weights of a model and its outputs for a row are finite."""
+        engine = self._engines[request.model]
+        is_policy = request.model == POLICY_TAG
+        compute = partial(policy_logprobs, engine, self.setup.temperature) if is_policy else partial(run_critic, engine)
+        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute)
+        if np.isfinite(outputs).all() and has_finite_weights(engine.module):
+            return
+        section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)
+        raise DivergedError(
+            f"the {request.model} is not finite after step {request.step + 1} "
+            f"({section}.learning_rate = {settings.learning_rate:g}); resume from the last checkpoint with a lower rate"
+        )
 
     def annotate(
         self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...]

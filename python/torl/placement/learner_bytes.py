@@ -13,7 +13,6 @@ BUCKET_ELEMENTS = 250_000_000
 """Number of gradients that are reduced together, in float32: 1 GB."""
 
 _CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
-_UNSHARDED_BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's fixed size at stage 0
 _LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
 _GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed's default size of the parts in which ZeRO-3 takes an optimizer step
 _FLOAT = 4
@@ -93,12 +92,11 @@ class States:
 
     @property
     def reduced(self) -> int:
-        """Additional buffers while gradients are reduced: flat and float32 copies, and at stages 1 and 2 two buckets."""
-        if self.stage == 3:
-            return min(BUCKET_ELEMENTS, self.parameters) * _FLOAT
-        copied = BUCKET_ELEMENTS if self.stage else _UNSHARDED_BUCKET_ELEMENTS
-        buckets = {0: 0, 1: 2 * _FLOAT, 2: 2 * self.itemsize}[self.stage] * BUCKET_ELEMENTS
-        return buckets + min(copied, self.parameters) * (self.itemsize + _FLOAT)
+        """Two buckets at stages 1 and 2, with two copies of one. Copies at other stages need less than the head."""
+        if self.stage not in (1, 2):
+            return 0
+        buckets = 2 * BUCKET_ELEMENTS * (_FLOAT if self.stage == 1 else self.itemsize)
+        return buckets + min(BUCKET_ELEMENTS, self.parameters) * (self.itemsize + _FLOAT)
 
 
 @dataclass(frozen=True, slots=True)

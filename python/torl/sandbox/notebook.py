@@ -14,10 +14,11 @@ from typing import Unpack
 
 from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
+from torl.sandbox.figures import SAVE_SHOWN
 from torl.sandbox.options import CellOptions
 from torl.sandbox.session import Session
 
-_BEGIN = "__import__('_torl_notebook').begin()"
+_BEGIN = f"__import__('_torl_notebook').begin()\n{SAVE_SHOWN}"
 _INDENTATION = re.compile(r"[ \t]*")
 _MAX_TRACEBACK = 16 << 10  # characters; untrusted text takes time to parse
 _WIDTH = 75

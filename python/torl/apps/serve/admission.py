@@ -1,7 +1,8 @@
 """Admission control and Prometheus metrics of a sandbox server."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -12,11 +13,15 @@ from torl.types import OutcomeStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+# Clients with a timeout of their own wait for at least 20 s longer than the time limit of a run.
+_MIN_WALL_SECONDS = 20.0
+_WALL_FACTOR = 2.5  # for a machine so busy that a run waits, or gets less than half of a core
+
 _COUNTS = ("shared", "cancelled", "retried", "workers_replaced")
 
 
 class OverloadedError(Exception):
-    """A limit on pending requests is reached."""
+    """A limit on pending requests or on the time of a request is reached. The client may try again."""
 
 
 class Admission:
@@ -58,6 +63,24 @@ class Admission:
         finally:
             self.requests -= 1
             self.bytes -= body_bytes
+
+
+@asynccontextmanager
+async def bounded_wall_time(cpu_seconds: float) -> AsyncIterator[None]:
+    """Bound the wall time of the block, which waits for a run with the given CPU time limit and executes it.
+
+    Raises:
+        OverloadedError: The block took longer. It was cancelled.
+    """
+    seconds = max(_MIN_WALL_SECONDS, _WALL_FACTOR * cpu_seconds)
+    timeout = asyncio.timeout(seconds)
+    try:
+        async with timeout:
+            yield
+    except TimeoutError as error:
+        if not timeout.expired():
+            raise
+        raise OverloadedError(f"the run was not over after {seconds:g} s: it waited for other runs") from error
 
 
 class ServerMetrics:

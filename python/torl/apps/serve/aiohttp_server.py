@@ -1,18 +1,15 @@
-"""The HTTP base of aiohttp servers, with limits on connections, idle times and headers."""
+"""The HTTP base of aiohttp servers, with limits on connections, idle times, headers and the origin of requests."""
 
 import asyncio
-import logging
 import signal
 import socket
-from typing import cast
 
 import uvloop
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.log import server_logger
 from aiohttp.typedefs import Handler, Middleware
 
 from torl.apps.serve.settings import ServerSettings, address_of
+from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal
 
 _BACKLOG = 1024  # connections waiting to be accepted
 _LINGERING_SECONDS = 10.0  # for the remainder of a refused request
@@ -25,10 +22,12 @@ def listen(app: web.Application, settings: ServerSettings, listener: socket.sock
     Raises:
         OSError: The socket cannot listen.
     """
+    busy: set[object] = set()
+    app.middlewares.append(_guard(listener.getsockname()[0], busy))
     app.middlewares.append(_send_with_timeout(settings.idle_timeout_seconds))
-    server_logger.addFilter(_is_server_problem)
+    log_no_malformed_requests()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(app, settings, listener))
+        runner.run(_serve(app, settings, listener, busy))
 
 
 async def send(request: web.Request, response: web.StreamResponse, seconds: float) -> None:
@@ -42,6 +41,23 @@ async def send(request: web.Request, response: web.StreamResponse, seconds: floa
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
+
+
+def _guard(address: str, busy: set[object]) -> Middleware:
+    """Return a middleware that refuses requests of web pages, and adds connections with a request to `busy`."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = refusal(request.headers.get("Host"), request.headers.get("Origin"), address)
+        if refused is not None:
+            return web.json_response({"detail": refused[1]}, status=refused[0])
+        busy.add(request.protocol)
+        try:
+            return await handler(request)
+        finally:
+            busy.discard(request.protocol)
+
+    return answer
 
 
 def _send_with_timeout(seconds: float) -> Middleware:
@@ -58,12 +74,7 @@ def _send_with_timeout(seconds: float) -> Middleware:
     return answer
 
 
-def _is_server_problem(record: logging.LogRecord) -> bool:
-    """Whether a log record is not about a malformed request. Those would fill the log."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-async def _serve(app: web.Application, settings: ServerSettings, listener: socket.socket) -> None:
+async def _serve(app: web.Application, settings: ServerSettings, listener: socket.socket, busy: set[object]) -> None:
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -79,7 +90,7 @@ async def _serve(app: web.Application, settings: ServerSettings, listener: socke
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     await runner.setup()
     try:
-        await _BoundedSite(runner, listener, settings.max_connections()).start()
+        await _BoundedSite(runner, listener, settings.max_connections(), busy).start()
         print(f"listening on {address_of(listener)}", flush=True)
         await stopped.wait()
     finally:
@@ -87,12 +98,13 @@ async def _serve(app: web.Application, settings: ServerSettings, listener: socke
 
 
 class _BoundedSite(web.BaseSite):
-    """A site that closes connections above a maximum immediately."""
+    """A site with a maximum number of connections. Beyond it, the oldest idle connection is closed."""
 
-    def __init__(self, runner: web.AppRunner, listener: socket.socket, max_connections: int) -> None:
+    def __init__(self, runner: web.AppRunner, listener: socket.socket, max_connections: int, busy: set[object]) -> None:
         super().__init__(runner, backlog=_BACKLOG)
         self._listener = listener
         self._max_connections = max_connections
+        self._busy = busy
 
     @property
     def name(self) -> str:
@@ -100,16 +112,7 @@ class _BoundedSite(web.BaseSite):
 
     async def start(self) -> None:
         await super().start()
-        server = self._runner.server
-        assert server is not None
-
-        def connection() -> asyncio.BaseProtocol:
-            return server() if len(server.connections) < self._max_connections else _Refusal()
-
+        assert self._runner.server is not None
+        connections = BoundedConnections(self._runner.server, self._max_connections, self._busy)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(connection, sock=self._listener, backlog=self._backlog)
-
-
-class _Refusal(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.Transport, transport).abort()
+        self._server = await loop.create_server(connections, sock=self._listener, backlog=self._backlog)

@@ -8,13 +8,18 @@ import inspect
 import signal
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
 from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings
 from torl.errors import SandboxError
+from torl.sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
 from torl.sandbox.session import SessionSettings
+
+# Smallest and largest values of options. Others are positive.
+_RANGES = {"port": (0, 65535), "memory_mib": (MINIMUM_MEMORY >> 20, MAXIMUM_MEMORY >> 20)}
+_MAY_BE_ZERO = ("output_kib", "files_mib", "max_returned_mib", "grace_period_seconds")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class ServerCommand:
     extra: str
     """Extra of the package that installs the server's libraries."""
     help: str
+    defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Defaults that differ from the settings'."""
 
 
 SERVERS: dict[str, ServerCommand] = {
@@ -39,6 +46,7 @@ SERVERS: dict[str, ServerCommand] = {
         (PoolSettings, ServerSettings, SessionSettings, McpSettings),
         "mcp",
         "serve the tool run_python of the Model Context Protocol, on stdin and stdout or over HTTP",
+        {"cpu_seconds": 30.0},  # clients of assistants wait for about a minute
     ),
     "openenv": ServerCommand(
         "torl.apps.serve.openenv_server",
@@ -55,6 +63,7 @@ def add_server_commands(commands: Any) -> None:
         parser = commands.add_parser(name, help=command.help)
         for settings in command.settings:
             add_options(parser, settings)
+        parser.set_defaults(**command.defaults)
 
 
 def add_options(parser: argparse.ArgumentParser, settings: Any) -> None:
@@ -67,7 +76,8 @@ def add_options(parser: argparse.ArgumentParser, settings: Any) -> None:
             continue
         kind = int if field.default is None else type(field.default)
         help = description + ("" if field.default is None else " (default: %(default)s)")
-        parser.add_argument(name, type=_non_negative(kind), default=field.default, help=help)
+        parse = str if kind is str else _number(field.name, kind)
+        parser.add_argument(name, type=parse, default=field.default, help=help)
 
 
 def _field_docstrings(settings: Any) -> dict[str, str]:
@@ -85,13 +95,18 @@ def _field_docstrings(settings: Any) -> dict[str, str]:
     }
 
 
-def _non_negative(kind: type) -> Any:
+def _number(name: str, kind: type) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         value = kind(text)
-        if kind is not str and not 0 <= value < 1e9:
-            raise argparse.ArgumentTypeError(f"must be a non-negative number, got {text}")
+        if name in _RANGES:
+            minimum, maximum = _RANGES[name]
+            if not minimum <= value <= maximum:
+                raise argparse.ArgumentTypeError(f"must be between {minimum} and {maximum}, got {text}")
+        elif not (0 < value < 1e9 or (value == 0 and name in _MAY_BE_ZERO)):
+            raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
         return value
 
+    parse.__name__ = kind.__name__  # for argparse's message
     return parse
 
 

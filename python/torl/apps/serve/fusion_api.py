@@ -7,7 +7,6 @@ runtime/jupyter/main.py).
 """
 
 import base64
-import binascii
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
+from torl.apps.serve.admission import bounded_wall_time
 from torl.sandbox.execution import Execution
+from torl.sandbox.figures import figure_text, is_picture
 from torl.sandbox.notebook import Notebook
 from torl.sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY, CellOptions, RunOptions
 from torl.sandbox.pool import SandboxPool
@@ -43,10 +44,19 @@ def _decoded(files: Any) -> Any:
     if not isinstance(files, dict):
         return files
     return {
-        name: binascii.a2b_base64(content) if isinstance(content, str) else content
+        # Encoders may break lines.
+        name: base64.b64decode("".join(content.split()), validate=True) if isinstance(content, str) else content
         for name, content in files.items()
         if content is not None and _IGNORED not in str(name)
     }
+
+
+def _in_home(path: str) -> str:
+    """Return a path relative to the working directory of a run."""
+    relative = posixpath.relpath(posixpath.join(_HOME, path), _HOME)
+    if relative.split("/")[0] == "..":
+        raise ValueError(f"{path!r} must be relative to the working directory, or below {_HOME}")
+    return relative
 
 
 def _python(language: str) -> str:
@@ -57,6 +67,7 @@ def _python(language: str) -> str:
 
 Seconds = Annotated[float, Field(gt=0, lt=1e9)]
 Files = Annotated[dict[str, bytes], BeforeValidator(_decoded)]
+FilePath = Annotated[str, AfterValidator(lambda path: _in_home(path) and path)]
 
 
 class _Request(BaseModel):
@@ -66,8 +77,8 @@ class _Request(BaseModel):
     """Memory of the run in MiB, including the interpreter's own 176 MiB. At least 192; -1 is the server's limit."""
     files: Files = {}
     """Files by path relative to the working directory, in base64."""
-    fetch_files: list[str] = []
-    """Paths of files to return."""
+    fetch_files: list[FilePath] = []
+    """Paths of files to return, relative or below /work."""
     seed: int = 0
     """Random seed."""
 
@@ -103,6 +114,7 @@ async def run_code(pool: SandboxPool, request: RunCodeRequest) -> Json:
     """Run a program.
 
     Raises:
+        OverloadedError: The server is too busy.
         SandboxError: The host failed.
         ValueError: A file is invalid, or the input is too large.
     """
@@ -110,7 +122,8 @@ async def run_code(pool: SandboxPool, request: RunCodeRequest) -> Json:
     options.update({"files": request.files, "return_files": bool(request.fetch_files)})
     if request.memory_bytes is not None:
         options["memory_bytes"] = request.memory_bytes
-    outcome = await pool.run_async(request.code, **options)
+    async with bounded_wall_time(request.run_timeout):
+        outcome = await pool.run_async(request.code, **options)
     return code_answer(outcome, fetched_files(request.fetch_files, outcome.files, request.files))
 
 
@@ -118,27 +131,29 @@ async def run_jupyter(pool: SandboxPool, request: RunJupyterRequest) -> Json:
     """Run the cells of a notebook. As in SandboxFusion, a timeout ends the notebook and other exceptions do not.
 
     Raises:
+        OverloadedError: The server is too busy.
         SandboxError: The host failed.
         ValueError: A file is invalid, or the input is too large.
     """
     session = pool.session(seed=request.seed, cpu_seconds=request.total_timeout, memory_bytes=request.memory_bytes)
     notebook = Notebook(session)
-    options: CellOptions = {"files": request.files, "return_files": bool(request.fetch_files)}
+    options: CellOptions = {"files": request.files, "return_files": True}
     if request.cell_timeout > 0:
         options["cpu_seconds"] = request.cell_timeout
     changed: dict[str, bytes] = {}
     cells: list[Json] = []
     seconds = 0.0
     in_time = True
-    for cell in request.cells:
-        outcome = await notebook.run_async(cell, **options)
-        options["files"] = {}  # files persist between cells
-        changed.update(outcome.files)
-        seconds += outcome.wall_seconds
-        cells.append(cell_result(outcome))
-        if outcome.status is OutcomeStatus.TIMEOUT:
-            in_time = False
-            break
+    async with bounded_wall_time(request.total_timeout):
+        for cell in request.cells:
+            outcome = await notebook.run_async(cell, **options)
+            options["files"] = {}  # files persist between cells
+            changed.update(outcome.files)
+            seconds += outcome.wall_seconds
+            cells.append(cell_result(outcome))
+            if outcome.status is OutcomeStatus.TIMEOUT:
+                in_time = False
+                break
     return notebook_answer(cells, seconds, fetched_files(request.fetch_files, changed, request.files), in_time=in_time)
 
 
@@ -187,7 +202,7 @@ def notebook_answer(cells: list[Json], seconds: float, files: Json, *, in_time: 
 
 
 def cell_result(outcome: Execution) -> Json:
-    """Describe a cell as in a notebook, with its value and, apart from stderr, its exception."""
+    """Describe a cell as in a notebook, with its figures, its value and, apart from stderr, its exception."""
     error: list[Json] = []
     stderr = outcome.stderr
     if outcome.status in _STOPPED:
@@ -197,7 +212,13 @@ def cell_result(outcome: Execution) -> Json:
         stderr = stderr.removesuffix(traceback if traceback.endswith("\n") else f"{traceback}\n")
         _, _, value = (outcome.exception_line or "").partition(": ")
         error = [{"ename": outcome.exception_type, "evalue": value, "traceback": traceback.splitlines()}]
-    display = [] if outcome.value is None else [{"text/plain": outcome.value}]
+    display = [
+        {"text/plain": figure_text(content), "image/png": base64.b64encode(content).decode()}
+        for path, content in outcome.files.items()
+        if is_picture(path)
+    ]
+    if outcome.value is not None:
+        display.append({"text/plain": outcome.value})
     return {"stdout": outcome.stdout, "stderr": stderr, "display": display, "error": error}
 
 
@@ -211,7 +232,7 @@ def fetched_files(names: Iterable[str], changed: Mapping[str, bytes], initial: M
     """
     found: Json = {}
     for name in names:
-        path = posixpath.relpath(posixpath.join(_HOME, name), _HOME)
+        path = _in_home(name)
         content = changed.get(path, initial.get(path))
         if content is not None:
             found[name] = base64.b64encode(content).decode()

@@ -1,6 +1,8 @@
-"""The commands of `python -m torl.rewards`, and the grader's HTTP server.
+"""Use the grader from other programs.
 
-POST /grade takes a pair or a list of pairs; GET /v1/ping answers "pong".
+python -m torl.rewards grade [FILE]                   grade lines of {"reference", "answer"}, which get "correct"
+python -m torl.rewards serve [--port 8090]            serve POST /grade with {"reference", "answer"}, or a list of them
+python -m torl.rewards audit PACKAGE.MODULE:NAME      find wrong responses that a reward function rewards
 """
 
 import argparse
@@ -8,70 +10,16 @@ import asyncio
 import importlib
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aiohttp import web
-
-from torl.apps.serve.aiohttp_server import listen
-from torl.apps.serve.settings import ServerSettings, bound_socket
+from torl.apps.serve.settings import ServerSettings
 from torl.data import load_problems
-from torl.errors import ConfigError, DataError, RewardError, TorlError
+from torl.errors import ConfigError, DataError, TorlError
 from torl.options import load_object
 from torl.rewards.grader import Grader
 from torl.rewards.probes import audit
 from torl.runtime.processes.supervision import run_until_done
-
-_MAX_PAIRS = 10_000
-
-
-def serve(grader: Grader, settings: ServerSettings) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Args:
-        grader: Grader, not started.
-        settings: Address and limits.
-
-    Raises:
-        RewardError: The grader failed, or the address is unavailable.
-    """
-    try:
-        with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener:
-            listen(_application(grader, settings), settings, listener)
-    except (OSError, OverflowError) as error:
-        raise RewardError(f"cannot listen on {settings.host}:{settings.port}: {error}") from error
-
-
-def _application(grader: Grader, settings: ServerSettings) -> web.Application:
-    async def run_grader(_: web.Application) -> AsyncIterator[None]:
-        async with grader:
-            yield
-
-    async def grade(request: web.Request) -> web.Response:
-        try:
-            content = json.loads(await request.read())
-            items = content if isinstance(content, list) else [content]
-            pairs = [(item["reference"], item["answer"]) for item in items]
-            if not all(isinstance(text, str) for pair in pairs for text in pair) or len(pairs) > _MAX_PAIRS:
-                raise ValueError
-        except (ValueError, KeyError, TypeError):
-            message = f'the body must be {{"reference": text, "answer": text}} or a list of at most {_MAX_PAIRS}'
-            return web.json_response({"error": message}, status=400)
-        try:
-            verdicts = await grader.grade_all(pairs)
-        except RewardError as error:
-            return web.json_response({"error": str(error)}, status=503)
-        results: list[dict[str, Any]] = [{"correct": each.correct, "failure": each.failure} for each in verdicts]
-        return web.json_response(results if isinstance(content, list) else results[0])
-
-    async def ping(_: web.Request) -> web.Response:
-        return web.Response(text="pong")
-
-    application = web.Application(client_max_size=settings.body_mib << 20)
-    application.cleanup_ctx.append(run_grader)
-    application.add_routes([web.post("/grade", grade), web.get("/v1/ping", ping)])
-    return application
-
 
 PROGRAM = "python -m torl.rewards"
 _BATCH_SIZE = 1000  # lines
@@ -125,7 +73,7 @@ def _grader(options: argparse.Namespace) -> Grader:
 
 def _serve(options: argparse.Namespace) -> None:
     try:
-        server = importlib.import_module("torl.apps.serve.grader")
+        server = importlib.import_module("torl.apps.serve.grader_server")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'torl[serve]'") from error
     server.serve(_grader(options), ServerSettings(host=options.host, port=options.port))

@@ -6,8 +6,7 @@ The tool `run_python` keeps its sessions by name in one store for both transport
 import asyncio
 import base64
 import mimetypes
-import os
-import signal
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -26,21 +25,30 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics
+from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
+from torl.apps.serve.mcp_sessions import ProtocolSessions
+from torl.apps.serve.mcp_stdio import serve_stdio
 from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.uvicorn_server import listen
 from torl.sandbox.execution import Execution, render_transcript
+from torl.sandbox.figures import SAVE_SHOWN
 from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session, SessionSettings, SessionStore
+from torl.types import OutcomeStatus
 from torl.version import __version__
 
 _NEW = "new"
+_MAX_TEXT = 20_000  # characters of a result's text; the structured content has all
+_MAX_PROTOCOL_SESSIONS = 1024
+_PROTOCOL_SESSION_SECONDS = 600.0
+_MAY_SHOW_FIGURES = re.compile("plot|show")
 _IMAGE_TYPES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 _DATA, _BASE64 = "data:", ";base64,"
 _ABOUT = (
     "Runs Python in a sandbox, with numpy, scipy, sympy, pandas and the standard library; no network, no processes. "
-    "Returns what it prints, the value of its last line, and the files that it writes; pictures are shown."
+    "Returns what it prints, the value of its last line, and the files that it writes; pictures and "
+    "the figures of plt.show() are shown."
 )
 
 
@@ -48,9 +56,17 @@ class SandboxMcpServer:
     """The tool `run_python`, which runs code in a pool."""
 
     def __init__(
-        self, pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings, mcp: McpSettings
+        self,
+        pool: SandboxPool,
+        cpu_seconds: float,
+        settings: ServerSettings,
+        sessions: SessionSettings,
+        mcp: McpSettings,
     ) -> None:
+        """Serve a pool whose runs have at most `cpu_seconds` of CPU time."""
         self._pool = pool
+        self._cpu_seconds = cpu_seconds
+        self._fresh: Session | None = None
         self._max_file_bytes = mcp.max_returned_mib << 20
         self._admission = Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
         self._sessions = SessionStore(sessions)
@@ -82,16 +98,30 @@ class SandboxMcpServer:
 
     async def _run(self, code: str, name: str | None, files: dict[str, bytes]) -> CallToolResult:
         options: CellOptions = {"files": files, "return_files": True, "value": True}
-        if name is None:
-            return result_of(await self._pool.run_async(code, **options), None, self._max_file_bytes)
-        session: Session | None = self._pool.session() if name == _NEW else self._sessions.get(name)
+        if name is None and not _MAY_SHOW_FIGURES.search(code):
+            async with bounded_wall_time(self._cpu_seconds):
+                return self._result(await self._pool.run_async(code, **options), None)
+        is_new = name is None or name == _NEW
+        session = await self._fresh_session() if is_new else self._sessions.get(name or "")
         if session is None:
             return failure(f"the session {name!r} does not exist or has expired: start a new one with {_NEW!r}")
-        outcome = await session.run_async(code, **options)
+        async with bounded_wall_time(self._cpu_seconds):
+            outcome = await session.run_async(code, **options)
         if name == _NEW:
             name = self._sessions.add(session)
         self._sessions.evict()
-        return result_of(outcome, name, self._max_file_bytes)
+        return self._result(outcome, name)
+
+    async def _fresh_session(self) -> Session:
+        """Return a new session that saves the figures which it shows."""
+        if self._fresh is None:
+            session = self._pool.session()
+            await session.run_async(SAVE_SHOWN)
+            self._fresh = session
+        return self._fresh.fork()
+
+    def _result(self, outcome: Execution, session: str | None) -> CallToolResult:
+        return result_of(outcome, session, self._cpu_seconds, self._max_file_bytes)
 
     def server(self) -> MCPServer:
         """Build the official SDK's server with this tool."""
@@ -113,40 +143,31 @@ def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSetting
     """
     if not mcp.http:
         with pool.open() as opened:
-            asyncio.run(_serve_stdio(SandboxMcpServer(opened, settings, sessions, mcp).server(), opened))
+            server = SandboxMcpServer(opened, pool.cpu_seconds, settings, sessions, mcp).server()
+            asyncio.run(serve_stdio(server, opened))
         return
     with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
-        server = SandboxMcpServer(opened, settings, sessions, mcp).server()
+        server = SandboxMcpServer(opened, pool.cpu_seconds, settings, sessions, mcp).server()
         app = server.streamable_http_app(
-            # For clients of the protocol up to 2025-11-25; later versions have no sessions.
-            max_sessions=sessions.max_sessions,
-            session_idle_timeout=sessions.session_ttl_seconds,
+            json_response=True,  # the library ends event streams at SIGTERM, without their answer
+            max_sessions=2 * _MAX_PROTOCOL_SESSIONS,  # refuses clients that all have pending requests
+            session_idle_timeout=_PROTOCOL_SESSION_SECONDS,
             max_request_body_size=settings.body_mib << 20,
             host=settings.host,
         )
-        listen(app, settings, listener, "/mcp")
+        listen(ProtocolSessions(app, _MAX_PROTOCOL_SESSIONS), settings, listener, "/mcp")
 
 
-async def _serve_stdio(server: MCPServer, pool: SandboxPool) -> None:
-    """Serve until stdin ends. SIGTERM cancels pending calls, because the thread that reads stdin cannot be woken."""
-
-    def exit_now() -> None:
-        pool.close()
-        os._exit(0)
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, exit_now)
-    await server.run_stdio_async()
-
-
-def result_of(outcome: Execution, session: str | None, max_file_bytes: int) -> CallToolResult:
+def result_of(outcome: Execution, session: str | None, cpu_seconds: float, max_file_bytes: int) -> CallToolResult:
     """Convert the outcome of a run to a tool result: output as text, images as images, other files as resources.
 
     Args:
         outcome: Outcome of the run.
         session: Name of the session that continues from it, if any.
+        cpu_seconds: CPU time limit of the run.
         max_file_bytes: Maximum total size of returned files. Other files are listed with their sizes.
     """
-    content: list[ContentBlock] = [TextContent(text=_text(outcome, session))]
+    content: list[ContentBlock] = [TextContent(text=_text(outcome, session, cpu_seconds))]
     remaining = max_file_bytes
     for path, data in outcome.files.items():
         if len(data) <= remaining:
@@ -186,10 +207,25 @@ def _decoded(text: str) -> bytes:
     return text.encode()
 
 
-def _text(outcome: Execution, session: str | None) -> str:
-    lines = [text] if (text := render_transcript(outcome)) else []
+def _text(outcome: Execution, session: str | None, cpu_seconds: float) -> str:
+    transcript = render_transcript(outcome)
+    if outcome.status is OutcomeStatus.TIMEOUT:
+        limit = f"[time limit of {cpu_seconds:g} s of CPU time exceeded]"
+        if outcome.cpu_seconds < cpu_seconds:
+            limit = f"[stopped after {outcome.wall_seconds:.0f} s, because the machine is busy]"
+        transcript = transcript.removesuffix(f"[{outcome.status.value}]") + limit
+    lines = [_shortened(transcript)] if transcript else []
     lines += [f"[file {_printable(path)}, {len(data)} bytes]" for path, data in outcome.files.items()]
     return "\n".join(lines if session is None else [*lines, f"[session {session}]"])
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a long text."""
+    omitted = len(text) - _MAX_TEXT
+    if omitted <= 0:
+        return text
+    half = _MAX_TEXT // 2
+    return f"{text[:half]}\n[... {omitted} characters omitted ...]\n{text[-half:]}"
 
 
 def _file(path: str, data: bytes) -> ContentBlock:

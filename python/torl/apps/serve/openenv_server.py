@@ -4,17 +4,20 @@ Its routes are the routes of the library's own server (`/ws`, `/reset`, `/step`,
 Actions and observations are the ones of its coding environment, whose client works unchanged.
 """
 
+import json
 from typing import Any
+from uuid import uuid4
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 from openenv.core.env_server.types import ConcurrencyConfig
 
-from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics
+from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
+from torl.apps.serve.asgi import Application, Message, Receive, Scope, Send
 from torl.apps.serve.fusion_api import command_result
 from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
-from torl.apps.serve.uvicorn_server import CancelOnDisconnect, listen
+from torl.apps.serve.uvicorn_server import listen
 from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import SessionSettings, SessionStore
@@ -45,8 +48,9 @@ class CodeState(State):
 class SharedState:
     """The state that all environments of a server share."""
 
-    def __init__(self, pool: SandboxPool, sessions: SessionStore, admission: Admission) -> None:
+    def __init__(self, pool: SandboxPool, cpu_seconds: float, sessions: SessionStore, admission: Admission) -> None:
         self.pool = pool
+        self.cpu_seconds = cpu_seconds
         self.sessions = sessions
         self.admission = admission
         self.metrics = ServerMetrics(pool, admission)
@@ -71,10 +75,17 @@ class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
         return self.reset(seed, episode_id)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> CodeObservation:
-        """Start an episode with a random seed."""
+        """Start an episode with a random seed. Its ID is a new UUID by default.
+
+        Raises:
+            ValueError: The seed is not an integer, or the ID is not a string.
+        """
+        if not isinstance(seed, int | None):
+            raise ValueError(f"seed must be an integer, got {seed!r}")
+        state = CodeState(episode_id=str(uuid4()) if episode_id is None else episode_id)
         self.close()
         self._session = self._shared.sessions.add(self._shared.pool.session(seed=seed or 0))
-        self._state = CodeState(episode_id=episode_id)
+        self._state = state
         return CodeObservation()
 
     async def step_async(self, action: CodeAction, timeout_s: float | None = None, **_: Any) -> CodeObservation:
@@ -85,7 +96,7 @@ class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
             timeout_s: CPU time in seconds, if less than the server's limit.
 
         Raises:
-            OverloadedError: Too many steps are pending.
+            OverloadedError: Too many steps are pending, or the step took too long because others do.
             RuntimeError: The session expired or was evicted.
             SandboxError: The host failed.
         """
@@ -95,10 +106,10 @@ class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
             session = self._shared.sessions.get(self._session or "")
             if session is None:
                 raise RuntimeError("the session expired or was evicted; call reset to start a new one")
-            options: CellOptions = {"value": True}
-            if timeout_s is not None:
-                options["cpu_seconds"] = timeout_s
-            outcome = await session.run_async(action.code, **options)
+            seconds = self._shared.cpu_seconds if timeout_s is None else min(timeout_s, self._shared.cpu_seconds)
+            options: CellOptions = {"value": True, "cpu_seconds": seconds}
+            async with bounded_wall_time(seconds):
+                outcome = await session.run_async(action.code, **options)
         self._shared.sessions.evict()
         self._shared.metrics.count_response("step", outcome.status.value)
         result = command_result(outcome)
@@ -124,11 +135,10 @@ class PythonEnvironment(Environment[CodeAction, CodeObservation, CodeState]):
             self._session = None
 
 
-def application(pool: SandboxPool, settings: ServerSettings, sessions: SessionSettings) -> FastAPI:
-    """Build the FastAPI application."""
-    shared = SharedState(
-        pool, SessionStore(sessions), Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
-    )
+def application(pool: SandboxPool, cpu_seconds: float, settings: ServerSettings, sessions: SessionSettings) -> FastAPI:
+    """Build the FastAPI application. Steps have at most `cpu_seconds` of CPU time."""
+    admission = Admission(settings.max_pending_requests, settings.max_pending_mib << 20)
+    shared = SharedState(pool, cpu_seconds, SessionStore(sessions), admission)
     concurrency = ConcurrencyConfig(
         max_concurrent_envs=sessions.max_sessions, session_timeout=sessions.session_ttl_seconds
     )
@@ -147,6 +157,34 @@ def application(pool: SandboxPool, settings: ServerSettings, sessions: SessionSe
     return app
 
 
+class JsonMessages:
+    """An ASGI application whose WebSockets receive JSON objects only.
+
+    The library closes connections on other messages. An empty message instead is answered with its error.
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a connection."""
+
+        async def checked() -> Message:
+            message = await receive()
+            if message["type"] == "websocket.receive" and not _is_object(message.get("text")):
+                return {"type": "websocket.receive", "text": ""}
+            return message
+
+        await self._app(scope, checked if scope["type"] == "websocket" else receive, send)
+
+
+def _is_object(text: str | None) -> bool:
+    try:
+        return isinstance(json.loads(text or ""), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSettings) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -155,5 +193,5 @@ def serve(pool: PoolSettings, settings: ServerSettings, sessions: SessionSetting
         OSError: The address is unavailable.
     """
     with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener, pool.open() as opened:
-        app = application(opened, settings, sessions)
-        listen(CancelOnDisconnect(app, settings.body_mib << 20), settings, listener)
+        app = application(opened, pool.cpu_seconds, settings, sessions)
+        listen(JsonMessages(app), settings, listener)

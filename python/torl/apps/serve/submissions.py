@@ -5,15 +5,15 @@ given inputs, and `AutoEvalDataset` runs test code after the program. Source: Sa
 and its documents "Common OJ" and "AutoEval".
 """
 
-import json
 import math
 import re
 import secrets
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import from_json
 
-from torl.apps.serve.fusion_api import Json, RunCodeRequest, run_code
+from torl.apps.serve.fusion_api import Files, Json, RunCodeRequest, run_code
 from torl.sandbox.pool import SandboxPool
 
 _STDIO, _TEST_CODE = "CommonOJDataset", "AutoEvalDataset"
@@ -23,6 +23,51 @@ _MAIN = 'if __name__ == "__main__":'
 _INSERT = "#<INSERT>"
 _SECONDS = 20.0
 _TOLERANCE = 1e-5  # relative, between numbers
+
+
+def _decoded(value: Any) -> Any:
+    return from_json(value) if isinstance(value, str) else value
+
+
+# Parts of a problem may be encoded as JSON text.
+_Decoded = BeforeValidator(_decoded)
+
+
+class _Fields(BaseModel):
+    model_config = ConfigDict(extra="allow")  # `test_info` has all fields of a case
+
+
+class _Input(_Fields):
+    stdin: str
+
+
+class _Output(_Fields):
+    stdout: str
+
+
+class _Case(_Fields):
+    input: _Input
+    output: _Output
+
+
+class _OutputProblem(BaseModel):
+    """The `provided_data` of a problem whose tests compare the output."""
+
+    test: Annotated[list[_Case], Field(min_length=1), _Decoded]
+
+
+class _TestCode(BaseModel):
+    code: str
+    asset: Annotated[Files, BeforeValidator(lambda value: _decoded(value) or {})] = {}
+
+
+class _TestCodeProblem(BaseModel):
+    """The `provided_data` of a problem with test code."""
+
+    test: Annotated[_TestCode, _Decoded]
+
+
+_Problem = TypeVar("_Problem", bound=BaseModel)
 
 
 class TestConfig(BaseModel):
@@ -58,10 +103,7 @@ async def submit(pool: SandboxPool, request: SubmitRequest) -> Json:
         raise ValueError(f"the server has no dataset {request.dataset!r}: send the problem in config.provided_data")
     code = extract_code(request.completion)
     run_tests = _by_output if config.dataset_type == _STDIO else _by_test_code
-    try:
-        tests, full_code = await run_tests(pool, code, config, config.provided_data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"config.provided_data is not a valid {config.dataset_type} problem: {error!r}") from error
+    tests, full_code = await run_tests(pool, code, config)
     return {
         "id": request.id,
         "accepted": all(test["passed"] for test in tests),
@@ -81,41 +123,41 @@ def extract_code(completion: str) -> str:
     return python[0] if python else blocks[0][1] if blocks else ""
 
 
-async def _by_output(
-    pool: SandboxPool, code: str, config: TestConfig, data: dict[str, JsonValue]
-) -> tuple[list[Json], None]:
+async def _by_output(pool: SandboxPool, code: str, config: TestConfig) -> tuple[list[Json], None]:
     """Run the test cases up to the first failure, or all of them if `run_all_cases`."""
     tests: list[Json] = []
-    for case in _read(data, "test"):
-        answer = await _run(pool, code, config, stdin=case["input"]["stdin"])
-        passed = answer["status"] == "Success" and same_output(answer["run_result"]["stdout"], case["output"]["stdout"])
-        tests.append({"passed": passed, "exec_info": answer, "test_info": case})
+    for case in _problem(_OutputProblem, config).test:
+        answer = await _run(pool, code, config, stdin=case.input.stdin)
+        passed = answer["status"] == "Success" and same_output(answer["run_result"]["stdout"], case.output.stdout)
+        tests.append({"passed": passed, "exec_info": answer, "test_info": case.model_dump()})
         if not passed and not config.extra.get("run_all_cases"):
             break
     return tests, None
 
 
-async def _by_test_code(
-    pool: SandboxPool, code: str, config: TestConfig, data: dict[str, JsonValue]
-) -> tuple[list[Json], str]:
+async def _by_test_code(pool: SandboxPool, code: str, config: TestConfig) -> tuple[list[Json], str]:
     """Run the test code in or after the program. With `append_flag`, it must reach its end."""
-    test = _read(data, "test")
+    test = _problem(_TestCodeProblem, config).test
     code = code.partition(_MAIN)[0]
-    full_code = test["code"].replace(_INSERT, code, 1) if _INSERT in test["code"] else f"{code}\n{test['code']}"
+    full_code = test.code.replace(_INSERT, code, 1) if _INSERT in test.code else f"{code}\n{test.code}"
     flag = secrets.token_hex(10) if config.extra.get("append_flag") else ""
-    asset = test.get("asset") or {}
-    files = json.loads(asset) if isinstance(asset, str) else asset
-    answer = await _run(pool, f"{full_code}\n\nprint({flag!r})" if flag else full_code, config, files=files)
+    answer = await _run(pool, f"{full_code}\n\nprint({flag!r})" if flag else full_code, config, files=test.asset)
     passed = answer["status"] == "Success" and flag in answer["run_result"]["stdout"]
     return [{"passed": passed, "exec_info": answer, "test_info": None}], full_code
 
 
-def _read(data: dict[str, JsonValue], key: str) -> Any:
-    """Return a field of a problem, which may be encoded as JSON text."""
-    if key not in data:
-        raise ValueError(f"config.provided_data has no field {key!r}")
-    value = data[key]
-    return json.loads(value) if isinstance(value, str) else value
+def _problem(kind: type[_Problem], config: TestConfig) -> _Problem:
+    """Return the problem in `config.provided_data`.
+
+    Raises:
+        ValueError: The problem is invalid.
+    """
+    try:
+        return kind.model_validate(config.provided_data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, ("config.provided_data", *first["loc"])))
+        raise ValueError(f"{field}: {first['msg']}") from error
 
 
 async def _run(pool: SandboxPool, code: str, config: TestConfig, **fields: Any) -> Json:

@@ -10,6 +10,7 @@ from torl.errors import ConfigError, EngineError
 from torl.rollout.agents.episode import AgentEpisode
 from torl.rollout.agents.messages import MODEL, Completion, chunks, completion_body, error_body, models_body
 from torl.rollout.agents.requests import ChatRequest, RequestError
+from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -53,7 +54,17 @@ class AgentServer:
             from aiohttp import web
         except ImportError as error:
             raise ConfigError(f"rollout.agent needs {error.name}: pip install 'torl[serve]'") from error
-        app = web.Application(client_max_size=self._max_bytes)
+        log_no_malformed_requests()
+
+        @web.middleware
+        async def refuse_web_pages(request: web.Request, handler: Any) -> web.StreamResponse:
+            refused = refusal(request.headers.get("Host"), request.headers.get("Origin"), _HOST)
+            if refused is None:
+                answer: web.StreamResponse = await handler(request)
+                return answer
+            return web.json_response(error_body(RequestError(refused[1], status=refused[0])), status=refused[0])
+
+        app = web.Application(client_max_size=self._max_bytes, middlewares=[refuse_web_pages])
         app.add_routes(
             [
                 web.post("/{episode}/v1/chat/completions", self._chat),
@@ -65,9 +76,11 @@ class AgentServer:
         # A program that disconnects cancels its pending turn.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
+        # Idle connections of programs must not use up this process's open files.
+        connections = BoundedConnections(self._runner.server, self._max_connections, self._busy)
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._connection, _HOST, 0, backlog=_BACKLOG)
+            self._listener = await loop.create_server(connections, _HOST, 0, backlog=_BACKLOG)
         except OSError as error:
             raise EngineError(f"{_HOST}: no port for agent programs is available: {error.strerror}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
@@ -80,17 +93,6 @@ class AgentServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
-
-    def _connection(self) -> asyncio.Protocol:
-        """Make the handler of a new connection."""
-        assert self._runner is not None
-        server = self._runner.server
-        assert server is not None
-        # Idle connections of programs must not use up this process's open files.
-        idle = [each for each in server.connections if each not in self._busy]
-        for each in idle[: max(0, len(server.connections) + 1 - self._max_connections)]:
-            each.force_close()
-        return server()
 
     def open_episode(self, episode: AgentEpisode) -> str:
         """Serve an episode; return the base URL of its requests."""
@@ -158,6 +160,8 @@ class AgentServer:
             return json.loads(await request.read())
         except web.HTTPRequestEntityTooLarge:
             raise RequestError(f"a request has at most {self._max_bytes} bytes", status=413) from None
+        except web.RequestPayloadError:
+            raise RequestError("the body of a request cannot be decompressed") from None
         except (ValueError, RecursionError):
             raise RequestError("the body of a request is JSON") from None
 
