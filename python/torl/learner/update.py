@@ -47,7 +47,7 @@ def evaluate_rows(
     rows: Sequence[PackedRow],
     device: torch.device,
     compute: Callable[[RowTensors], Tensor],
-    on_row: Callable[[], object],
+    on_row: Callable[[], object] = lambda: None,
 ) -> list[Float32Array]:
     """Evaluate a function of the sampled tokens of each row without gradient.
 
