@@ -20,6 +20,7 @@ from torl.learner.checkpoint.snapshot import take_snapshot
 from torl.learner.deepspeed_engine import start_engine
 from torl.learner.model.policy import Policy
 from torl.learner.optimizer_shards import OptimizerShards
+from torl.placement.learner_bytes import BUCKET_ELEMENTS
 
 # (hidden, intermediate, layers, heads, heads of keys, vocabulary, tied)
 SHAPES = [
@@ -30,7 +31,6 @@ SHAPES = [
     (32, 64, 8, 2, 2, 256, True),
 ]
 STAGES = (0, 2, 3)
-BUCKET_ELEMENTS = 500_000_000
 
 
 def model_config(shape: tuple[int, int, int, int, int, int, bool]) -> Qwen2Config:

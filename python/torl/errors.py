@@ -72,6 +72,10 @@ class LearnerError(TorlError):
     """A learner rank died, raised an error or timed out. The message contains the rank's traceback."""
 
 
+class DivergedError(LearnerError):
+    """The loss, the gradient or the updated policy is not finite: training diverged."""
+
+
 class LearnerDiedError(LearnerError):
     """A learner rank exited without an error: its process was killed, or its node was lost."""
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
@@ -28,12 +29,24 @@ from torl.guard import Check, calling, guard_function, sync_override
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+"""A random seed. Libraries take 32 bits, and some add the number of a rank."""
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 Chosen = TypeVar("Chosen")
+
+
+def _require_path(value: Any) -> Any:
+    if value == "":
+        raise ValueError("an empty path is the current directory: name a directory or a file")
+    return value
+
+
+OutputPath = Annotated[Path, BeforeValidator(_require_path)]
+"""A path to write to."""
 
 _PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """package.module:Name; `torl:` begins the paths of files inside the package."""

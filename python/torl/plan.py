@@ -8,6 +8,7 @@ The last line is JSON. The exit status is 0 if the run fits, and 1 if it does no
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from torl.config import TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
-from torl.placement.fit import advice, explain, gib, require_division, with_row_tokens
+from torl.placement.fit import advice, describe_update, explain, gib, require_division, with_update_settings
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine, combine_machines, format_ranges, this_machine
 from torl.placement.resolve import resolve
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--response-tokens", type=int, help="mean tokens of a response; unset uses a quarter")
     options, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     try:
+        _require_positive(options)
         config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
         shape = _shape(options.model or resolve_model_config(config.model.path))
         return _plan(config, shape, _machine(options), options)
@@ -77,24 +79,29 @@ def _shape(model: Path) -> ModelShape:
     return ModelShape.read(model.parent if model.name == "config.json" else model)
 
 
+def _require_positive(options: argparse.Namespace) -> None:
+    for name in ("gpus", "nodes", "gpu_memory", "host_memory", "prompt_tokens", "response_tokens"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"--{name.replace('_', '-')} = {value} must be above 0")
+
+
 def _machine(options: argparse.Namespace) -> Machine:
     this = this_machine() if options.gpus is None else None
     if this is not None and not this.gpus:
         raise ConfigError("this machine has no GPU: describe the machine to plan for (--gpus 8 --gpu-memory 79.6)")
     machine = this or Machine.with_gpus(options.gpus, int(options.gpu_memory * 2**30))
     host = int(options.host_memory * 2**30) if options.host_memory else machine.host_bytes
-    if options.nodes < 1:
-        raise ConfigError(f"--nodes = {options.nodes} must be at least 1")
     return combine_machines([Machine(machine.gpus, machine.cores, host, machine.driver)] * options.nodes)
 
 
 def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: argparse.Namespace) -> int:
     require_division(config, shape)
-    resolved = with_row_tokens(resolve(config, machine), shape)
+    resolved = with_update_settings(resolve(config, machine), shape)
     ledger = compute_ledger(resolved, shape)
     print(f"{shape.parameters / 1e9:.2f} B parameters; {resolved.placement}")
     print(_table(ledger))
-    print(f"rows of {ledger.learner.max_row_tokens:,} tokens")
+    print(describe_update(resolved.config.learner))
     print(f"cache: {ledger.engine.cache_tokens:,} tokens in each engine")
     card = options.card or _known_card(machine)
     prompt = options.prompt_tokens or config.data.max_prompt_tokens // 2

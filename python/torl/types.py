@@ -556,6 +556,7 @@ class TrainingSample:
         values: Values according to the critic, before the first update of the step.
         returns: Value targets of the critic.
         episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
+        policy_versions: Versions of the policy that sampled the tokens; -1 for tokens that were not sampled.
     """
 
     token_ids: Int32Array
@@ -568,6 +569,7 @@ class TrainingSample:
     values: Float32Array | None = None
     returns: Float32Array | None = None
     episode: int | None = None
+    policy_versions: Int32Array | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -45,7 +45,9 @@ def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
 
     deepspeed.zero.GatheredParameters = Sampled
     before = own_memory()
-    model = load_causal_lm(ModelConfig(path=model_directory), LearnerConfig(zero_stage=3, dtype="float32"))
+    model = load_causal_lm(
+        ModelConfig(path=model_directory), LearnerConfig(zero_stage=3, dtype="float32"), torch.device("cpu")
+    )
     deepspeed.zero.GatheredParameters = gathered
     held = sum(parameter.ds_tensor.nbytes for parameter in model.parameters())
     total = 0.0

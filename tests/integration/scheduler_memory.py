@@ -24,7 +24,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from torl._core import StopCondition, Vocabulary
-from torl.engine.vllm.messages import TURN_SPANS, encode_turn
+from torl.engine.vllm.messages import decode_reply, encode_turn
 from torl.engine.vllm.process_setup import ProcessSetup
 from torl.engine.vllm.scheduler import AsyncTurnScheduler, TurnScheduler
 from torl.types import SamplingParameters as TorlSampling
@@ -85,9 +85,7 @@ class Device:
         sampled = [self.compute(name, starts[name], count) for name, count in step.num_scheduled_tokens.items()]
         names = list(step.num_scheduled_tokens)
         flat = [[token] for tokens in sampled for token in (tokens or [STOP])]
-        logprobs = LogprobsLists(
-            np.array(flat), np.full((len(flat), 1), -1.0, np.float32), np.zeros(len(flat), np.int32)
-        )
+        logprobs = LogprobsLists(np.array(flat), np.array(flat, np.float32) / -8, np.zeros(len(flat), np.int32))
         return ModelRunnerOutput(names, {name: index for index, name in enumerate(names)}, sampled, logprobs)
 
     def compute(self, name: str, start: int, count: int) -> list[int]:
@@ -197,9 +195,11 @@ class Bench:
         for batch in batches.values():
             for output in batch.outputs:
                 assert output.request_id not in self.turns
-                assert len(output.new_logprobs.logprobs) == len(output.new_token_ids)
+                assert output.new_logprobs is None  # which the front end would read token by token
+                spans, logprobs = decode_reply(output.kv_transfer_params)
+                assert logprobs == tuple(-token / 8 for token in output.new_token_ids)
                 self.turns[output.request_id] = Turn(
                     tuple(output.new_token_ids),
-                    tuple(output.kv_transfer_params[TURN_SPANS]),
+                    tuple(spans),
                     str(output.stop_reason or output.finish_reason),
                 )

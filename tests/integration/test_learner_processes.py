@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,8 @@ from learner_fixtures import (
 )
 from transformers import AutoModelForCausalLM
 
-from torl.config import AlgorithmConfig
-from torl.errors import DataError, LearnerDiedError, LearnerError
+from torl.config import AlgorithmConfig, CriticConfig
+from torl.errors import DataError, DivergedError, LearnerDiedError, LearnerError
 from torl.learner.checkpoint.directory import checkpoint_path, latest_checkpoint
 from torl.learner.learner import Learner
 from torl.weights.channel import WeightChannel
@@ -130,15 +131,37 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
 
 
 @pytest.mark.usefixtures("forked_ranks")
-async def test_a_loss_that_is_not_finite_ends_the_learner(model_directory: Path, tmp_path: Path) -> None:
+async def test_gradient_that_is_not_finite_ends_the_learner(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(3, seed=6)
     samples[1] = replace(samples[1], advantages=np.where(samples[1].loss_mask, 3e38, 0).astype(np.float32))
     async with await start_learner(model_directory, tmp_path / "logs") as learner:
-        with pytest.raises(LearnerError, match="not finite"):
+        with pytest.raises(DivergedError, match=r"^the gradient is not finite at a learning rate of 0\.001; "):
             await learner.update(samples, step=0)
         assert not any(process.poll() is None for process in processes(learner))
         with pytest.raises(LearnerError, match="failed before"):
             await learner.update(samples, step=1)
+
+
+@pytest.mark.usefixtures("forked_ranks")
+@pytest.mark.parametrize(("estimator", "diverged"), [("grpo", "policy"), ("ppo", "critic")])
+async def test_update_to_a_model_that_is_not_finite_is_an_error(
+    model_directory: Path, tmp_path: Path, estimator: str, diverged: str
+) -> None:
+    """The weights are finite: products of them overflow in the next forward pass."""
+    samples = [replace(sample, returns=sample.advantages) for sample in random_samples(3)]
+    starting = start_learner(
+        model_directory,
+        tmp_path / "logs",
+        learning_rate=1e12 if estimator == "grpo" else LEARNING_RATE,
+        algorithm=AlgorithmConfig.model_validate({"estimator": estimator}),
+        critic=CriticConfig(learning_rate=1e12),
+    )
+    async with await starting as learner:
+        samples = await learner.annotate(samples)
+        section = "learner" if diverged == "policy" else "critic"
+        message = f"the {diverged} is not finite after step 7 ({section}.learning_rate = 1e+12)"
+        with pytest.raises(DivergedError, match=re.escape(message)):
+            await learner.update(samples, step=6)
 
 
 @pytest.mark.usefixtures("forked_ranks")

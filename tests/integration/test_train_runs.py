@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import AbstractContextManager
@@ -120,7 +122,7 @@ def test_run_stops_before_a_checkpoint_if_the_engine_has_another_model(tmp_path:
     with train(directory, learner__max_logprob_gap="1e-12", checkpoint__every_steps="1") as command:
         assert command.wait() == 1
         command.assert_nothing_left()
-        assert "the mean logprob gap is" in command.output()
+        assert "engine and learner hold different policies" in command.output()
         assert "learner.verify_weights" in command.output()
     assert steps_trained(directory)[-1] in (0, 1)  # the first step that learned anything
     assert not list((directory / "checkpoints").glob("step_000002*"))
@@ -196,6 +198,8 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
             "nowhere cannot be imported",
         ),
         (tmp_path / "d", {"rollout__prompts_per_step": "1000000"}, "rollout.prompts_per_step is 1000000"),
+        (tmp_path / "e", {"rollout__max_response_tokens": "1000000"}, "rollout.max_response_tokens = 1000000"),
+        (tmp_path / "f", {"checkpoint__keep_best": "no/such"}, "checkpoint.keep_best = 'no/such'"),
         (taken, {}, "contains a run"),
     ]
     for directory, changes, message in cases:
@@ -217,4 +221,16 @@ def test_one_directory_is_written_by_one_process(tmp_path: Path) -> None:
             log=tmp_path / "second.log",
         ) as second:
             assert second.wait(60) == 1
-            assert "another process" in second.output()
+            assert "is being written by another run" in second.output()
+
+
+@pytest.mark.slow
+def test_interrupted_train_leaves_nothing_alive_and_can_be_repeated(tmp_path: Path) -> None:
+    """Its quick sibling is tests/unit/test_api_interrupt.py."""
+    program = Path(__file__).with_name("interrupted_training.py")
+    ended = subprocess.run([sys.executable, program, tmp_path / "run"], capture_output=True, text=True, timeout=280)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = ended.stdout.splitlines()
+    interrupted = lines.index("alive: []")
+    assert not [line for line in lines[interrupted - 2 : interrupted] if "done" in line]
+    assert "trained" in lines[interrupted:]

@@ -1,21 +1,21 @@
-"""`torl.verify` on a real run: all of it agrees; and each planted bug is found, by the check that should find it."""
+"""`torl verify` on a real run: all of it agrees, and each planted mistake is found by the check that should find it."""
 
 import json
-import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from cli import ROOT, running
+from plants import PLANTS, UNFINISHED, copy_of
 
-from torl.apps.audit.replay import ReplayContext
-from torl.apps.audit.run import main
-from torl.apps.audit.tokens import token_mismatch
+from torl.apps.audit.run import main, verify_run
+from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.loading import load_config
-from torl.paths import resolve_path
-from torl.records.rows import decode_trajectory
+from torl.rewards import Reward, make_reward
+from torl.types import Grade, Group
 
 DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 OPTIONS = {
@@ -67,14 +67,22 @@ def verified(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
 def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, checks = verified(run, capsys)
     assert status == 0, checks
+    # Two steps of six groups with four trajectories, and two evaluations of two problems.
     assert {name: check["compared"] for name, check in checks.items()} == {
-        "tokens": 48,
-        "versions": 48,
-        "rewards": 48,
+        "files": 4,
+        "groups": 16,
+        "prompts": 52,
+        "tokens": 52,
+        "versions": 52,
+        "rewards": 52,
+        "selection": 12,
         "advantages": checks["advantages"]["compared"],
+        "metrics": checks["metrics"]["compared"],
+        "checkpoints": 2,
         "logprobs": 48,
     }
     assert checks["advantages"]["compared"] > 0
+    assert checks["metrics"]["compared"] > 100
     assert checks["logprobs"]["note"] == "policy versions 0, 1"
 
 
@@ -105,211 +113,77 @@ def test_masked_trajectories_have_no_gradient(run: Path) -> None:
     assert improbable > 0
 
 
-def _mask(row: dict[str, Any]) -> bool:
-    """An observation is learned from."""
-    if not row["tool_calls"]:
-        return False
-    row["loss_mask"] = [[True, sum(length for _, length in row["loss_mask"])]]
-    return True
+@pytest_asyncio.fixture(scope="module")
+async def graders(run: Path) -> AsyncIterator[Reward]:
+    """The run's reward, started once: its graders take longer to start than all checks."""
+    config = load_config(TrainConfig, run / "config.toml")
+    reward = make_reward(config.reward)
+    await reward.start(RunContext(seed=config.run.seed, directory=run))
+    yield reward
+    await reward.close()
 
 
-def _turn(row: dict[str, Any]) -> bool:
-    row["turns"][0]["stop"] -= 1
-    return True
+class StartedReward(Reward):
+    """A reward that stays started after an audit."""
+
+    def __init__(self, started: Reward) -> None:
+        self._started = started
+
+    async def grade(self, group: Group) -> Sequence[Grade]:
+        return await self._started.grade(group)
 
 
-def _observation(row: dict[str, Any]) -> bool:
-    """The model saw something else than the tool said."""
-    if not row["tool_calls"] or row["tool_calls"][0]["stop"] - row["tool_calls"][0]["start"] < 2:
-        return False
-    row["token_ids"][row["tool_calls"][0]["start"]] += 1
-    return True
-
-
-def _code(row: dict[str, Any]) -> bool:
-    """The code that ran is not the code that the model wrote."""
-    if not row["tool_calls"] or row["tool_calls"][0]["arguments"] is None:
-        return False
-    row["tool_calls"][0]["arguments"]["code"] += " "
-    return True
-
-
-def _observed_logprob(row: dict[str, Any]) -> bool:
-    """An observed token has a logprob, as if it had been sampled."""
-    if not row["tool_calls"]:
-        return False
-    row["rollout_logprobs"][row["tool_calls"][0]["start"]] = -0.5
-    return True
-
-
-def _observed_version(row: dict[str, Any]) -> bool:
-    """An observed token has a policy version, as if it had been sampled."""
-    if not row["tool_calls"]:
-        return False
-    row["policy_versions"] = [[max(0, version), length] for version, length in row["policy_versions"]]
-    return True
-
-
-def _version(row: dict[str, Any]) -> bool:
-    """A token of step 0 was sampled by a later policy."""
-    row["policy_versions"][0][0] += 1
-    return True
-
-
-def _outcome(row: dict[str, Any]) -> bool:
-    """The code printed something else than the model was shown."""
-    if not row["tool_calls"] or row["tool_calls"][0]["status"] != "ok":
-        return False
-    row["tool_calls"][0]["text"] += "1"
-    row["tool_calls"][0]["details"]["stdout"] += "1"
-    return True
-
-
-def _details(row: dict[str, Any]) -> bool:
-    """The code printed something else than the outcome says."""
-    if not row["tool_calls"] or row["tool_calls"][0]["status"] != "ok":
-        return False
-    row["tool_calls"][0]["details"]["stdout"] += "1"
-    return True
-
-
-def _turn_text(row: dict[str, Any]) -> bool:
-    row["turns"][-1]["text"] += "."
-    return True
-
-
-def _turn_ending(row: dict[str, Any]) -> bool:
-    if row["turns"][0]["stop_reason"] != "call":
-        return False
-    row["turns"][0]["stop_reason"] = "stop"
-    return True
-
-
-def _blocks(row: dict[str, Any]) -> bool:
-    """A block that the scanner closed is not in the record."""
-    if not row["turns"][0]["blocks"]:
-        return False
-    row["turns"][0]["blocks"].pop()
-    return True
-
-
-def _finish_reason(row: dict[str, Any]) -> bool:
-    """The record claims a cut where the model ended it."""
-    if row["finish_reason"] != "stop":
-        return False
-    row["finish_reason"] = row["turns"][-1]["stop_reason"] = "length"
-    return True
-
-
-def _reward(row: dict[str, Any]) -> bool:
-    row["reward"] = -row["reward"]
-    return True
-
-
-def _part(row: dict[str, Any]) -> bool:
-    """The reward is right, but its parts do not add up to it."""
-    row["reward_parts"]["answer"] -= 0.25
-    row["reward_parts"]["length"] = row["reward_parts"].get("length", 0.0) + 0.25
-    return True
-
-
-def _turn_reward(row: dict[str, Any]) -> bool:
-    """A turn has a reward, and the reward function gives none."""
-    row["turn_rewards"] = [0.0] * len(row["turns"])
-    return True
-
-
-def _advantage(row: dict[str, Any]) -> bool:
-    if not row["advantage"]:
-        return False
-    row["advantage"] *= 1.01
-    return True
-
-
-def _logprob(row: dict[str, Any]) -> bool:
-    row["rollout_logprobs"][0] -= 0.01
-    return True
-
-
-@pytest.mark.parametrize(
-    ("plant", "check"),
-    [
-        (_mask, "tokens"),
-        (_turn, "tokens"),
-        (_observation, "tokens"),
-        (_outcome, "tokens"),
-        (_details, "tokens"),
-        (_turn_text, "tokens"),
-        (_finish_reason, "tokens"),
-        (_version, "versions"),
-        (_reward, "rewards"),
-        (_part, "rewards"),
-        (_turn_reward, "rewards"),
-        (_advantage, "advantages"),
-        (_logprob, "logprobs"),
-    ],
-)
-def test_a_planted_bug_is_found(
-    plant: Callable[[dict[str, Any]], bool],
-    check: str,
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("name", PLANTS)
+async def test_audit_finds_planted_mistake(
+    name: str, run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy = tmp_path / "run"
-    (copy / "trajectories").mkdir(parents=True)
-    shutil.copyfile(run / "config.toml", copy / "config.toml")
-    rows = [json.loads(line) for line in (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()]
-    assert any(plant(row) for row in rows)  # of the first that allows it
-    (copy / "trajectories" / "step_000000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    status, checks = verified(copy, capsys)
-    assert status == 1
-    assert checks[check]["wrong"] >= 1
-    if check in ("tokens", "versions", "advantages"):
-        assert checks[check]["wrong"] == 1
-        assert len(checks[check]["examples"]) == 1
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    plant = PLANTS[name]
+    copy = copy_of(run, tmp_path / "run")
+    plant.make(copy)
+    audit = await verify_run(copy, 64 if plant.logprobs else 0)
+    assert not audit.ok
+    assert any(plant.words in example for example in audit[plant.check].examples), str(audit)
 
 
-@pytest.mark.parametrize(
-    ("plant", "problem"),
-    [
-        (_code, "the request of call 0 differs from the text of its turn"),
-        (_observed_logprob, "an observation token has a logprob or a policy version"),
-        (_observed_version, "an observation token has a logprob or a policy version"),
-        (_details, "the outcome of call 0 is inconsistent: its text differs from the printed output"),
-        (_turn_ending, "turn 0 ended by stop, expected call"),
-        (_finish_reason, "the finish reason is length, but the last token does not match it"),
-    ],
-)
-def test_token_mismatches_are_named(plant: Callable[[dict[str, Any]], bool], problem: str, run: Path) -> None:
-    config = load_config(TrainConfig, run / "config.toml")
-    rules = ReplayContext.from_config(config.rollout, resolve_path(config.model.path))
-    files = sorted((run / "trajectories").glob("step_*.jsonl"))
-    lines = [line for path in files for line in path.read_text().splitlines()]
-    row = next(row for row in map(json.loads, lines) if plant(row))
-    assert token_mismatch(decode_trajectory(row).trajectory, rules) == problem
+async def test_audit_accepts_the_copy_that_mistakes_are_planted_in(
+    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    assert (await verify_run(copy_of(run, tmp_path / "run"), 0)).ok
 
 
-def test_a_block_that_is_missing_is_named(run: Path) -> None:
-    config = load_config(TrainConfig, run / "config.toml")
-    rules = ReplayContext.from_config(config.rollout, resolve_path(config.model.path))
-    lines = (run / "trajectories" / "step_000000.jsonl").read_text().splitlines()
-    row = next(row for row in map(json.loads, lines) if _blocks(row))
-    problem = token_mismatch(decode_trajectory(row).trajectory, rules)
-    assert problem is not None
-    assert problem.startswith("turn 0 has the blocks ")
+@pytest.mark.parametrize("name", UNFINISHED)
+async def test_audit_accepts_a_run_in_progress(
+    name: str, run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    copy = copy_of(run, tmp_path / "run")
+    UNFINISHED[name](copy)
+    audit = await verify_run(copy, 0)
+    assert audit.ok, str(audit)
 
 
-def test_weights_of_another_step_are_found(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = tmp_path / "run"
-    (copy / "trajectories").mkdir(parents=True)
-    shutil.copyfile(run / "config.toml", copy / "config.toml")
-    shutil.copyfile(run / "trajectories" / "step_000001.jsonl", copy / "trajectories" / "step_000001.jsonl")
-    shutil.copytree(run / "checkpoints" / "step_000002", copy / "checkpoints" / "step_000001")
-    status, checks = verified(copy, capsys)
-    assert status == 1
-    assert checks["logprobs"]["wrong"] >= 1
-    assert not any(checks[name]["wrong"] for name in ("tokens", "versions", "rewards", "advantages"))
+async def test_changed_problem_file_is_a_note(
+    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint has a hash of the problems, so records are not blamed for a file that changed since."""
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    copy = copy_of(run, tmp_path / "run")
+    problems = (ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl").read_text()
+    (tmp_path / "problems.jsonl").write_text(problems.replace('"problem": "', '"problem": "Please: '))
+    config = (copy / "config.toml").read_text()
+    (copy / "config.toml").write_text(config.replace("torl:demo/problems/train.jsonl", f"{tmp_path}/problems.jsonl"))
+    audit = await verify_run(copy, 0)
+    assert audit.ok, str(audit)
+    assert "data.train has changed since the run" in audit["prompts"].note
+    PLANTS["question"].make(copy)
+    assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
+
+
+def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(run), "--logprob-samples", "-1"]) == 2
+    assert "logprob_samples = -1 must be at least 0" in capsys.readouterr().err
 
 
 def test_directory_without_a_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ that is rewritten should rarely take its mistakes with it.
 
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
+_HEALTH = "unit/test_training_health.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
 _MASKING = "unit/test_training_masking.py"
@@ -61,6 +62,7 @@ _LOSSES = "unit/test_algorithms_losses.py"
 _POLICY = "unit/test_learner_policy.py"
 _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
+_CUDA = "cuda_contract/test_cuda_"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
@@ -80,6 +82,7 @@ _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
+_AUDIT_RECORDS = "unit/test_audit_records.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -92,6 +95,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
+    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
+    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
+    ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
     ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
@@ -246,7 +253,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/objective.py", "per_token + algorithm.kl.coefficient", "per_token - algorithm.kl.coefficient", _POLICY),
     ("learner/model/head.py", "else logits.float() / temperature", "else logits.float()", _HEAD),
     ("learner/model/head.py", "logprob_gradient_K / ctx.temperature", "logprob_gradient_K", _HEAD),
-    ("learner/model/head.py", "distribution.add_(entropy_K[:, None])", "distribution", _HEAD),
+    ("learner/model/head.py", ".add_(entropy_K[:, None]).mul_(", ".mul_(", _HEAD),
+    ("learner/model/head_kernels.py", "total * rescaling", "total", "cuda_contract/test_cuda_head.py"),
     ("learner/model/head.py", "if logits_dtype == weight.dtype:", "if True:", _HEAD),
     ("learner/model/head.py", "sum_K.mul_(rescaling_K)", "sum_K", _HEAD),
     ("learner/model/head.py", "weighted_K.mul_(rescaling_K)", "weighted_K", _HEAD),
@@ -264,6 +272,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "torch.tensor([*accumulate(lengths)]",
         _ATTENTION,
     ),
+    # --- the learner on CUDA
+    ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
+    ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
+    ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
@@ -314,7 +326,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "self.trajectories",
         _SCHEDULER,
     ),
-    ("rollout/scheduler.py", "if failed > limit * episodes:", "if False:", _FAILED_EPISODES),
+    ("rollout/scheduler.py", "if failed > allowed:", "if False:", _FAILED_EPISODES),
+    ("rollout/scheduler.py", "min(_MIN_ALLOWED_FAILURES, episodes // 2)", "0", _FAILED_EPISODES),
+    ("rollout/transcript.py", "if not all(map(math.isfinite, sampled.logprobs)):", "if False:", _EPISODE),
+    ("api/event_loop.py", "signal.signal(signal.SIGINT, note)", "pass", "unit/test_api_interrupt.py"),
+    ("config/loading.py", "table[parent] = default_table_at(config_class, tree, parents[:depth])", "pass", _CONFIG),
     ("training/step.py", ">= self.config.min_group_size", ">= 1", _FAILED_EPISODES),
     ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _FAILED_EPISODES),
     ("tools/wrappers.py", "self._attempt(session.fork(), arguments)", "self._attempt(session, arguments)", _BOUNDED),
@@ -495,18 +511,25 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("plan.py", "read / card.memory / batch", "read / card.memory", "unit/test_plan.py"),
     ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
-    ("placement/fit.py", "(1 - _SPARE) * ", "", _PLACEMENT_ROWS),
+    ("placement/fit.py", " - _SPARE * gpus[gpu].memory_bytes", "", _PLACEMENT_ROWS),
     ("placement/fit.py", "max(shortest, (tokens - 1)", "min(shortest, (tokens - 1)", _PLACEMENT_ROWS),
     ("placement/resolve.py", "_or(learner.offload_while_sampling, offloads and can_offload)", "offloads", _PLACEMENT),
     # --- the audit
     ("apps/audit/checks.py", "max(0, record.step - max_staleness)", "0", _CHECKS),
     ("apps/audit/checks.py", "record.grade.failure is None and ", "", _CHECKS),
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
-    ("apps/audit/advantages.py", "if algorithm.keep_reference:", "if False:", _CHECKS),
+    ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
+    ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
+    ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
+    ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),
-    ("apps/audit/logprobs.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
+    ("training/health.py", "if config.rollout.top_p < 1:", "if False:", _CHECKS),
     ("apps/audit/replay.py", "if observations != {observation}:", "if False:", _CHAT),
     ("apps/audit/tokens.py", "context.end_token_ids.isdisjoint(", "frozenset().isdisjoint(", _CHAT),
     ("apps/audit/replay.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),

@@ -14,6 +14,7 @@ from agent_programs import MODEL, agent_player, ask, begun, opened, played, turn
 from builders import asked, play_all
 from scripted_engine import ScriptedEngine
 from torl.agents import CommandAgent, FunctionAgent
+from torl.component import RunContext
 from torl.errors import AgentProgramError, ConfigError, EngineError
 from torl.types import Problem
 
@@ -72,6 +73,35 @@ async def test_failing_program_fails_its_episode_and_is_counted(
         await played(player)
     failures = {name: player.metrics()[f"agent/{name}"] for name in ("crashed", "timed_out", "no_request")}
     assert failures == dict.fromkeys(failures, 0) | {counted: 1}
+
+
+async def test_last_line_of_stderr_is_the_error_and_all_of_it_is_in_the_log(tmp_path: Path) -> None:
+    lines = "\n".join(f"line {number}" for number in range(2000))
+    agent = program(tmp_path, f"ask(messages=first); print({lines!r}, file=sys.stderr); int('four')")
+    await agent.start(RunContext(directory=tmp_path))
+    with pytest.raises(AgentProgramError) as raised:
+        await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent))
+    last = "ValueError: invalid literal for int() with base 10: 'four'"
+    assert str(raised.value) == f"problem 'sum', sample 0: the agent program failed: exited with status 1: {last}"
+    log = (tmp_path / "agent.log").read_text()
+    assert log.startswith("--- problem 'sum': the program exited with status 1; its stderr:\nline 0\nline 1\n")
+    assert "line 1999\nTraceback (most recent call last):" in log
+    assert log.endswith(f"{last}\n")
+
+
+async def test_stderr_of_a_program_that_timed_out_is_in_the_log(tmp_path: Path) -> None:
+    agent = program(tmp_path, "ask(messages=first); print('waiting', file=sys.stderr, flush=True); time.sleep(1e6)")
+    await agent.start(RunContext(directory=tmp_path))
+    with pytest.raises(AgentProgramError, match="took more than"):
+        await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent, limits={"timeout_seconds": 2.0}))
+    assert (tmp_path / "agent.log").read_text() == "--- problem 'sum': the program was stopped; its stderr:\nwaiting\n"
+
+
+async def test_successful_program_logs_nothing(tmp_path: Path) -> None:
+    agent = program(tmp_path, "ask(messages=first); print('fine', file=sys.stderr)")
+    await agent.start(RunContext(directory=tmp_path))
+    await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent))
+    assert not (tmp_path / "agent.log").exists()
 
 
 async def test_child_processes_end_with_the_program(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 
-from agent_programs import MODEL, TOOLS, agent_player, ask, begun, played, result, turns, user
+from agent_programs import MODEL, TOOLS, agent_player, ask, begun, opened, played, result, turns, user
 from chat_models import message
 from scripted_engine import ScriptedEngine
 from torl.rollout.agents.requests import RequestError
@@ -96,6 +97,20 @@ async def test_models_and_errors_match_openai_client() -> None:
     assert (await played(player)).answer == "done"
     assert player.metrics()["agent/refused"] == 10
     assert player.metrics()["agent/turns"] == 1
+
+
+async def test_undecodable_body_is_refused_without_a_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(agent_player(MODEL, turns("4<|im_end|>"))) as player, aiohttp.ClientSession() as client:
+        episode = begun(player)
+        url = player.agents.server.open_episode(episode)
+        headers = {"Content-Encoding": "deflate"}
+        for body in (b"junk", b"junk junk"):  # refused by aiohttp, and by the server
+            async with client.post(f"{url}/chat/completions", data=body, headers=headers) as reply:
+                assert reply.status == 400
+        await player.agents.server.close_episode(episode)
+        episode.close()
+    assert not episode.host_failure.done() or episode.host_failure.cancelled()
+    assert not caplog.records
 
 
 async def test_stream_ends_with_usage_on_request_and_refusal_is_an_error() -> None:

@@ -140,6 +140,12 @@ def test_mistakes_are_spelled_as_in_python(sections: dict[str, Any], message: st
     assert str(error.value).startswith("torl.sample: ") or "extends" in sections
 
 
+def test_seed_is_checked_before_the_engine_starts() -> None:
+    for call in (lambda: torl.Policy(MODEL, seed=2**31), lambda: torl.sample(MODEL, ["1?"], seed=-1)):
+        with pytest.raises(ConfigError, match="seed: Input should be "):
+            call()
+
+
 def test_mistakes_of_train_are_spelled_as_in_python() -> None:
     for call in (lambda: torl.train("demo", {"run.stepz": 3}), lambda: torl.train("demo", run={"stepz": 3})):
         with pytest.raises(ConfigError, match=r"^torl\.train: run\.stepz is unknown; did you mean run\.steps\?$"):
@@ -209,7 +215,7 @@ def test_results_have_short_texts_and_html(run: torl.Run) -> None:
     assert repr(groups) == "<1 groups, 2 trajectories, accuracy 1.000>"
     assert repr(run) == f"<Run {run.directory}: 3 steps recorded>"
     assert repr(run.metrics) == "<metrics: 4 rows, 3 names, last step 3>"
-    assert repr(evaluation).startswith("<Evaluation of 1 problems: reward/accuracy 1.000, ")
+    assert repr(evaluation).startswith("<Evaluation of 1 problem: reward/accuracy 1.000, ")
     assert "<td>What is 1 &lt; 2?</td><td>100%</td>" in groups._repr_html_()
     assert "<polyline" in run._repr_html_()
     assert "<td>reward/accuracy</td>" in evaluation._repr_html_()

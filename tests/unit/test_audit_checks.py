@@ -10,12 +10,12 @@ import pytest
 from builders import grade, scored_group, trajectory
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.checks import Check, check_rewards, grade_mismatch, version_mismatch
-from torl.apps.audit.logprobs import skip_reason
 from torl.apps.audit.replay import is_complete, python_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord
 from torl.rewards import Reward
+from torl.training.health import inexact_logprobs
 from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import mask_samples
 from torl.training.step import mean_advantage, token_arrays
@@ -279,8 +279,8 @@ def test_an_outcome_is_whole_if_no_text_in_it_was_cut() -> None:
 
 
 def test_logprobs_of_another_policy_are_not_compared() -> None:
-    assert skip_reason(config()) is None
-    assert "top_p is below 1" in (skip_reason(config(rollout__top_p=0.9)) or "")
+    assert inexact_logprobs(config()) is None
+    assert "top_p is below 1" in (inexact_logprobs(config(rollout__top_p=0.9)) or "")
     stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}
-    assert skip_reason(config(**stale)) is None
-    assert "stale KV cache" in (skip_reason(config(**stale, engine__on_weight_update="keep")) or "")
+    assert inexact_logprobs(config(**stale)) is None
+    assert "stale KV cache" in (inexact_logprobs(config(**stale, engine__on_weight_update="keep")) or "")

@@ -23,8 +23,10 @@ from torl.errors import (
     EngineUnusableError,
     WeightTransferError,
 )
+from torl.placement.machine import Machine
 from torl.rewards.grader import ClusterGrader
-from torl.runtime.cluster import ClusterConfig, open_cluster
+from torl.rollout.startup import machine_of
+from torl.runtime.cluster import ClusterConfig, LocalCluster, open_cluster
 from torl.runtime.cluster.per_node import PerNode
 from torl.runtime.cluster.ray_nodes import bundles_for
 from torl.tools import PythonTool
@@ -248,6 +250,31 @@ async def test_ranks_that_would_write_checkpoints_elsewhere_are_refused(tmp_path
     with pytest.raises(ConfigError, match=f"{tmp_path} is not the same on node 1, which has learner ranks"):
         await require_shared_storage(OtherDisks(2), tmp_path, [0, 1])
     assert list(tmp_path.iterdir()) == []
+
+
+class HiddenGpus(NodesInOneProcess):
+    """Nodes of eight GPUs each, as the cluster counts them."""
+
+    def __init__(self, visible: list[int]) -> None:
+        super().__init__(len(visible))
+        self._visible = visible
+
+    @property
+    def reserved_gpus(self) -> int:
+        return 8
+
+    async def run_on(self, node: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        return Machine.with_gpus(self._visible[node], 80 << 30)
+
+
+async def test_nodes_that_hide_their_gpus_are_refused() -> None:
+    assert len((await machine_of(HiddenGpus([8, 8]))).gpus) == 16
+    assert len((await machine_of(HiddenGpus([4]))).gpus) == 4
+    for visible, node in ([8, 0], 1), ([0], 0):
+        message = f"node {node} of the cluster has 8 GPUs, but .* set RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0"
+        with pytest.raises(ConfigError, match=message):
+            await machine_of(HiddenGpus(visible))
+    assert (await machine_of(NodesInOneProcess(2))).gpus == (await machine_of(LocalCluster())).gpus
 
 
 def test_a_run_reserves_the_nodes_with_most_gpus() -> None:

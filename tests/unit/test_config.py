@@ -21,6 +21,7 @@ from torl.errors import ConfigError
 from torl.options import Choice
 from torl.recipes.torl import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir import ZeroTIRFormat
+from torl.rewards.rubric import RubricOptions
 from torl.tools import PythonTool
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
@@ -244,6 +245,18 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
             ["--data.template", "xyz"],
             "no prompt template is called 'xyz'; there are: torl, zerotir, orz, search_r1",
         ),
+        (["--run.seed", "99999999999999999999999"], "--run.seed: Input should be less than 2147483648"),
+        (["--learner.betas", "[2, 0.9]"], "--learner.betas[0]: Input should be less than or equal to 1 (given: 2)"),
+        (["--learner.betas", "[0.9]"], "--learner.betas[1] is missing"),
+        (["--algorithm.aggregation", "fixed_length"], "--algorithm.aggregation.length is missing"),
+        (["--algorithm.aggregation.name", "fixed_length"], "--algorithm.aggregation.length is missing"),
+        (["--data.evaluation", "{a = 3}"], "--data.evaluation.a: select the problem source with a name"),
+        (["--reward.parts", "{answer = {weight = 'x'}}"], "--reward.parts.answer.weight: Input should be a valid"),
+        (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
+        (["--selection.accuracy_range", "[0.9, 0.1]"], "--selection.accuracy_range: accuracy_range must be two"),
+        (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
+        (["--run.directory", ""], "--run.directory: an empty path is the current directory"),
+        (["--placement.gpus", "[0, -1]"], "--placement.gpus[1]: Input should be greater than or equal to 0"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list[str], message: str) -> None:
@@ -368,6 +381,32 @@ def test_custom_options_are_read_from_command_line(
         with pytest.raises(ConfigError) as error:
             parse(config_file, *own, *wrong)
         assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--reward.parts.failed_code.weight", "0.5"], ["answer", "failed_code"]),
+        (["--reward.name", "rubric", "--reward.parts.failed_code.weight", "0.5"], ["answer", "failed_code"]),
+        (["--reward.parts.answer", "false", "--reward.parts.failed_code.weight", "0.5"], ["failed_code"]),
+        (["--reward.parts", "{failed_code = {weight = 0.5}}"], ["failed_code"]),
+    ],
+)
+def test_override_of_one_part_keeps_the_default_parts(config_file: Path, options: list[str], parts: list[str]) -> None:
+    found = parse(config_file, *options).reward.options
+    assert isinstance(found, RubricOptions)
+    assert list(found.parts) == parts
+    assert list(RubricOptions().parts) == ["answer"]  # the default itself stays as it is
+
+
+def test_override_of_one_key_keeps_the_default_table(config_file: Path) -> None:
+    config = parse(config_file, "--run.trackers.other.name", "tensorboard", "--rollout.tools.python", "false")
+    assert list(config.run.trackers) == ["tensorboard", "other"]
+    assert list(config.rollout.tools) == []
+    config_file.write_text(MINIMAL + "[reward.parts.failed_code]\n")
+    only = parse(config_file, "--reward.parts.failed_code.weight", "0.5").reward.options
+    assert isinstance(only, RubricOptions)
+    assert list(only.parts) == ["failed_code"]  # a table in a file replaces the default
 
 
 def test_tools_are_named_by_their_keys(config_file: Path) -> None:

@@ -88,6 +88,17 @@ async def test_run_lists_downloads_for_all_missing_files(repository: Repository)
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize("path", ["google/Gemma", "local"])
+async def test_run_refuses_a_model_by_its_config_alone(repository: Repository, tmp_path: Path, path: str) -> None:
+    """Neither weights nor a tokenizer were downloaded."""
+    files = repository("model", path) if path != "local" else tmp_path / "local"
+    files.mkdir(exist_ok=True)
+    (files / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
+    config = load_config(TrainConfig, find_config("demo"), {"model.path": path, "run.directory": "run"})
+    with pytest.raises(DataError, match="its config sets final_logit_softcapping"), Console(io.StringIO()) as console:
+        await train(config, console)
+
+
 def test_downloaded_repository_is_read_in_the_hubs_layout(tmp_path: Path) -> None:
     """The way out that the error tells."""
     (tmp_path / "README.md").write_text("a data set")

@@ -55,6 +55,20 @@ def test_computed_arrays_follow_their_tokens(field: str, of_row: str) -> None:
     assert getattr(batch.rows[0][0], of_row).tolist() == [-1, -2]
 
 
+def test_on_policy_tokens_are_those_of_the_trained_version() -> None:
+    first = replace(sample([10, 11, 12, 13], [0, 1, 1, 1]), policy_versions=np.array([-1, 2, 3, 3], np.int32))
+    second = replace(sample([20, 21], [0, 1]), policy_versions=np.array([-1, 3], np.int32))
+    (row,) = pack_batch([first, second], max_row_tokens=8, ranks=1, policy_version=3).rows[0]
+    assert row.on_policy_K is not None
+    assert row.on_policy_K.tolist() == [False, True, True, True]
+    (row,) = pack_batch(
+        [first, replace(second, policy_versions=None)], max_row_tokens=8, ranks=1, policy_version=3
+    ).rows[0]
+    assert row.on_policy_K is None
+    (row,) = pack_batch([first, second], max_row_tokens=8, ranks=1).rows[0]
+    assert row.on_policy_K is None
+
+
 def test_samples_without_a_sampled_token_are_in_no_row() -> None:
     batch = pack_batch([sample([1, 2], [0, 0]), sample([3, 4], [0, 1])], max_row_tokens=8, ranks=1)
     assert batch.rows[0][0].samples == (1,)

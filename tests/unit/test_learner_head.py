@@ -83,6 +83,31 @@ def test_logits_far_from_zero_are_summed_without_overflow() -> None:
     torch.testing.assert_close(entropy.double(), expected[1], atol=1e-3, rtol=1e-5)
 
 
+@pytest.mark.parametrize("max_stored_logits", [1, 20 * TOKENS, 1 << 20])
+def test_impossible_tokens_have_no_probability_and_no_gradient(max_stored_logits: int) -> None:
+    """A complete part of them at the beginning, and single ones."""
+    hidden, linear, target, upstream = inputs()
+    possible = torch.arange(VOCABULARY) >= 20
+    possible[40] = False
+    target = 20 + target % 20
+    with torch.no_grad():
+        linear.bias[~possible] = -torch.inf
+    found = LogprobHead(linear, max_stored_logits)(hidden, target, 0.6, "train")
+    own = [hidden, *linear.parameters()]
+    gradients = torch.autograd.grad(list(found), own, [upstream, upstream.flip(0)])
+    kept = [hidden.detach(), linear.weight.detach()[possible], linear.bias.detach()[possible]]
+    exact = [each.double().requires_grad_() for each in kept]
+    index = possible.cumsum(0) - 1  # of a possible token among them
+    expected = plain(exact[0], exact[1], exact[2], index[target], 0.6)
+    exact_gradients = list(torch.autograd.grad(expected, exact, [upstream.double(), upstream.flip(0).double()]))
+    for number in (1, 2):
+        whole = torch.zeros_like(gradients[number], dtype=torch.float64)
+        whole[possible] = exact_gradients[number]
+        exact_gradients[number] = whole
+    for one, other in zip([*found, *gradients], [*expected, *exact_gradients], strict=True):
+        torch.testing.assert_close(one.double(), other, atol=1e-5 * other.detach().abs().max().item(), rtol=0.0)
+
+
 def test_frozen_head_passes_gradients() -> None:
     hidden, linear, target, upstream = inputs()
     head = LogprobHead(linear.requires_grad_(False), VOCABULARY)

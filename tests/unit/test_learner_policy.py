@@ -299,6 +299,22 @@ def test_old_and_rollout_logprobs_enter_as_defined() -> None:
     assert float(found.maxima["logprob_gap_max"]) == pytest.approx(0.4, rel=1e-6)
 
 
+def test_on_policy_gap_leaves_out_tokens_of_older_policies() -> None:
+    stale = TrainingSample(
+        np.array([3, 5, 6], np.int32),
+        np.array([False, True, True]),
+        np.array([0, -1.0, -2.0], np.float32),
+        np.ones(3, np.float32),
+        policy_versions=np.array([-1, 6, 7], np.int32),
+    )
+    for version, gap, count in ((7, 0.25, 1), (6, 0.5, 1), (8, 0.0, 0), (None, 0.75, 2)):
+        (packed,) = pack_batch([stale], max_row_tokens=4, ranks=1, policy_version=version).rows[0]
+        row = RowTensors(packed, torch.device("cpu"))
+        found = policy_objective(torch.tensor([-0.5, -2.25]), torch.zeros(2), row, AlgorithmConfig()).sums
+        assert (float(found["logprob_gap_on_policy"]), int(found["on_policy_fraction"])) == (gap, count)
+        assert float(found["logprob_gap_mean"]) == 0.75
+
+
 def test_entropy_has_gradient_on_request() -> None:
     policy = tiny_policy("sdpa")
     row = RowTensors(only_row(tiny_samples(3)), torch.device("cpu"))

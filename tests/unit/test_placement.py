@@ -17,9 +17,9 @@ from torl.rewards import MathOptions, RubricOptions
 
 GPU_BYTES = 85_520_809_984  # what CUDA says of an H100 with "80 GB"
 LISTING = """\
-0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 580.95.05
-1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 580.95.05
-2, GPU-cc, NVIDIA RTX 4090, 24564, 580.95.05
+0, GPU-aa, NVIDIA H100 80GB HBM3, 81559, 4, 580.95.05
+1, GPU-bb, NVIDIA H100 80GB HBM3, 81559, 20480, 580.95.05
+2, GPU-cc, NVIDIA RTX 4090, 24564, [N/A], 580.95.05
 """
 CORES = Machine((), cores=8, host_bytes=10**11)
 PRESETS = sorted(presets())
@@ -192,6 +192,12 @@ def test_gpus_are_those_that_cuda_would_see(visible: str | None, names: list[str
         [24564 << 20, 81559 << 20],
         [],
     )
+
+
+def test_memory_used_by_others_is_read() -> None:
+    found, _ = visible_gpus(LISTING, None)
+    assert [gpu.used_bytes for gpu in found] == [4 << 20, 20480 << 20, 0]
+    assert found[1].free_bytes == (81559 - 20480) << 20
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:

@@ -59,6 +59,12 @@ def test_adapters_are_those_of_peft(targets: tuple[str, ...]) -> None:
     assert ModelShape.from_config(config.to_dict()).adapter_parameters(4, targets) == trained
 
 
+@pytest.mark.parametrize(("stage", "stays", "moves"), [(2, 2000, 20), (3, 0, 506)])
+def test_shards_of_frozen_weights_move_at_stage_3(stage: int, stays: int, moves: int) -> None:
+    states = States(parameters=10, stage=stage, itemsize=2, ranks=4, frozen_parameters=1000)
+    assert (states.frozen, states.weights) == (stays, moves)
+
+
 def test_a_model_of_another_kind_is_not_guessed_at() -> None:
     with pytest.raises(ConfigError, match=r"type 'mixtral' cannot be predicted; supported types: llama, mistral,"):
         ModelShape.from_config({"model_type": "mixtral"})

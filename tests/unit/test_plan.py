@@ -1,6 +1,7 @@
 """`python -m torl.plan`: what it says of a run that fits, and of one that does not."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,9 @@ def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: 
     update = plan["stages"]["update"]
     assert update["gpus"][0] == sum(update["learner"].values()) + sum(update["engine"].values())
     parameters, flops, memory = 7_615_616_512, 989e12, 3.35e12
-    # 2,048 samples of 850 tokens: 8 operations a parameter and token, on all GPUs.
-    update_seconds = 2048 * 850 * 8 * parameters / (8 * flops)
+    assert "rows of 6,144 tokens, activations kept" in lines
+    # 2,048 samples of 850 tokens: 6 operations a parameter and token, on all GPUs.
+    update_seconds = 2048 * 850 * 6 * parameters / (8 * flops)
     # Each engine has 256 of them, and room for all at once: 150 tokens of each are computed; for each of 700 more the
     # weights are read once, and the keys and values of 850 tokens, of 57,344 bytes each, for every sample.
     assert plan["cache_tokens"] > 256 * 850
@@ -56,9 +58,10 @@ def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: 
 
 
 def test_run_that_does_not_fit_gets_the_cheapest_change(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["torl_7b", "--model", model, "--gpus", "2", "--host-memory", "1500"]) == 1
+    options = ["--gpus", "2", "--host-memory", "1500", "--learner.max_row_tokens", "8192"]
+    assert main(["torl_7b", "--model", model, *options]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("update: GPU 0 would need 80.0 GiB and has 79.6 GiB") for line in lines)
+    assert any(line.startswith("update: GPU 0 would need 80.9 GiB and has 79.6 GiB") for line in lines)
     assert lines[-1].startswith("it would fit with --learner.")
     assert lines[-1].endswith("it fits on 4 such GPUs as it is")
     assert not json.loads(last)["fits"]
@@ -74,6 +77,10 @@ def test_override_of_a_preset_changes_its_plan(model: str, capsys: pytest.Captur
 def test_mistake_is_reported(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["torl_7b", "--model", str(tmp_path / "nowhere"), "--gpus", "8"]) == 2
     assert "cannot be read" in capsys.readouterr().err
+    for option in ("--gpus", "--nodes", "--gpu-memory", "--prompt-tokens"):
+        for value in ("0", "-1"):
+            assert main(["torl_7b", "--model", model, "--gpus", "8", option, value]) == 2
+            assert re.fullmatch(rf"error: {option} = {value}(\.0)? must be above 0\n", capsys.readouterr().err)
     assert main(["torl_7b", "--model", model, "--gpus", "8", "--engine.tensor_parallel", "3"]) == 2
     assert "28 attention heads (4 of keys and values): it can be 1, 2, 4, 28" in capsys.readouterr().err
 

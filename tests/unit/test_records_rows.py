@@ -157,6 +157,15 @@ def test_a_row_says_everything_to_a_reader_without_torl(tmp_path: Path) -> None:
     assert (without_request["tool"], without_request["arguments"]) == (None, None)
 
 
+def test_rewards_of_other_number_types_are_written_as_floats(tmp_path: Path) -> None:
+    grade = Grade(True, 1, parts={"answer": np.float32(1.0)}, turn_rewards=(1, False))  # type: ignore[arg-type]
+    path = write_trajectories(tmp_path, 1, [TrajectoryRecord(1, make(), grade)])
+    read = next(read_trajectories(path)).grade
+    assert (
+        repr((read.reward, read.correct, read.parts, read.turn_rewards)) == "(1.0, True, {'answer': 1.0}, (1.0, 0.0))"
+    )
+
+
 def test_absent_parts_and_turn_rewards_are_left_out() -> None:
     row = encode_trajectory(TrajectoryRecord(0, make(), RIGHT))
     assert not {"reward_parts", "turn_rewards"} & set(row)
@@ -212,6 +221,20 @@ def test_details_without_json_form_are_named() -> None:
             lambda line: line.replace(b'"stop_reason": "call"', b'"stop_reason": "chance"'),
             "'chance' is not a valid StopReason",
         ),
+        (
+            lambda line: line.replace(b'"reward": 1.0', b'"reward": "1.0"'),
+            "reward: input should be a valid number, got '1.0'",
+        ),
+        (
+            lambda line: line.replace(b'"correct": true', b'"correct": 1'),
+            "correct: input should be a valid boolean, got 1",
+        ),
+        (lambda line: line.replace(b'"seconds": 1.5', b'"seconds": NaN'), "seconds: input should be a finite number"),
+        (
+            lambda line: line.replace(b'"token_ids": [0,', b'"token_ids": ["0",'),
+            r"token_ids\.0: input should be a valid int",
+        ),
+        (lambda line: line.replace(b'"sample": 0', b'"sample": 0.5'), "sample: input should be a valid integer"),
         (lambda line: b"[]\n", "not an object"),
         (lambda line: line + b"\xff\xfe\x00\x01\n", "line 2: damaged: not UTF-8"),
     ],

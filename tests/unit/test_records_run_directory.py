@@ -8,7 +8,7 @@ import pytest
 from torl.config import TrainConfig
 from torl.config.loading import dump_config, find_config, load_config
 from torl.errors import ConfigError, RecordError
-from torl.records.run_directory import changed_keys, open_run_directory, write_config
+from torl.records.run_directory import changed_keys, open_run_directory, read_configs, write_config
 
 
 def config(directory: Path, **overrides: Any) -> TrainConfig:
@@ -27,7 +27,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_opening_writes_no_configuration(tmp_path: Path) -> None:
-    assert open_run_directory(config(tmp_path / "run")) == tmp_path / "run"
+    with open_run_directory(config(tmp_path / "run")) as directory:
+        assert directory == tmp_path / "run"
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["logs"]
 
 
@@ -38,22 +39,28 @@ def test_written_records_are_read_back(directory: Path) -> None:
 
 def test_a_run_that_is_there_is_refused_and_stays_as_it_was(directory: Path) -> None:
     before = (directory / "config.toml").read_bytes()
-    with pytest.raises(ConfigError, match=r"contains a run: resume it \(--run.resume\)"):
-        open_run_directory(config(directory, run__seed=9))
+    refused = pytest.raises(ConfigError, match=r"contains a run: resume it \(--run.resume\)")
+    with refused, open_run_directory(config(directory, run__seed=9)):
+        pass
     assert (directory / "config.toml").read_bytes() == before
+    with open_run_directory(config(directory, run__resume=True)):  # the refused start holds no lock
+        pass
 
 
 def test_a_resumed_run_that_is_opened_and_not_begun_keeps_its_configuration(directory: Path) -> None:
     """Opening comes before the checks that may refuse it."""
     before = (directory / "config.toml").read_bytes()
-    open_run_directory(config(directory, run__resume=True, run__seed=9))
+    with open_run_directory(config(directory, run__resume=True, run__seed=9)):
+        pass
     assert (directory / "config.toml").read_bytes() == before
 
 
-def test_a_second_process_is_refused(directory: Path) -> None:
-    open_run_directory(config(directory, run__resume=True))
-    with pytest.raises(ConfigError, match="is being written by another process"):
-        open_run_directory(config(directory, run__resume=True))
+def test_a_second_run_is_refused_until_the_first_has_ended(directory: Path) -> None:
+    for _ in range(2):
+        with open_run_directory(config(directory, run__resume=True)):
+            refused = pytest.raises(ConfigError, match="is being written by another run")
+            with refused, open_run_directory(config(directory, run__resume=True)):
+                pass
 
 
 def test_resumed_run_logs_changes_and_keeps_each_configuration(directory: Path) -> None:
@@ -66,9 +73,18 @@ def test_resumed_run_logs_changes_and_keeps_each_configuration(directory: Path) 
     assert (directory / "config.1.toml").read_text() == first
     third = config(directory, run__resume=True, learner__learning_rate=2.0, rollout__samples_per_prompt=4)
     write_config(directory, third)
-    assert (directory / "config.2.toml").read_text() == dump_config(second)
+    assert (directory / "config.2.toml").read_text().endswith(f"\n{dump_config(second)}")
     assert load_config(TrainConfig, directory / "config.toml") == third
     assert (directory / "config.1.toml").read_text() == first
+
+
+def test_configurations_name_the_first_step_that_they_apply_to(directory: Path) -> None:
+    changed = config(directory, run__resume=True, rollout__samples_per_prompt=4)
+    write_config(directory, changed, 10)
+    write_config(directory, changed, 20)  # no change: the steps from 10 on were played with it, too
+    assert read_configs(directory) == [(0, config(directory)), (10, changed)]
+    write_config(directory, changed, 5)
+    assert [first for first, _ in read_configs(directory)] == [0, 5]
 
 
 def test_a_key_that_was_or_is_unset_is_a_change(directory: Path) -> None:

@@ -15,7 +15,7 @@ from torl.config import TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError, TorlError
 from torl.options import Choice
-from torl.records.reading import read_metrics
+from torl.records.reading import find_damage, read_metrics
 from torl.records.rows import TrajectoryRecord
 from torl.records.writers import RunWriter, truncate_records, write_trajectories
 from torl.trackers import TensorBoard, Tracker
@@ -43,12 +43,34 @@ def test_resuming_removes_records_of_repeated_steps(tmp_path: Path) -> None:
             write_trajectories(tmp_path, step, [record(step)])
     write_trajectories(tmp_path, 4, [record(4)], evaluation_set="a_b")
     (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 5, "rew')
+    (tmp_path / "summary.json").touch()
     truncate_records(tmp_path, 3)
+    assert not (tmp_path / "summary.json").exists()  # it describes a finished run
     with RunWriter(tmp_path, resume_step=3) as writer:
         writer.write_metrics(3, {"reward/mean": 33.0})
     assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [0.0, 1.0, 2.0, 33.0]
     assert sorted(os.listdir(tmp_path / "trajectories")) == [f"step_{step:06d}.jsonl" for step in range(3)]
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (b"{broken\n", "line 2: damaged: "),
+        (b'{"step": 1', "line 2: damaged: the line is cut"),
+        (b"\xff\n", "not UTF-8"),
+    ],
+)
+def test_damaged_record_before_a_checkpoint_is_found(tmp_path: Path, damage: bytes, message: str) -> None:
+    (tmp_path / "trajectories").mkdir()
+    paths = [write_trajectories(tmp_path, step, [record(step)]) for step in range(3)]
+    assert find_damage(tmp_path, 3) is None
+    with paths[1].open("ab") as file:
+        file.write(damage)
+    assert message in str(find_damage(tmp_path, 2))
+    assert str(paths[1]) in str(find_damage(tmp_path, 3))
+    assert find_damage(tmp_path, 1) is None  # a resumed run writes it again
+    assert find_damage(tmp_path, 3, max_bytes=paths[2].stat().st_size) is None  # only the latest files are read
 
 
 def test_a_new_run_does_not_append_to_an_old_one(tmp_path: Path) -> None:

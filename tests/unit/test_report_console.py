@@ -77,10 +77,19 @@ def test_short_waits_are_silent_and_long_ones_say_so(monkeypatch: pytest.MonkeyP
     assert lines[-1].startswith("playing episodes: done in")
 
 
-def test_an_error_ends_the_wait_and_passes_through() -> None:
-    console = Console(io.StringIO())
-    with pytest.raises(RuntimeError, match="boom"), console.progress("x"):
+def test_interrupted_wait_passes_the_error_on_and_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torl.report.console, "SHOW_AFTER_SECONDS", 0.0)
+    file = io.StringIO()
+    console = Console(file)
+
+    def work() -> None:
+        while not file.getvalue():  # until it has been printed, however late
+            time.sleep(0.01)
         raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"), console.progress("playing episodes"):
+        work()
+    assert file.getvalue() == "playing episodes ...\n"
 
 
 def test_bars_on_a_terminal_are_shown_and_wiped() -> None:

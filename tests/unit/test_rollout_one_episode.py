@@ -1,6 +1,7 @@
 """Single episodes with an engine that plays a script."""
 
 import asyncio
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import pytest
 from builders import asked, player
 from scripted_engine import ENCODER, STOP, VOCABULARY, ScriptedEngine, ScriptedInterpreter
 from tokenizers_for_tests import END
-from torl.errors import SandboxError
+from torl.errors import EngineError, SandboxError
 from torl.formats import Format
 from torl.recipes.torl import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
@@ -209,6 +210,17 @@ def test_an_engine_that_ends_a_turn_elsewhere_is_refused() -> None:
 
     playing = player(EndsAnywhere(lambda _: ENCODER.encode("no marker")), ScriptedInterpreter())
     with pytest.raises(RuntimeError, match="for an unfinished turn"):
+        asyncio.run(playing.play(asked(), batch_id=0, sample=0))
+
+
+def test_turn_with_a_logprob_that_is_not_finite_is_an_engine_error() -> None:
+    class Diverged(ScriptedEngine):
+        async def sample(self, *arguments: Any, **named: Any) -> SampledTurn:
+            turn = await super().sample(*arguments, **named)
+            return replace(turn, logprobs=(*turn.logprobs[:-1], math.nan), policy_versions=((7, 0),))
+
+    playing = player(Diverged(lambda _: ENCODER.encode("x")), ScriptedInterpreter())
+    with pytest.raises(EngineError, match="log-probabilities of policy version 7 are not finite"):
         asyncio.run(playing.play(asked(), batch_id=0, sample=0))
 
 

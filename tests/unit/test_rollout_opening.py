@@ -12,6 +12,7 @@ import pytest
 import torl
 from chat_models import ChatModel
 from torl.config import EvaluateConfig, EvaluationConfig, ModelRunConfig, PromptConfig, RolloutConfig, TrainConfig
+from torl.config.loading import find_config, load_config
 from torl.engine import Engine, EngineOptions, EngineSetup
 from torl.environments import Environment, EnvironmentSession, ToolSchema
 from torl.errors import ConfigError, DataError, EngineError, RecordError, RewardError, SandboxError
@@ -19,7 +20,7 @@ from torl.options import Choice, Section
 from torl.paths import resolve_path
 from torl.recipes.torl import ToRLFormat
 from torl.report.console import Console
-from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.model_directory import ModelDirectory, cap_to_context, context_window, require_fitting
 from torl.rollout.startup import Components, open_rollouts
 from torl.tools import ShuffledTool
 from torl.types import Grade, Group, Outcome, Problem, SampledTurn, TurnRequest
@@ -360,6 +361,57 @@ def test_responses_fit_into_the_context(tmp_path: Path, window: int | None, limi
     fitting = cap_to_context(configuration(), directory(tmp_path, json.dumps(config)))
     assert fitting.rollout.max_response_tokens == limit
     assert {**configuration().model_dump(), "rollout": None} == {**fitting.model_dump(), "rollout": None}
+
+
+def training(**overrides: Any) -> TrainConfig:
+    return load_config(TrainConfig, find_config("demo"), overrides)
+
+
+@pytest.mark.parametrize(
+    ("settings", "window"),
+    [
+        ({}, None),
+        ({"max_position_embeddings": 1000}, 1000),
+        ({"text_config": {"max_position_embeddings": 1000}}, 1000),
+        ({"max_position_embeddings": 1000, "rope_scaling": {"type": "linear", "factor": 2.0}}, 2000),
+        ({"max_position_embeddings": 1000, "rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, 1000),
+        ({"max_position_embeddings": 1000, "rope_parameters": {"full": {"rope_type": "default"}}}, 1000),
+    ],
+)
+def test_context_window_is_that_of_the_engine(tmp_path: Path, settings: dict[str, Any], window: int | None) -> None:
+    assert context_window(directory(tmp_path, json.dumps(settings))) == window
+
+
+def test_training_with_longer_responses_than_the_context_is_refused(tmp_path: Path) -> None:
+    model = directory(tmp_path, json.dumps({"max_position_embeddings": 560}))
+    require_fitting(training(), model)  # prompts of 400 tokens and responses of 160
+    with pytest.raises(ConfigError, match=r"rollout\.max_response_tokens = 161 .* context of 560 .* use at most 160"):
+        require_fitting(training(**{"rollout.max_response_tokens": 161}), model)
+    longer = {"hf_overrides": {"max_position_embeddings": 1000}}
+    require_fitting(training(**{"rollout.max_response_tokens": 161, "engine.arguments": longer}), model)
+
+
+def test_adapters_of_unknown_layers_are_refused_without_loading_the_model(tmp_path: Path) -> None:
+    shapes = {
+        "model.embed_tokens.weight": [9, 4],
+        "model.norm.weight": [4],
+        "model.layers.0.attn.q_proj.weight": [4, 4],
+    }
+    header = json.dumps({name: {"dtype": "F32", "shape": shape} for name, shape in shapes.items()}).encode()
+    model = directory(tmp_path, "{}")
+    (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+
+    def targets(*names: str) -> TrainConfig:
+        return training(**{"model.lora.rank": 8, "model.lora.target_modules": names})
+
+    require_fitting(targets(), model)
+    require_fitting(targets("q_proj", "attn.q_proj", "model.layers.0.attn.q_proj"), model)
+    for unknown in ("nope", "proj", "norm"):
+        with pytest.raises(ConfigError, match=f"has no layer '{unknown}'; its layers are: q_proj$"):
+            require_fitting(targets("q_proj", unknown), model)
+    require_fitting(training(**{"model.lora.target_modules": ["nope"]}), model)  # without adapters
+    (model / "model.safetensors").write_bytes(b"\xff" * 9)
+    require_fitting(targets("nope"), model)  # the learner reports the damaged file
 
 
 def test_a_context_without_room_is_refused(tmp_path: Path) -> None:

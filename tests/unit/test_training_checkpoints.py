@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from torl.config import CheckpointConfig
+from torl.config import CheckpointConfig, TrainConfig
+from torl.config.loading import find_config, load_config
 from torl.errors import CheckpointError, ConfigError
 from torl.learner.checkpoint.directory import open_checkpoint
-from torl.training.checkpoints import Checkpoints
+from torl.training.checkpoints import Checkpoints, require_evaluation_metric
 
 METRIC = "evaluation/heldout/reward/accuracy"
 
@@ -83,3 +84,28 @@ async def test_a_metric_that_no_evaluation_has_is_named_at_the_first(tmp_path: P
     checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_best="reward/accuracy")
     with pytest.raises(ConfigError, match=f"'reward/accuracy' is not an evaluation metric; available: {METRIC}"):
         checkpoints.record_evaluation(0, {METRIC: 0.5, "time/evaluation": 3.0})
+
+
+def keeping(best: str, **overrides: Any) -> TrainConfig:
+    return load_config(TrainConfig, find_config("demo"), {"checkpoint.keep_best": best, **overrides})
+
+
+@pytest.mark.parametrize(
+    "metric", ["reward/accuracy", "reward/greedy_accuracy", "reward/part/x", "tool/error/KeyError"]
+)
+def test_metric_of_an_evaluation_can_be_kept(metric: str) -> None:
+    require_evaluation_metric(keeping(f"evaluation/heldout/{metric}"))
+
+
+@pytest.mark.parametrize(
+    "best", ["no/such", METRIC + "s", "reward/accuracy", "evaluation/other/reward/accuracy", "evaluation/heldout/time"]
+)
+def test_unknown_best_metric_is_refused_before_the_start(best: str) -> None:
+    with pytest.raises(ConfigError, match=f"keep_best = '{best}' is not an evaluation .* such as {METRIC}$"):
+        require_evaluation_metric(keeping(best))
+
+
+def test_metric_that_is_not_measured_is_refused_before_the_start() -> None:
+    greedy = "evaluation/heldout/reward/greedy_accuracy"
+    with pytest.raises(ConfigError, match="is not an evaluation metric of this run"):
+        require_evaluation_metric(keeping(greedy, **{"evaluation.greedy": False}))

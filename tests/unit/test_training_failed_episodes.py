@@ -93,14 +93,30 @@ async def test_dynamic_sampling_replaces_failed_groups(tmp_path: Path) -> None:
     assert played.counts["selection/rounds"] == 2
 
 
-@pytest.mark.parametrize(("share", "stops"), [(0.125, False), (0.12, True), (0.0, True)])
-async def test_above_a_share_the_run_stops(tmp_path: Path, share: float, stops: bool) -> None:
+@pytest.mark.parametrize(
+    ("prompts", "failures", "fraction", "stops"),
+    [
+        (4, 4, 0.25, False),
+        (4, 4, 0.24, True),
+        (4, 1, 0.0, True),
+        (4, 3, 0.1, False),  # three of any number
+        (2, 1, 0.1, False),
+        (2, 4, 0.1, True),
+        (1, 2, 0.1, False),
+        (1, 3, 0.1, True),  # but at most half
+    ],
+)
+async def test_above_a_fraction_or_a_few_the_run_stops(
+    tmp_path: Path, prompts: int, failures: int, fraction: float, stops: bool
+) -> None:
     name = ScriptedRun(tmp_path, problems=8).order(4)[0]
-    run = run_with(tmp_path, {f"{name}/0", f"{name}/1"}, rollout={"max_failed_fraction": share})
+    away = {f"{name}/{sample}" for sample in range(failures)}
+    run = run_with(tmp_path, away, rollout={"max_failed_fraction": fraction, "prompts_per_step": prompts})
     if not stops:
-        assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == 2
+        assert (await run.step_player.play(0)).counts["rollout/failed_episodes"] == failures
         return
-    many = r"\d of 16 episodes failed \(rollout.max_failed_fraction = 0.*\); last error: p\d/\d found no server"
+    limit = r"\(rollout.max_failed_fraction = 0.*\)"
+    many = rf"{failures} of {4 * prompts} episodes failed {limit}; last error: p\d/\d found no server"
     with pytest.raises(ExceptionGroup) as raised:
         await run.step_player.play(0)
     assert re.fullmatch(many, str(first_error(raised.value)))

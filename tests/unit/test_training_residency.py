@@ -72,7 +72,7 @@ TRANSFER = ["open", "send", "receive"]
             True,
             ["sleep", "onload", "offload optimizer", "wake weights", *TRANSFER, "offload parameters", "wake cache"],
         ),
-        (True, False, ["sleep", "wake weights", *TRANSFER, "wake cache"]),
+        (True, False, ["sleep", "offload cache", "wake weights", *TRANSFER, "wake cache"]),
         (False, True, ["onload", "offload optimizer", *TRANSFER, "offload parameters"]),
         (False, False, TRANSFER),
     ],

@@ -51,6 +51,8 @@ def test_prompt_and_response_laid_end_to_end() -> None:
     assert found.token_ids.tolist() == [8, 9, 10, 11, 12, 13]
     assert found.loss_mask.tolist() == [False, False, True, True, False, True]
     assert found.rollout_logprobs.tolist() == [0, 0, -0.5, -0.25, 0, -0.125]
+    assert found.policy_versions is not None
+    assert found.policy_versions.tolist() == [-1, -1, 0, 0, -1, 0]
     assert found.advantages is None
 
 

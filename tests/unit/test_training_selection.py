@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from builders import scored, scored_group
 from torl.config import SelectionConfig
 from torl.training.selection import (
+    describe_missing_signal,
     prompts_for_next_round,
     select_groups,
 )
@@ -51,6 +52,17 @@ def test_equal_rewards_have_zero_variance_despite_correctness() -> None:
 def test_pay_for_turns_parts_a_group_too() -> None:
     assert not scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.25])).has_zero_variance
     assert scored_group(scored(turn_rewards=[0.5]), scored(turn_rewards=[0.5])).has_zero_variance
+
+
+def test_step_without_a_signal_is_described_by_its_rewards() -> None:
+    equal = scored_group(scored(reward=-1.0), scored(reward=-1.0))
+    assert describe_missing_signal([equal, equal]) == "no group had a signal: all rewards were -1"
+    others = [scored_group(scored(reward=each), scored(reward=each)) for each in (0.5, -1.0, 2, 3, 4, 5)]
+    expected = "no group had a signal: the rewards of each group were equal: -1, 0.5, 2, 3, 4, ..."
+    assert describe_missing_signal(others) == expected
+    for one in (scored_group(scored(reward=-1.0), scored(reward=1.0)), scored_group(scored(reward=-1.0))):
+        assert describe_missing_signal([equal, one]) is None
+    assert describe_missing_signal([]) is None
 
 
 def test_next_round_is_sized_by_share_kept_so_far() -> None:

@@ -7,17 +7,20 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Self
 
 from torl.agents.base import Agent, check_answer
+from torl.component import RunContext
 from torl.errors import AgentProgramError, ConfigError
 from torl.guard import calling
 from torl.options import load_object
-from torl.runtime.processes.children import TAIL_BYTES, command_words, describe_exit
+from torl.runtime.processes.children import command_words, describe_exit
 from torl.types import Problem
 
 MAX_OUTPUT_BYTES = 1 << 20
 _API_KEY = "any"  # required by clients
+_MAX_LINE = 1000  # characters of stderr in an error
 _MAX_VARIABLE = 100_000  # bytes; the limit of Linux is 128 KiB, including the name
 # Replaces itself with the program, which the kernel kills when torl exits.
 _DIE_WITH_PARENT = (
@@ -32,6 +35,8 @@ class CommandAgent(Agent):
     The program receives the question on standard input and in the environment variable TORL_PROBLEM, unless it is too
     long for a variable. OPENAI_BASE_URL and OPENAI_API_KEY configure OpenAI's clients; TORL_PROBLEM_ID is the id of the
     problem. The standard output is the answer. If it is empty, the last message of the model is the answer.
+
+    The standard error of a program that fails or times out is added to `agent.log` in the run's logs.
     """
 
     def __init__(self, command: str) -> None:
@@ -45,12 +50,17 @@ class CommandAgent(Agent):
         """
         self._command = command_words(command, "the agent's")
         self._starts = asyncio.Lock()
+        self._log: Path | None = None
+
+    async def start(self, context: RunContext) -> None:
+        self._log = context.directory / "agent.log"
 
     async def run(self, problem: Problem, url: str) -> str | None:
         """Run the program and return its output.
 
         Raises:
-            AgentProgramError: The program failed, or its output is too long. The message ends with its stderr.
+            AgentProgramError: The program failed, or its output is too long. The message ends with the last line of its
+                stderr.
         """
         environment = {
             **os.environ,
@@ -63,7 +73,7 @@ class CommandAgent(Agent):
         with (
             _question(problem.question) as question,
             _Output(MAX_OUTPUT_BYTES) as stdout,
-            _Output(TAIL_BYTES) as stderr,
+            _Output(MAX_OUTPUT_BYTES) as stderr,
         ):
             async with self._starts:  # each start blocks the event loop for some milliseconds
                 process = await asyncio.create_subprocess_exec(
@@ -74,19 +84,29 @@ class CommandAgent(Agent):
                     env=environment,
                     start_new_session=True,
                 )
+            status: int | None = None
             try:
                 status = await process.wait()
             finally:
                 _kill_group(process.pid)
                 await process.wait()
+                if status != 0:
+                    self._append_to_log(problem, status, stderr.text())
             if status != 0:
-                raise AgentProgramError(f"{describe_exit(status)}: {stderr.text() or '(stderr is empty)'}")
+                *_, last = stderr.text().splitlines() or ["(stderr is empty)"]
+                raise AgentProgramError(f"{describe_exit(status)}: {last[:_MAX_LINE]}")
             answer = stdout.text()
             if stdout.is_cut:
                 raise AgentProgramError(
                     f"stdout exceeds {MAX_OUTPUT_BYTES} bytes; print only the answer and write logs to stderr"
                 )
         return answer or None
+
+    def _append_to_log(self, problem: Problem, status: int | None, stderr: str) -> None:
+        if self._log is not None:
+            end = "was stopped" if status is None else describe_exit(status)
+            with self._log.open("a", encoding="utf-8", errors="backslashreplace") as log:
+                log.write(f"--- problem {problem.id!r}: the program {end}; its stderr:\n{stderr}\n")
 
 
 class FunctionAgent(Agent):

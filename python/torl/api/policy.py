@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self, TypeAlias, TypeVar
 
 from torl.api.event_loop import BackgroundLoop
@@ -14,13 +13,14 @@ from torl.config import EvaluateConfig, EvaluateModelConfig, ModelRunConfig, Sam
 from torl.config.explain import Layer
 from torl.config.loading import extended_layers, validate_config
 from torl.errors import ConfigError, DataError
-from torl.options import Choice
+from torl.options import Choice, Seed
 from torl.options import Section as OptionSection
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation, evaluate_with
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.sampling import sample_with
 from torl.rollout.startup import Rollouts, open_rollouts
+from torl.runtime.processes.scratch import ScratchDirectory
 from torl.types import Problem, ScoredGroup
 
 Result = TypeVar("Result")
@@ -35,6 +35,9 @@ Model: TypeAlias = str | Path | Mapping[str, Any]
 
 class PolicyConfig(EvaluateModelConfig):
     """The configuration of a `Policy`, which samples and evaluates."""
+
+    seed: Seed = 0
+    """Random seed of the engine."""
 
     @property
     def longest_prompt(self) -> int:
@@ -69,8 +72,7 @@ class Policy:
             ConfigError: A section or setting is unknown, or a value is invalid.
         """
         self._sections = {"model": dict(model) if isinstance(model, Mapping) else {"path": str(model)}, **sections}
-        self._seed = seed
-        self.config = self._validate(PolicyConfig)
+        self.config = self._validate(PolicyConfig, seed=seed)
         """The resolved configuration."""
         self._loop: BackgroundLoop | None = None
         self._console = Console()
@@ -99,10 +101,10 @@ class Policy:
         Raises:
             TorlError: The settings, the problems or the model are invalid, or a component fails.
         """
-        with TemporaryDirectory(prefix="torl-sample-") as scratch:
+        with ScratchDirectory("torl-sample-") as scratch:
             settings = {
                 "problems": _problem_choice(problems),
-                "output": output or Path(scratch) / "trajectories.jsonl",
+                "output": output or scratch / "trajectories.jsonl",
                 "samples_per_problem": samples_per_problem,
                 "seed": seed,
             }
@@ -137,7 +139,7 @@ class Policy:
         if self._loop is not None:
             try:
                 if self._running is not None:
-                    self._loop.call(self._running.close())
+                    self._loop.call(self._running.close(), cancellable=False)
             finally:
                 self._loop.close()
                 self._console.close()
@@ -156,7 +158,7 @@ class Policy:
         state = "closed" if self._loop is None else "running" if self._running is not None else "not started"
         return f"<torl.Policy {self.config.model.path}: {state}>"
 
-    def _validate(self, config_class: type[AnyConfig], **sections: Section) -> AnyConfig:
+    def _validate(self, config_class: type[AnyConfig], **sections: Section | int) -> AnyConfig:
         tree = {**self._sections, **sections}
         layers = [*extended_layers(tree, self._caller), Layer(self._caller, tree)]
         return validate_config(config_class, layers, caller=self._caller, keywords=self._keywords)
@@ -185,7 +187,7 @@ class Policy:
         assert self._model is not None  # opened by every call
         if self._running is None:
             config = cap_to_context(self.config, self._model.path)
-            self._running = _RunningRollouts(config, self._model, self._console, self._seed)
+            self._running = _RunningRollouts(config, self._model, self._console)
         try:
             yield await self._running.started()
         except BaseException:
@@ -197,10 +199,10 @@ class Policy:
 class _RunningRollouts:
     """Rollouts that one task opens and closes: some of their tools require the same task for both."""
 
-    def __init__(self, config: PolicyConfig, model: ModelDirectory, console: Console, seed: int) -> None:
+    def __init__(self, config: PolicyConfig, model: ModelDirectory, console: Console) -> None:
         self._closing = asyncio.Event()
         self._ready: asyncio.Future[Rollouts] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._host(config, model, console, seed))
+        self._task = asyncio.create_task(self._host(config, model, console))
 
     @property
     def failed(self) -> bool:
@@ -223,9 +225,9 @@ class _RunningRollouts:
         if not self._task.cancelled():
             self._task.result()
 
-    async def _host(self, config: PolicyConfig, model: ModelDirectory, console: Console, seed: int) -> None:
-        with TemporaryDirectory(prefix="torl-policy-") as logs:
-            async with open_rollouts(config, model, console, log_directory=Path(logs), seed=seed) as rollouts:
+    async def _host(self, config: PolicyConfig, model: ModelDirectory, console: Console) -> None:
+        with ScratchDirectory("torl-policy-") as logs:
+            async with open_rollouts(config, model, console, log_directory=logs, seed=config.seed) as rollouts:
                 self._ready.set_result(rollouts)
                 await self._closing.wait()
 

@@ -8,11 +8,7 @@ from pydantic import Field, model_validator
 from torl.config.choices import ProblemChoice
 from torl.config.rollout import DataConfig, PromptConfig
 from torl.config.sections import EvaluationConfig, ModelRunConfig, TrainConfig
-from torl.options import (
-    NonNegativeInt,
-    PositiveInt,
-    Section,
-)
+from torl.options import OutputPath, PositiveInt, Section, Seed
 
 _OTHERS = frozenset(TrainConfig.model_fields) - frozenset(ModelRunConfig.model_fields)
 _PROBLEM_SETS = frozenset(DataConfig.model_fields) - frozenset(PromptConfig.model_fields)
@@ -38,13 +34,13 @@ class SampleOptions(Section):
 
     problems: ProblemChoice
     """Problems to play: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
-    output: Path
+    output: OutputPath
     """File that trajectories are appended to, one JSON object per line. An existing file is resumed."""
     samples_per_problem: PositiveInt = 1
     """Number of trajectories per problem."""
     max_problems: PositiveInt | None = None
     """Number of problems used, from the beginning of the file. Unset uses all."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """Random seed."""
 
 

@@ -1,6 +1,7 @@
 """Messages for invalid configurations: the source, the key, the problem and the nearest valid key."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,6 +9,9 @@ from pydantic import BaseModel
 
 from torl.config.fields import choice_at, fields_of, option_names_at
 from torl.options import suggestion
+
+_UNION_MEMBER = re.compile(r"constrained-|\w+\[")
+"""A type that pydantic puts into the path of an error, such as "tuple[int, ...]"."""
 
 
 class Layer(NamedTuple):
@@ -38,11 +42,11 @@ def explain(
         caller: Function whose arguments the overrides are; None for options of a command line.
         keywords: Further keywords of the caller.
     """
-    path = [str(part) for part in error["loc"]]
+    path = [str(part) for part in error["loc"] if not _UNION_MEMBER.match(str(part))]
     name = ".".join(path)
-    option = next((each for each in (name, f"{name}.name") if each in overrides), None)
+    option = _override_of(path, error["msg"], layers, overrides)
     dashes = "--" if option and caller is None else ""
-    where = dashes + option if option and caller is None else _located(name, path, layers, option and caller)
+    where = dashes + _spelled(path, option) if option and dashes else _located(name, path, layers, option and caller)
     if error["type"] == "extra_forbidden":
         choice = choice_at(config_class, path[:-1])
         if choice is None:
@@ -93,6 +97,31 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
 
 def _closest(word: str, words: Sequence[str], cutoff: float) -> str | None:
     return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=cutoff)), None)
+
+
+def _override_of(
+    path: Sequence[str], message: str, layers: Sequence[Layer], overrides: Mapping[str, Any]
+) -> str | None:
+    """Return the override that an error is about: of the key, of a table or list around it, or named in the message."""
+    for depth in range(len(path), 0, -1):
+        prefix = ".".join(path[:depth])
+        if prefix in overrides:
+            return prefix
+        is_chosen = f"{prefix}.name" in overrides
+        if is_chosen and (depth == len(path) or not any(_sets(layer.tree, path) for layer in layers)):
+            return f"{prefix}.name"
+    section = "".join(f"{part}." for part in path)
+    keys = {name: name.removeprefix(section) for name in overrides if name.startswith(section)}
+    is_added = bool(path) and not any(_sets(layer.tree, path) for layer in layers)
+    return next((name for name, key in keys.items() if is_added or re.search(rf"\b{re.escape(key)}\b", message)), None)
+
+
+def _spelled(path: Sequence[str], option: str) -> str:
+    """Return an option, or the part of its value that an error is about, such as `learner.betas[1]`."""
+    depth = option.count(".") + 1
+    if len(path) < depth:
+        return option
+    return ".".join(path[:depth]) + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path[depth:])
 
 
 def _located(name: str, path: Sequence[str], layers: Sequence[Layer], caller: str | None) -> str:

@@ -68,6 +68,37 @@ def option_names_at(config_class: type[BaseModel], tree: Mapping[str, Any], path
     return list(choice.options_of(choice.find(name)))
 
 
+def default_table_at(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return the default of the table at a path; empty for other paths, and for tables without a default.
+
+    Args:
+        config_class: Root class of the configuration tree.
+        tree: Tree with the choices that decide which options a path has.
+        path: Path of the table.
+    """
+    fields: Mapping[str, Any] = config_class.model_fields
+    info: Any = None
+    section = tree
+    for part in path:
+        if (info := fields.get(part)) is None:
+            return {}
+        section = section.get(part, {})
+        choice = choice_of_field(info)
+        if choice is not None:
+            fields = _chosen_options(choice, section)
+        else:
+            fields = getattr(info.annotation, "model_fields", {})
+    is_table = info is not None and get_origin(info.annotation) is dict
+    return dict(info.default) if is_table and isinstance(info.default, dict) else {}
+
+
+def _chosen_options(choice: ChosenFrom, section: Any) -> Mapping[str, Any]:
+    try:
+        return choice.options_of(choice.find(choice.expand(section).get("name", choice.default)))
+    except (ValueError, TypeError, AttributeError):  # validation reports the name
+        return {}
+
+
 def _metadata(annotation: Any) -> Iterator[Any]:
     origin = get_origin(annotation)
     if origin is Annotated:

@@ -170,8 +170,9 @@ class LearnerConfig(Section):
     max_stored_logits: PositiveInt = 1 << 27
     """Maximum number of logits kept per row for the backward pass; the others are recomputed. Lower values save memory
     and cost time."""
-    gradient_checkpointing: bool = True
-    """Recompute activations in the backward pass: less memory, a third more compute."""
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
+    """Recompute activations in the backward pass: less memory, a third more compute. "auto" does so if the memory of
+    the GPUs requires it or is unknown, on a CPU, and at ZeRO-3 across nodes."""
     offload_while_sampling: bool | None = None
     """Move weights and optimizer state to CPU memory while the engine samples. Unset does so on shared GPUs."""
     offload_optimizer: bool = False
@@ -183,11 +184,12 @@ class LearnerConfig(Section):
     "auto" chooses."""
     verify_weights: bool = False
     """Compare checksums of the weights on both sides of every transfer."""
-    max_logprob_gap: PositiveFloat | None = 1.0
-    """Maximum mean |trainer logprob - engine logprob| over a step's sampled tokens, in nats. Above it, trainer and
-    engine hold different weights, and the run stops. Unset disables the check."""
+    max_logprob_gap: PositiveFloat | None = None
+    """Maximum mean |trainer logprob - engine logprob| over a step's on-policy tokens, in nats. Above it, trainer and
+    engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
+    in float32 (2.5e-3 on GPUs) and 0.02 in bfloat16 if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each annotated row restarts it."""
 
     @property
     def resolved_row_tokens(self) -> int:

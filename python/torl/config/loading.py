@@ -1,7 +1,8 @@
 """Configurations from TOML files and overrides: find, extend, merge and validate them, and write them back.
 
 A file may extend others, `extends = "demo"` or `extends = ["demo", "more.toml"]`: its own settings override theirs, and
-later ones override earlier ones. `false` for a choice (`rollout.tools.python = false`) removes an inherited one.
+later ones override earlier ones. `false` for a choice (`rollout.tools.python = false`) removes an inherited one. In a
+file, a table replaces its default; an override of one of its keys keeps the others.
 """
 
 import tomllib
@@ -13,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from torl.config.explain import Layer, explain
-from torl.config.fields import choice_at, fields_of, is_text
+from torl.config.fields import choice_at, default_table_at, fields_of, is_text
 from torl.errors import ConfigError
 from torl.options import suggestion
 
@@ -192,11 +193,16 @@ def _override(config_class: type[BaseModel], tree: dict[str, Any], name: str, va
         choice = choice_at(config_class, parents[:depth])
         if choice is not None and parent in table:
             table[parent] = choice.expand(table[parent])
+        if parent not in table:
+            table[parent] = default_table_at(config_class, tree, parents[:depth])
         # A copy: the tables belong to the layers.
         table[parent] = dict(table[parent]) if isinstance(table.get(parent), Mapping) else table.get(parent, {})
         table = table[parent]
         if not isinstance(table, dict):
             raise ConfigError(f"{source}: {'.'.join(parents[:depth])} must be a table")
+    if value is False and choice_at(config_class, [*parents, leaf]) is not None:
+        table.pop(leaf, None)
+        return
     choice = choice_at(config_class, parents)
     if leaf == "name" and choice is not None and table.get("name", choice.default or parents[-1]) != value:
         table.clear()  # the options of another choice

@@ -139,7 +139,7 @@ class RolloutConfig(Section):
     off-policy and requires `algorithm.importance_correction`."""
     max_failed_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Maximum fraction of failed episodes in a step or an evaluation. Failed episodes are dropped from their groups and
-    counted; above this fraction the run stops."""
+    counted; above this fraction the run stops. Above 0, three may fail of any number, but at most half of them."""
     stall_timeout_seconds: PositiveFloat = 1800.0
     """Timeout for a tool call, a reward call or a blocked controller, in seconds, after which the run is aborted."""
 

@@ -5,7 +5,6 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -17,10 +16,12 @@ from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutCo
 from torl.options import (
     Choice,
     NonNegativeInt,
+    OutputPath,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
     Section,
+    Seed,
     named_by_key,
 )
 from torl.runtime.cluster.protocol import ClusterConfig
@@ -80,9 +81,9 @@ COMMON_SETTINGS = (
 class RunConfig(Section):
     """Directory, seed and length of the run."""
 
-    directory: Path
+    directory: OutputPath
     """Directory that the run writes all its files to."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """Random seed; all other seeds of the run are derived from it."""
     steps: PositiveInt
     """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""

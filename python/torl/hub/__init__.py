@@ -12,7 +12,15 @@ from torl.hub.datasets import (
     resolve_dataset,
     stream_dataset,
 )
-from torl.hub.models import DATASET_PREFIX, hub_errors, pinned_model, resolve_model, resolve_model_config
+from torl.hub.models import (
+    DATASET_PREFIX,
+    hub_errors,
+    is_local,
+    pinned_model,
+    require_trainable,
+    resolve_model,
+    resolve_model_config,
+)
 
 __all__ = [
     "DATASET_PREFIX",
@@ -20,9 +28,11 @@ __all__ = [
     "RemoteFile",
     "files_in",
     "hub_errors",
+    "is_local",
     "name_hint",
     "pinned_dataset",
     "pinned_model",
+    "require_trainable",
     "resolve_dataset",
     "resolve_model",
     "resolve_model_config",

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torl.errors import DataError
 from torl.paths import PACKAGE_PREFIX, resolve_path
@@ -14,6 +15,9 @@ from torl.paths import PACKAGE_PREFIX, resolve_path
 DATASET_PREFIX = "hf:"
 _NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+# Settings of models whose head is more than one matrix product.
+_HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+_ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
@@ -63,13 +67,51 @@ def resolve_model_config(path: str) -> Path:
     return _resolve_model(path, ["*.json"])
 
 
+def require_trainable(directory: Path) -> None:
+    """Check that the learner computes a model as the engine does, by its config.json. Without one, do nothing.
+
+    Raises:
+        DataError: transformers does not know the model, or the learner does not support a part of it.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    if not (directory / "config.json").is_file():
+        return
+    try:
+        settings = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, StrictDataclassError) as error:
+        raise DataError(f"model.path = {directory}: transformers cannot read its config.json: {error}") from error
+    if reason := untrainable_reason(settings):
+        raise DataError(f"model.path = {directory}: a {settings.model_type} model cannot be trained: {reason}")
+
+
+def untrainable_reason(settings: Any) -> str | None:
+    """Return the reason why the learner cannot train a model with this config of transformers, or None."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if settings.is_encoder_decoder or settings.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return "it is not a decoder of text (transformers' AutoModelForCausalLM)"
+    if getattr(settings, "quantization_config", None) is not None:
+        return "its weights are quantized (quantization_config); use the unquantized model"
+    decoder = settings.get_text_config()
+    for name in _HEAD_SETTINGS:
+        if getattr(decoder, name, None) not in (None, 1, 1.0):
+            return f"its config sets {name}, but the learner applies the plain head"
+    layers = set(getattr(decoder, "layer_types", None) or ()) - _ATTENTION_LAYERS
+    if layers or not hasattr(decoder, "num_attention_heads"):
+        kinds = ", ".join(sorted(layers)) or "no attention"
+        return f"its layers ({kinds}) would mix the samples of a packed row; only causal attention separates them"
+    return None
+
+
 def pinned_model(path: str) -> str:
     """Return the name of a Hub model with its commit, and other paths unchanged.
 
     Raises:
         DataError: The same conditions as in `resolve_model`.
     """
-    if _is_local(path):
+    if is_local(path):
         return path
     commit = resolve_model(path).name
     return f"{split_name(path)[0]}@{commit}" if COMMIT.fullmatch(commit) else path
@@ -114,8 +156,9 @@ def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
 
 
 def _resolve_model(path: str, patterns: list[str]) -> Path:
-    return resolve_path(path) if _is_local(path) else snapshot(path, "model", patterns, "as --model.path")
+    return resolve_path(path) if is_local(path) else snapshot(path, "model", patterns, "as --model.path")
 
 
-def _is_local(path: str) -> bool:
+def is_local(path: str) -> bool:
+    """Whether a path is a directory on this machine or in the package, or cannot be a name on the Hub."""
     return path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not is_name(path)

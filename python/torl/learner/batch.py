@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 import torl._core as _core
 from torl.algorithms.aggregation import Aggregation, by_token
-from torl.types import Float32Array, Int32Array, TrainingSample
+from torl.types import BoolArray, Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -44,6 +44,8 @@ class PackedRow:
     weight_K: Float32Array
     """Weight of each target's loss in the loss of the batch."""
     rollout_logprob_K: Float32Array
+    on_policy_K: BoolArray | None = None
+    """Whether the policy that is being trained sampled each target. None if its version or a sample's are unknown."""
     advantage_K: Float32Array | None = None
     old_logprob_K: Float32Array | None = None
     ref_logprob_K: Float32Array | None = None
@@ -73,6 +75,7 @@ def pack_batch(
     aggregation: Aggregation = by_token,
     skip_zero_advantage: bool = False,
     ranks_per_row: int = 1,
+    policy_version: int | None = None,
 ) -> Batch:
     """Pack samples into rows for all ranks. The loss does not depend on the numbers of rows and ranks.
 
@@ -87,6 +90,7 @@ def pack_batch(
             the aggregation.
         ranks_per_row: Number of neighboring ranks that get the same rows (sequence parallelism). Rows may be longer by
             this factor.
+        policy_version: Version of the policy that is being trained, for `PackedRow.on_policy_K`.
 
     Raises:
         ValueError: No sample remains; only some samples have an array; an array differs from its sample in length or
@@ -109,7 +113,7 @@ def pack_batch(
     lengths = [len(samples[index]) for index in packed]
     layout = _core.pack(lengths, max(max_row_tokens * ranks_per_row, max(lengths)), ranks // ranks_per_row)
     rows = tuple(
-        tuple(_row([packed[index] for index in indices], samples, weights) for indices in rank_rows)
+        tuple(_row([packed[index] for index in indices], samples, weights, policy_version) for indices in rank_rows)
         for rank_rows in layout
     )
     rows = tuple(rank_rows for rank_rows in rows for _ in range(ranks_per_row))
@@ -172,7 +176,7 @@ _ARRAYS = {
 
 
 def _check(index: int, sample: TrainingSample) -> None:
-    for name in ("loss_mask", *_ARRAYS.values()):
+    for name in ("loss_mask", "policy_versions", *_ARRAYS.values()):
         array = getattr(sample, name)
         if array is None:
             continue
@@ -184,7 +188,12 @@ def _check(index: int, sample: TrainingSample) -> None:
         raise ValueError(f"sample {index}: the first token is marked as sampled, but nothing comes before it")
 
 
-def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt.NDArray[np.float64]) -> PackedRow:
+def _row(
+    indices: Sequence[int],
+    samples: Sequence[TrainingSample],
+    weights: npt.NDArray[np.float64],
+    policy_version: int | None,
+) -> PackedRow:
     if not indices:
         return _empty_row()
     members = [samples[index] for index in indices]
@@ -199,6 +208,12 @@ def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt
         if all(array is not None for array in arrays):  # either all samples of a batch have it, or no sample
             sampled[name] = np.concatenate([array[offset] for array, offset in zip(arrays, offsets, strict=True)])
 
+    versions = [
+        member.policy_versions[offset]
+        for member, offset in zip(members, offsets, strict=True)
+        if member.policy_versions is not None
+    ]
+    known = policy_version is not None and len(versions) == len(members)
     token_ids_N = np.concatenate([member.token_ids for member in members])
     target_index_K = np.concatenate([start + offset for start, offset in zip(starts, offsets, strict=True)])
     return PackedRow(
@@ -211,6 +226,7 @@ def _row(indices: Sequence[int], samples: Sequence[TrainingSample], weights: npt
         sample_K=np.repeat(np.asarray(indices, dtype=np.int64), counts),
         offset_K=np.concatenate(offsets),
         weight_K=np.repeat(weights[list(indices)], counts).astype(np.float32),
+        on_policy_K=np.concatenate(versions) == policy_version if known else None,
         **sampled,
     )
 

@@ -11,19 +11,20 @@ import torch
 from torch import nn
 
 from torl.config import LearnerConfig, ModelConfig
-from torl.errors import DataError
+from torl.errors import DataError, LearnerError
 from torl.learner.model.attention import attention_implementation
 from torl.learner.model.loading import build_empty_model, distribute_weights, open_weights, use_kernels
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
+from torl.placement.learner_bytes import BUCKET_ELEMENTS
 
 
 def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int = 0) -> dict[str, Any]:
     """Return DeepSpeed's configuration.
 
     The learner scales its loss and marks the last backward pass before a step, so that DeepSpeed sees micro-batches of
-    one row and one accumulation step. Gradients of several rows are summed in float32, regardless of the precision of
-    the weights, except at stage 0, which DeepSpeed does not support.
+    one row and one accumulation step. Gradients are summed in float32, regardless of the precision of the weights:
+    over ranks always, over rows except at stage 0, which DeepSpeed does not support.
 
     Args:
         config: Settings of the learner.
@@ -34,6 +35,7 @@ def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int
         # Overlapping communication with computation requires streams. On the CPU it only adds copies.
         "overlap_comm": torch.cuda.is_available(),
         "contiguous_gradients": True,
+        "reduce_bucket_size": BUCKET_ELEMENTS,
     }
     if config.zero_stage == 3:
         zero["stage3_param_persistence_threshold"] = persistence_threshold
@@ -45,6 +47,7 @@ def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": config.gradient_clip,
+        "communication_data_type": "fp32",
         "zero_optimization": zero,
         "zero_force_ds_cpu_optimizer": False,  # which is compiled on first use, unlike torch's AdamW
         "steps_per_print": None,
@@ -56,14 +59,15 @@ def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int
     return settings
 
 
-def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
-    """Load a Hugging Face model in the learner's precision, without dropout. Every rank must call this.
+def load_causal_lm(model: ModelConfig, config: LearnerConfig, device: torch.device) -> Any:
+    """Load a Hugging Face model on a device in the learner's precision, without dropout. Every rank must call this.
 
     Rank 0 reads the model and distributes it; under ZeRO-3 each rank keeps its shards. Dropout would make the
     importance ratio random, so every dropout setting is set to 0.
 
     Raises:
         DataError: The directory does not exist, or transformers cannot load the model.
+        LearnerError: Torch cannot allocate the weights or send them to the other ranks.
     """
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -78,13 +82,15 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig) -> Any:
         dtype = getattr(torch, config.dtype)
         attention = attention_implementation(model.attention, settings)
         shards = deepspeed_configuration(config) if config.zero_stage == 3 else None
-        causal_lm = build_empty_model(settings, dtype, attention, shards)
+        causal_lm = build_empty_model(settings, dtype, attention, shards, device)
         load_whole = partial(
             AutoModelForCausalLM.from_pretrained, model.path, config=settings, dtype=dtype, local_files_only=True
         )
         distribute_weights(causal_lm, partial(open_weights, Path(model.path), load_whole=load_whole))
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise DataError(f"model.path = {model.path}: transformers cannot load it: {error}") from error
+    except RuntimeError as error:
+        raise LearnerError(f"model.path = {model.path}: torch cannot load it on {device}: {error}") from error
     print(f"{model.path}: {use_kernels(causal_lm, model)}", flush=True)  # into the rank's log
     if config.gradient_checkpointing:
         causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -128,11 +134,11 @@ def start_reference(
     # Its shards stay in CPU memory if the engine shares the devices.
     in_cpu_memory = config.zero_stage == 3 and (config.offload_parameters or config.offload_while_sampling)
     config = config.model_copy(update={"gradient_checkpointing": False, "offload_parameters": in_cpu_memory})
-    causal_lm = load_causal_lm(model, config)
+    causal_lm = load_causal_lm(model, config, device)
     policy = make_policy(causal_lm, model, config, parallel)
     policy.requires_grad_(False)
     if config.zero_stage < 3:
-        return policy.to(device)
+        return policy
     import deepspeed
 
     _quieten_deepspeed()

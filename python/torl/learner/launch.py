@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import tempfile
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -14,6 +13,7 @@ from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank_launcher import RankLaunchers, RankSpec, spawn_worker
 from torl.learner.ranks import RankGroup, RankProcess
 from torl.runtime.cluster import Cluster
+from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
 
 # Settings of the libraries that a rank uses.
@@ -34,6 +34,7 @@ async def start_ranks(
     if world_size % learner.sequence_parallel:
         raise DataError(f"learner.sequence_parallel = {learner.sequence_parallel} does not divide {world_size} ranks")
     threads = learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // world_size)
+    on_gpu = devices is not None
     group = RankGroup(learner.timeout_seconds)
     if cluster.is_remote:
         try:
@@ -45,12 +46,12 @@ async def start_ranks(
                 log_directory=log_directory,
                 environment=_ENVIRONMENT | {"OMP_NUM_THREADS": str(threads)},
             )
-            await group.set_up(RankSetup(setup, threads, init_method))
+            await group.set_up(RankSetup(setup, threads, init_method, on_gpu))
         except BaseException:
             await group.kill()
             raise
         return group
-    with tempfile.TemporaryDirectory(prefix="torl-learner-") as directory:
+    with ScratchDirectory("torl-learner-") as directory:
         init_method = f"file://{directory}/store"  # needs no free port
         try:
             for rank in range(world_size):
@@ -58,7 +59,7 @@ async def start_ranks(
                 group.ranks.append(
                     start_rank(rank, world_size, log_directory=log_directory, environment=environment, threads=threads)
                 )
-            await group.set_up(RankSetup(setup, threads, init_method))
+            await group.set_up(RankSetup(setup, threads, init_method, on_gpu))
         except BaseException:
             await group.kill()
             raise

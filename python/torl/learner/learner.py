@@ -96,7 +96,8 @@ class Learner:
             step: Training step of the run, which determines the order of mini-batches.
 
         Raises:
-            LearnerError: The loss or the gradient is not finite, or a rank failed.
+            DivergedError: The loss, the gradient or the updated policy is not finite.
+            LearnerError: A rank failed.
             ValueError: The samples cannot be packed; see `pack_batch`.
         """
         return await take_steps(self._group, self._setup, samples, step)
@@ -169,7 +170,7 @@ class Learner:
         await self._group.call_all(Export(directory))
 
     async def offload(self, part: LearnerMemoryPart) -> None:
-        """Move the optimizer state or the parameters out of GPU memory. Offloaded parts stay offloaded.
+        """Free unused memory, or move the optimizer state or the parameters out of GPU memory until `onload`.
 
         Without the optimizer state, the learner can still send and export weights. Checkpoints can always be written.
         """

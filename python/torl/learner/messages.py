@@ -6,22 +6,31 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.errors import CheckpointError, ComponentError, DataError, LearnerError, TorlError, WeightTransferError
+from torl.errors import (
+    CheckpointError,
+    ComponentError,
+    DataError,
+    DivergedError,
+    LearnerError,
+    TorlError,
+    WeightTransferError,
+)
 from torl.hub import resolve_model
 from torl.learner.batch import PackedRow
 from torl.weights.rendezvous import Receivers, Rendezvous
 
 # Errors that keep their type on the way from a rank to the controller. Any other becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
-    error.__name__: error for error in (CheckpointError, ComponentError, DataError, LearnerError, WeightTransferError)
+    error.__name__: error
+    for error in (CheckpointError, ComponentError, DataError, DivergedError, LearnerError, WeightTransferError)
 }
 
 Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
 """A field of `TrainingSample` that the ranks compute."""
 
-LearnerMemoryPart: TypeAlias = Literal["optimizer", "parameters"]
-"""A part of a rank's state that moves to CPU memory as a whole: only an optimizer step needs "optimizer", and every
-forward pass needs "parameters"."""
+LearnerMemoryPart: TypeAlias = Literal["cache", "optimizer", "parameters"]
+"""A part of a rank's GPU memory that is freed as a whole: "cache" is what torch has allocated and nothing uses, only an
+optimizer step needs "optimizer", and every forward pass needs "parameters". The latter two move to CPU memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,8 @@ class RankSetup:
     """Compute threads of a rank on the CPU."""
     init_method: str
     """Init method of torch.distributed, at which the ranks meet."""
+    on_gpu: bool = False
+    """Whether each rank has been assigned a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,16 @@ class UpdateCritic:
 
     rows: tuple[PackedRow, ...]
     sampled_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequireFinite:
+    """Raise `DivergedError` unless an updated model and its outputs for a row are finite."""
+
+    row: PackedRow
+    model: Literal["policy", "critic"]
+    step: int
+    """Training step of the run, for the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +175,7 @@ class ShutDown:
 RankRequest: TypeAlias = (
     UpdatePolicy
     | UpdateCritic
+    | RequireFinite
     | Annotate
     | OpenChannel
     | SendWeights
@@ -170,6 +192,11 @@ RankRequest: TypeAlias = (
 def request_name(request: RankRequest | RankSetup) -> str:
     """Return the name of a command in logs and errors, such as "update_policy"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(request).__name__).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class RowComputed:
+    """A rank's report of progress: it has annotated a row. Sent between replies."""
 
 
 @dataclass(frozen=True, slots=True)

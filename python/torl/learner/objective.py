@@ -29,6 +29,8 @@ class RowTensors:
         # Index of each sample in the row. A sample is in one row, so that no sequence is split.
         self.sequence_K = self._indices(np.unique(row.sample_K, return_inverse=True)[1])
         self.mask_K = torch.full_like(self.target_K, not self.empty, dtype=torch.bool)
+        # Tokens without a version count as sampled by the policy that is being trained.
+        self.on_policy_K = self.mask_K if row.on_policy_K is None else torch.from_numpy(row.on_policy_K).to(device)
         self.weight_K = self._numbers(row.weight_K)
         self.rollout_logprob_K = self._numbers(row.rollout_logprob_K)
         self.advantage_K = self._numbers(row.advantage_K)
@@ -75,6 +77,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
     policy_loss = algorithm.policy_loss.bind()(inputs)
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
+    on_policy_gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.on_policy_K)
     sums = {
         "entropy": torch.where(row.mask_K, entropies, 0.0).sum(),
         "clip_fraction": policy_loss.clipped_tokens,
@@ -82,6 +85,8 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         "approximate_kl": policy_loss.approximate_kl,
         "logprob_gap_mean": gap.absolute_sum,
         "logprob_gap_kl": gap.kl,
+        "logprob_gap_on_policy": on_policy_gap.absolute_sum,
+        "on_policy_fraction": row.on_policy_K.sum(),
     }
     if algorithm.importance_correction is not None:
         correction_inputs = CorrectionInputs(old_logprobs, row.rollout_logprob_K, row.mask_K, row.sequence_K)

@@ -1,13 +1,14 @@
 """Move a learner's state out of GPU memory and back, with torch's AdamW and without a compiler.
 
-At ZeRO-3 DeepSpeed moves only the state of its own optimizer, which is compiled on first use. The state of torch's
-AdamW is therefore moved here. DeepSpeed moves parameters and gradient buffers.
+At ZeRO-3 DeepSpeed moves only the state of its own optimizer, which is compiled on first use, and only models without
+frozen weights. The state of torch's AdamW and the parameters are therefore moved here; DeepSpeed moves gradients.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torl.learner.optimizer_shards import OptimizerShards
 
@@ -48,14 +49,20 @@ class StateMover:
         self._engine.offload_states(include=[State.lp_grads, State.contiguous_grad_buffer], pin_memory=False)
 
     def offload_parameters(self) -> None:
-        """Move the parameters for forward passes to CPU memory."""
+        """Move the parameters for forward passes to CPU memory. At stage 2, frozen parameters stay."""
         from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
 
-        self._engine.offload_states(include=[State.lp_params])
+        if self._engine.zero_optimization_stage() == 2:
+            self._engine.offload_states(include=[State.lp_params])
+            return
+        self._engine.optimizer.empty_partition_cache()  # gathered parameters
+        self._move_shards(_to_host)
 
     def onload(self) -> None:
         """Move all offloaded tensors back."""
         device = self._engine.device
+        if self._engine.zero_optimization_stage() == 3:
+            self._move_shards(lambda tensor: tensor.to(device, non_blocking=True))
         if self._gradient_elements:
             gradients = self._engine.optimizer.grad_partitions_flat_buffer
             gradients.data = torch.zeros(self._gradient_elements, dtype=gradients.dtype, device=device)
@@ -68,9 +75,47 @@ class StateMover:
                         # An AdamW that is not fused counts its steps on the CPU, even if its moments are on a GPU.
                         if torch.is_tensor(value) and (name != "step" or self._shards.adamw.defaults.get("fused")):
                             state[name] = value.to(device, non_blocking=True)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         self._engine.reload_states()
+
+    def _move_shards(self, move: Callable[[Tensor], Tensor]) -> None:
+        """Move this rank's shards of all parameters (ZeRO-3). The shards of trained parameters share a flat buffer."""
+        optimizer = self._engine.optimizer
+        flat = optimizer.lp_param_buffer
+        flat.data = move(flat.data)
+        offset = 0
+        for parameter in (parameter for group in optimizer.fp16_groups for parameter in group):
+            size = parameter.ds_tensor.numel()
+            parameter.ds_tensor.data = flat.data.narrow(0, offset, size)
+            offset += size
+        optimizer.fp16_partitioned_groups_flat.clear()
+        optimizer._set_fp16_partitioned_groups_flat()  # views of the flat buffer
+        for parameter in self._engine.module.parameters():
+            if not parameter.requires_grad:
+                parameter.ds_tensor.data = move(parameter.ds_tensor.data)
+
+
+class FrozenModelMover:
+    """Moves a model that is never trained, and therefore copies it to CPU memory only once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Create a mover of a model on its device."""
+        self._tensors = [*model.parameters(), *model.buffers()]
+        self._copies: list[Tensor] = []
+
+    def offload(self) -> None:
+        """Move the model to CPU memory."""
+        self._copies = self._copies or [_to_host(tensor.data) for tensor in self._tensors]
+        for tensor, copy in zip(self._tensors, self._copies, strict=True):
+            tensor.data = copy
+
+    def onload(self, device: torch.device) -> None:
+        """Move the model to a device."""
+        for tensor, copy in zip(self._tensors, self._copies, strict=True):
+            tensor.data = copy.to(device, non_blocking=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
 
 def _to_host(tensor: Tensor) -> Tensor:

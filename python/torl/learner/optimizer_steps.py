@@ -4,20 +4,21 @@ import hashlib
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from torl.config import AlgorithmConfig, LearnerConfig
 from torl.learner.batch import (
     Batch,
+    PackedRow,
     carries_advantage,
     has_loss,
     indices_by_episode,
     pack_batch,
     scatter_to_samples,
 )
-from torl.learner.messages import Annotate, Annotation, LearnerSetup, UpdateCritic, UpdatePolicy
+from torl.learner.messages import Annotate, Annotation, LearnerSetup, RequireFinite, UpdateCritic, UpdatePolicy
 from torl.learner.ranks import RankGroup
 from torl.types import Float32Array, TrainingSample
 
@@ -101,9 +102,17 @@ async def _train_policy(
             ranks_per_row=setup.learner.sequence_parallel,
             aggregation=algorithm.aggregation.bind(),
             skip_zero_advantage=not algorithm.learns_without_advantage,
+            policy_version=step,
         )
         reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel))
-    return combine_reports(reports) | {"updates": len(reports)}
+    if reports:
+        await _require_finite(group, batch, "policy", step)
+    metrics = combine_reports(reports) | {"updates": len(reports)}
+    if on_policy := metrics.get("on_policy_fraction"):
+        metrics["logprob_gap_on_policy"] /= on_policy  # ranks divide sums by the number of all sampled tokens
+    else:
+        metrics.pop("logprob_gap_on_policy", None)
+    return metrics
 
 
 async def _train_critic(
@@ -125,6 +134,7 @@ async def _train_critic(
             reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row))
     if not reports:
         return {}
+    await _require_finite(group, batch, "critic", step)
     metrics = {f"critic_{name}": value for name, value in combine_reports(reports).items()}
     return metrics | {"critic_explained_variance": explained_variance(samples)}
 
@@ -140,6 +150,15 @@ async def _take_step(
         "samples": batch.samples,
         "rows": sum(len(row.samples) > 0 for rows in batch.rows[::ranks_per_row] for row in rows),
     }
+
+
+async def _require_finite(group: RankGroup, batch: Batch, model: Literal["policy", "critic"], step: int) -> None:
+    """Raise `DivergedError` unless a model is finite after its last optimizer step, on one short row of each rank."""
+    await group.call([RequireFinite(_shortest(rows), model, step) for rows in batch.rows])
+
+
+def _shortest(rows: Sequence[PackedRow]) -> PackedRow:
+    return min((row for row in rows if row.samples), key=len, default=rows[0])
 
 
 def _require(samples: Sequence[TrainingSample], names: Sequence[str]) -> None:

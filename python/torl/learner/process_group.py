@@ -7,21 +7,32 @@ from typing import NoReturn
 
 import torch
 
+from torl.errors import LearnerError
 from torl.learner.messages import RankSetup
 from torl.weights.control import local_address_for
 
 
-def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
-    """Join the process group of all ranks, with NCCL on this rank's GPU or with gloo on the CPU."""
+def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.device:
+    """Join the process group of all ranks, with NCCL on this rank's GPU or with gloo on the CPU, and return its device.
+
+    Raises:
+        LearnerError: The rank has been assigned a GPU that torch cannot use.
+    """
+    if setup.on_gpu and not torch.cuda.is_available():
+        raise LearnerError(
+            f"rank {rank} has been assigned GPU {os.environ.get('CUDA_VISIBLE_DEVICES')}, which torch cannot use: "
+            f"{_cuda_error()}; compare with what nvidia-smi and the driver's log report"
+        )
     import deepspeed
 
     # An all-reduce over shared memory that only inference uses. Building it takes half a minute and a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    cuda = torch.cuda.is_available()
-    if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
     deepspeed.init_distributed(
-        "nccl" if cuda else "gloo",
+        "nccl" if device.type == "cuda" else "gloo",
         auto_mpi_discovery=False,
         verbose=False,
         timeout=timedelta(seconds=setup.learner.learner.timeout_seconds),
@@ -29,6 +40,16 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> None:
         rank=rank,
         world_size=world_size,
     )
+    return device
+
+
+def _cuda_error() -> str:
+    """Return torch's reason for the absence of CUDA."""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (AssertionError, RuntimeError) as error:
+        return str(error).strip()
+    return "torch.cuda.is_available() is False"
 
 
 def select_gloo_interface(host: str, port: int) -> None:

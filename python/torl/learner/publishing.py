@@ -94,7 +94,7 @@ _MAX_GATHERED_BYTES = 64 << 20  # size of the weights that are gathered together
 
 
 def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield each weight with its name in the model's files. Every rank must exhaust the iterator.
+    """Yield each tensor of the model's files with its name there. Every rank must exhaust the iterator.
 
     Under ZeRO-3 a few weights are gathered when the first of them is requested, and released after the last: no rank
     has the complete model. Tied weights are yielded once, under the first of their names, as in a saved model. Adapters
@@ -103,11 +103,29 @@ def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
     from deepspeed import zero
 
     sharded = engine.zero_optimization_stage() == 3
+    in_files = _file_tensors(engine.module.causal_lm)
     for group in _gathered_together(merged_weights(engine.module)):
         parameters = [parameter for weight in group for parameter in weight.parameters]
         with zero.GatheredParameters(parameters, enabled=sharded):
             for weight in group:
-                yield weight.name.removeprefix(MODEL_PREFIX), weight.value()
+                yield from in_files(weight.name.removeprefix(MODEL_PREFIX), weight.value())
+
+
+def _file_tensors(causal_lm: Any) -> Callable[[str, Tensor], Iterable[tuple[str, Tensor]]]:
+    """Return a function that converts a weight of a Hugging Face model to named tensors of its files.
+
+    transformers fuses the experts of a layer and renames some weights. Files have one tensor for each expert, and
+    loaders of vLLM know the names in files only.
+    """
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import PrefixChange, revert_weight_conversion
+
+    conversions = get_model_conversion_mapping(causal_lm, add_legacy=False)
+    conversions = [conversion for conversion in conversions if not isinstance(conversion, PrefixChange)]
+    if not conversions:
+        return lambda name, tensor: [(name, tensor)]
+    causal_lm._weight_conversions = conversions  # otherwise transformers collects them again for each tensor
+    return lambda name, tensor: revert_weight_conversion(causal_lm, {name: tensor}).items()
 
 
 def full_adapters(engine: Any) -> Iterator[tuple[str, Tensor]]:
@@ -148,7 +166,7 @@ def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -
     """Write a model directory that transformers and vLLM load.
 
     Args:
-        weights: Complete weights by their names in the model.
+        weights: Complete weights by their names in the model's files.
         source: Directory of the initial model, whose other files are copied.
         directory: Directory to write.
 

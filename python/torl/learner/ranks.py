@@ -7,13 +7,14 @@ launcher has started and that has connected to the controller.
 import asyncio
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
-from torl.learner.messages import RankReply, RankRequest, RankSetup, ShardWritten, ShutDown, request_name
+from torl.learner.messages import RankReply, RankRequest, RankSetup, RowComputed, ShardWritten, ShutDown, request_name
 from torl.learner.rank_launcher import RankLaunchers
 from torl.runtime.processes.children import describe_exit, first_line, log_tail
 from torl.runtime.processes.stacks import dump_stacks
@@ -37,17 +38,23 @@ class RankProcess:
         """Replies to requests. None after the connection was closed."""
         self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()
         """Reports of written checkpoints, which arrive at any time."""
+        self.on_row: Callable[[], object] | None = None
+        """Function that is called for each row that the rank has annotated."""
         self.closed = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
         self._listening = True
 
     def _receive(self) -> None:
         try:
-            message: RankReply | ShardWritten = self.connection.recv()
-            if isinstance(message, ShardWritten):
-                self.shards.put_nowait(message)
-            else:
-                self.replies.put_nowait(message)
+            message: RankReply | RowComputed | ShardWritten = self.connection.recv()
+            match message:
+                case ShardWritten():
+                    self.shards.put_nowait(message)
+                case RowComputed():
+                    if self.on_row is not None:
+                        self.on_row()
+                case _:
+                    self.replies.put_nowait(message)
         except (EOFError, OSError):
             self.stop_listening()
             self.mark_lost()
@@ -196,7 +203,7 @@ class RankGroup:
             if self._failure is not None:
                 raise self._failed_before() from self._failure
             try:
-                async with asyncio.timeout(self._timeout_seconds):
+                async with self._timeout_without_progress():
                     sends = [
                         asyncio.to_thread(rank.connection.send, message)
                         for rank, message in zip(self.ranks, messages, strict=True)
@@ -225,6 +232,24 @@ class RankGroup:
                 await self.kill()
                 raise
             return [reply.value for reply in replies]
+
+    @asynccontextmanager
+    async def _timeout_without_progress(self) -> AsyncIterator[None]:
+        """Raise TimeoutError when no rank has reported progress for the timeout. Annotating a step can take hours."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._timeout_seconds) as timeout:
+
+            def restart() -> None:
+                if not timeout.expired():
+                    timeout.reschedule(loop.time() + self._timeout_seconds)
+
+            for rank in self.ranks:
+                rank.on_row = restart
+            try:
+                yield
+            finally:
+                for rank in self.ranks:
+                    rank.on_row = None
 
     async def _gather_replies(self) -> list[RankReply]:
         waiting = {asyncio.create_task(rank.replies.get()): rank for rank in self.ranks}

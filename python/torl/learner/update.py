@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torl.config import AlgorithmConfig
-from torl.errors import LearnerError
+from torl.errors import DivergedError
 from torl.learner.batch import PackedRow
 from torl.learner.model.head import EntropyMode
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective
@@ -43,7 +43,11 @@ def run_critic(engine: Any, row: RowTensors) -> Tensor:
 
 
 def evaluate_rows(
-    engine: Any, rows: Sequence[PackedRow], device: torch.device, compute: Callable[[RowTensors], Tensor]
+    engine: Any,
+    rows: Sequence[PackedRow],
+    device: torch.device,
+    compute: Callable[[RowTensors], Tensor],
+    on_row: Callable[[], object],
 ) -> list[Float32Array]:
     """Evaluate a function of the sampled tokens of each row without gradient.
 
@@ -52,20 +56,20 @@ def evaluate_rows(
         rows: Rows of this rank.
         device: Device of the engine.
         compute: Function that returns a tensor of shape (K,).
+        on_row: Function that is called after each row.
     """
     training = engine.training
+    values = []
     engine.eval()
     try:
         with torch.no_grad():
-            return [
-                compute(RowTensors(row, device))
-                .float()
-                .cpu()
-                .numpy()[: len(row.target_K)]  # drops the placeholder of an empty row
-                for row in rows
-            ]
+            for row in rows:
+                value_K = compute(RowTensors(row, device)).float().cpu().numpy()
+                values.append(value_K[: len(row.target_K)])  # drops the placeholder of an empty row
+                on_row()
     finally:
         engine.train(training)
+    return values
 
 
 def update_policy(
@@ -90,7 +94,7 @@ def update_policy(
         ranks_per_row: Number of ranks that have the same rows.
 
     Raises:
-        LearnerError: The loss or the gradient is not finite. The weights are unchanged, but the engine must not be
+        DivergedError: The loss or the gradient is not finite. The weights are unchanged, but the engine must not be
             used again.
     """
 
@@ -154,11 +158,13 @@ def _take_step(
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
     total = dict(zip(sums, reduced_sums.tolist(), strict=True))
     if not torch.isfinite(reduced_sums).all():
-        raise LearnerError(f"the loss of a step is not finite, no step was taken: {total}")
+        raise DivergedError(
+            f"the loss is not finite at a learning rate of {learning_rate:g}; no step was taken: {total}"
+        )
     loss = total.pop("loss")
     return {
         "loss": loss,
-        "gradient_norm": _step(engine),
+        "gradient_norm": _step(engine, learning_rate),
         "learning_rate": learning_rate,
         **{name: value / sampled_tokens for name, value in total.items()},
         **dict(zip(maxima, reduced_maxima.tolist(), strict=True)),
@@ -166,18 +172,26 @@ def _take_step(
     }
 
 
-def _step(engine: Any) -> float:
+def _step(engine: Any, learning_rate: float) -> float:
     """Take the optimizer step and return the gradient norm before clipping."""
+    error = f"the gradient is not finite at a learning rate of {learning_rate:g}; no step was taken"
     if engine.zero_optimization_stage() == 0:
         # Without ZeRO, DeepSpeed clips gradients, but neither detects overflow nor keeps the norm.
         gradients = [p.grad for p in engine.module.parameters() if p.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients))
         if not torch.isfinite(torch.tensor(norm)):
-            raise LearnerError(f"the gradient norm is {norm}, no step was taken")
+            raise DivergedError(error)
         engine.step()
         return norm
     engine.step()
     norm = float(engine.get_global_grad_norm())
     if not engine.was_step_applied():
-        raise LearnerError("the gradient norm is not finite, no step was taken")
+        raise DivergedError(error)
     return norm
+
+
+def has_finite_weights(module: torch.nn.Module) -> bool:
+    """Whether this rank's part of the trained weights is finite: its shards under ZeRO-3, else all weights."""
+    weights = (getattr(weight, "ds_tensor", weight) for weight in module.parameters() if weight.requires_grad)
+    # A sum needs no memory of the size of the weights. It overflows only if they are useless as well.
+    return all(bool(weight.detach().sum(dtype=torch.float32).isfinite()) for weight in weights)

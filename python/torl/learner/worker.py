@@ -24,7 +24,7 @@ from typing import Any, NoReturn, assert_never
 import numpy as np
 import torch
 
-from torl.errors import LearnerError
+from torl.errors import DivergedError, LearnerError
 from torl.learner.batch import PackedRow
 from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
@@ -49,6 +49,8 @@ from torl.learner.messages import (
     RankReply,
     RankRequest,
     RankSetup,
+    RequireFinite,
+    RowComputed,
     SaveCheckpoint,
     SendWeights,
     ShardWritten,
@@ -60,11 +62,18 @@ from torl.learner.messages import (
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
-from torl.learner.offload import StateMover
+from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import exit_rank, join_process_group, leave_process_group, select_gloo_interface
 from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
-from torl.learner.update import evaluate_rows, policy_logprobs, run_critic, update_critic, update_policy
+from torl.learner.update import (
+    evaluate_rows,
+    has_finite_weights,
+    policy_logprobs,
+    run_critic,
+    update_critic,
+    update_policy,
+)
 from torl.runtime.processes.children import die_with_parent
 from torl.runtime.processes.stacks import enable_stack_dumps
 from torl.types import Float32Array
@@ -75,7 +84,7 @@ class Rank:
     """The state and the commands of a rank. Each command runs on all ranks together."""
 
     def __init__(
-        self, rank_setup: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten], None]
+        self, rank_setup: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten | RowComputed], None]
     ) -> None:
         """Join the process group and create the engines.
 
@@ -83,7 +92,7 @@ class Rank:
             rank_setup: Setup, the same on all ranks.
             rank: Number of this rank.
             world_size: Number of ranks.
-            report: Function that sends the controller a report of a written checkpoint, from any thread.
+            report: Function that sends a report to the controller, from any thread.
 
         Raises:
             DataError: A model cannot be read.
@@ -97,10 +106,11 @@ class Rank:
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
-        join_process_group(rank_setup, rank, world_size)
+        device = join_process_group(rank_setup, rank, world_size)
         ranks_per_row = setup.learner.sequence_parallel
         parallel = SequenceParallel(ranks_per_row) if ranks_per_row > 1 else None
-        causal_lm = add_adapters(load_causal_lm(setup.model, setup.learner), setup.model.adapters, setup.seed)
+        causal_lm = load_causal_lm(setup.model, setup.learner, device)
+        causal_lm = add_adapters(causal_lm, setup.model.adapters, setup.seed)
         policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
         self.engine = start_engine(policy, setup.learner)
         self._engines = {POLICY_TAG: self.engine}
@@ -109,11 +119,12 @@ class Rank:
             self._critic_learner = setup.learner.model_copy(
                 update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
             )
-            critic = Critic(load_causal_lm(model, self._critic_learner), parallel=parallel)
+            critic = Critic(load_causal_lm(model, self._critic_learner, device), parallel=parallel)
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
         self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
         self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
         self._offloaded: set[LearnerMemoryPart] = set()
+        self._report = report
         self._writer = CheckpointWriter(rank, report)
         self._publisher = WeightPublisher(
             partial(full_weights, self.engine),
@@ -124,7 +135,10 @@ class Rank:
         )
         self._reference: Any = None
         if setup.algorithm.needs_reference and setup.model.adapters is None:
-            self._reference = start_reference(setup.model, setup.learner, self.engine.device, parallel)
+            self._reference = start_reference(setup.model, setup.learner, device, parallel)
+        is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
+        self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
+        self._empty_cache()
 
     def execute(self, request: RankRequest) -> Any:
         """Run the command of a request and return its value."""
@@ -133,6 +147,8 @@ class Rank:
                 return self.update_policy(rows, sampled_tokens)
             case UpdateCritic(rows, sampled_tokens):
                 return self.update_critic(rows, sampled_tokens)
+            case RequireFinite():
+                return self.require_finite(request)
             case Annotate(rows, annotations):
                 return self.annotate(rows, annotations)
             case OpenChannel():
@@ -187,22 +203,38 @@ class Rank:
         self.updates[CRITIC_TAG] += 1
         return metrics
 
+    def require_finite(self, request: RequireFinite) -> None:
+        """Raise `DivergedError` unless this rank's weights of a model and its outputs for a row are finite."""
+        engine = self._engines[request.model]
+        is_policy = request.model == POLICY_TAG
+        compute = partial(policy_logprobs, engine, self.setup.temperature) if is_policy else partial(run_critic, engine)
+        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute)
+        if np.isfinite(outputs).all() and has_finite_weights(engine.module):
+            return
+        section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)
+        raise DivergedError(
+            f"the {request.model} is not finite after step {request.step + 1} "
+            f"({section}.learning_rate = {settings.learning_rate:g}); resume from the last checkpoint with a lower rate"
+        )
+
     def annotate(
         self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...]
     ) -> dict[Annotation, list[Float32Array]]:
         """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
         self._require("parameters")
         device, temperature = self.engine.device, self.setup.temperature
+        on_row = partial(self._report, RowComputed())
         computed: dict[Annotation, list[Float32Array]] = {}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic))
+                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
             else:
                 reference = name == "ref_logprobs"
                 policy = self._reference if reference and self._reference is not None else self.engine
                 with disabled_adapters(policy) if reference else nullcontext():
-                    computed[name] = evaluate_rows(policy, rows, device, partial(policy_logprobs, policy, temperature))
+                    logprobs = partial(policy_logprobs, policy, temperature)
+                    computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
         return computed
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
@@ -235,23 +267,29 @@ class Rank:
             export_adapter(adapters, model.adapters, model.path, directory / "adapter")
 
     def offload(self, part: LearnerMemoryPart) -> None:
-        """Move a part of the state to CPU memory, to free GPU memory for an engine."""
+        """Free a part of this rank's GPU memory for an engine."""
         if part in self._offloaded:
             return
-        for mover in self._movers():
-            mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
-        if part == "parameters":
-            self._move_reference(torch.device("cpu"))
+        if part != "cache":
+            for mover in self._movers():
+                mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
+            if part == "parameters" and self._reference_mover is not None:
+                self._reference_mover.offload()
+            self._offloaded.add(part)
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
+        """Free the memory in torch's cache, which no other process can use."""
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # no other process can use memory in torch's cache
-        self._offloaded.add(part)
+            torch.cuda.empty_cache()
 
     def onload(self) -> None:
         """Move all offloaded parts back."""
         if self._offloaded:
             for mover in self._movers():
                 mover.onload()
-            self._move_reference(self.engine.device)
+            if self._reference_mover is not None and "parameters" in self._offloaded:
+                self._reference_mover.onload(self.engine.device)
             self._offloaded.clear()
 
     def _movers(self) -> list[StateMover]:
@@ -262,10 +300,6 @@ class Rank:
     def _require(self, *parts: LearnerMemoryPart) -> None:
         if missing := self._offloaded.intersection(parts):
             raise LearnerError(f"the learner's {' and '.join(sorted(missing))} must be brought back first: call onload")
-
-    def _move_reference(self, device: torch.device) -> None:
-        if isinstance(self._reference, Policy):  # a sharded reference model stays in CPU memory
-            self._reference.to(device)
 
     def close(self) -> None:
         """Leave the process group. No other method may be called afterwards."""
@@ -284,7 +318,7 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
     """
     lock = threading.Lock()  # the thread that writes checkpoints sends messages as well
 
-    def send(message: RankReply | ShardWritten) -> None:
+    def send(message: RankReply | RowComputed | ShardWritten) -> None:
         with lock:
             connection.send(message)
 

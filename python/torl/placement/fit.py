@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
-from torl.config import ModelRunConfig, TrainConfig
+from torl.config import LearnerConfig, ModelRunConfig, TrainConfig
 from torl.errors import ConfigError
 from torl.placement.learner_bytes import Bytes
 from torl.placement.ledger import Ledger, compute_ledger
@@ -14,8 +14,8 @@ from torl.placement.resolve import ResolvedConfig, local_engine_options, resolve
 from torl.placement.shape import ModelShape
 
 _GIB = 1 << 30
-# Longer rows do not save time: the matrix products of an eighth of this length fill a GPU.
-_MAX_ROW = 1 << 15
+_MIN_FAST_ROW = 1 << 12  # fills a GPU with matrix products
+_MAX_ROW = 1 << 15  # longer rows save no time
 _ROW_STEP = 1 << 10
 # Fraction of a GPU that the ledger does not count: memory that its allocator cannot reuse.
 _SPARE = 0.1
@@ -63,7 +63,10 @@ def explain(ledger: Ledger) -> str:
         line = f"{stage.name}: {location} would need {gib(needed)} and has {gib(available)}"
         users: Bytes = {}
         if location.startswith("GPU "):
-            users = stage.on_gpu(int(location.removeprefix("GPU ")), ledger.placement)
+            gpu = int(location.removeprefix("GPU "))
+            users = stage.on_gpu(gpu, ledger.placement)
+            if used := ledger.placement.machine.gpus[gpu].used_bytes:
+                line += f" free: {gib(used)} are used by other programs, which nvidia-smi lists"
         elif location == "host":
             users = stage.host
         largest = sorted(users.items(), key=lambda item: -item[1])[:4]
@@ -82,31 +85,55 @@ def advice(config: TrainConfig, machine: Machine, shape: ModelShape) -> str:
     return f"it would fit with {options} ({'; '.join(change.cost for change in chosen)}); {more}"
 
 
+def describe_update(learner: LearnerConfig) -> str:
+    """Describe the rows of an update and its activations, for the console."""
+    activations = "recomputed" if learner.gradient_checkpointing else "kept"
+    return f"rows of {learner.resolved_row_tokens:,} tokens, activations {activations}"
+
+
 def gib(size: float) -> str:
     """Format bytes in GiB."""
     return f"{size / _GIB:.1f} GiB"
 
 
-# --- rows -------------------------------------------------------------------------------------------------
+# --- rows and recomputation --------------------------------------------------------------------------------
 
 
-def with_row_tokens(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> ResolvedConfig[TrainConfig]:
-    """Resolve `learner.max_row_tokens = "auto"` to the longest rows that leave a tenth of the learner's GPUs free.
+def with_update_settings(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> ResolvedConfig[TrainConfig]:
+    """Resolve "auto" for `learner.max_row_tokens` and `learner.gradient_checkpointing`.
 
-    Rows are at least as long as the longest sample, even if it does not fit. A run whose memory cannot be predicted is
-    returned unchanged.
+    Rows are the longest that leave a tenth of the learner's GPUs free, and at least as long as the longest sample, even
+    if it does not fit. Activations are kept instead of recomputed if rows stay long enough for matrix products at full
+    speed. Across nodes ZeRO-3 recomputes: gathering the parameters for more rows would cost more than it saves.
+
+    A run whose memory cannot be predicted is returned unchanged.
     """
-    if resolved.config.learner.max_row_tokens != "auto" or not resolved.has_known_memory:
+    learner = resolved.config.learner
+    if not resolved.has_known_memory:
+        return resolved
+    recompute = learner.gradient_checkpointing
+    if recompute == "auto":
+        kept = _with_longest_rows(_with_learner(resolved, gradient_checkpointing=False), shape)
+        tokens = compute_ledger(kept, shape).learner.max_row_tokens
+        gathers_over_network = learner.zero_stage == 3 and bool(resolved.placement.machine.nodes)
+        if tokens >= _MIN_FAST_ROW and not gathers_over_network and _leaves_room(kept, shape):
+            return kept
+        resolved = _with_learner(resolved, gradient_checkpointing=True)
+    return _with_longest_rows(resolved, shape)
+
+
+def _with_longest_rows(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> ResolvedConfig[TrainConfig]:
+    if resolved.config.learner.max_row_tokens != "auto":
         return resolved
     shortest = compute_ledger(resolved, shape).learner.longest_sample
     tokens = max(shortest, _MAX_ROW)
-    while tokens > shortest and not _leaves_room(_with_rows(resolved, tokens), shape):
+    while tokens > shortest and not _leaves_room(_with_learner(resolved, max_row_tokens=tokens), shape):
         tokens = max(shortest, (tokens - 1) // _ROW_STEP * _ROW_STEP)
-    return _with_rows(resolved, tokens)
+    return _with_learner(resolved, max_row_tokens=tokens)
 
 
-def _with_rows(resolved: ResolvedConfig[TrainConfig], tokens: int) -> ResolvedConfig[TrainConfig]:
-    learner = resolved.config.learner.model_copy(update={"max_row_tokens": tokens})
+def _with_learner(resolved: ResolvedConfig[TrainConfig], **changes: Any) -> ResolvedConfig[TrainConfig]:
+    learner = resolved.config.learner.model_copy(update=changes)
     return replace(resolved, config=resolved.config.model_copy(update={"learner": learner}))
 
 
@@ -115,7 +142,7 @@ def _leaves_room(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> bo
     (update,) = [stage for stage in ledger.stages if stage.name == "update"]
     gpus = resolved.placement.machine.gpus
     return all(
-        sum(update.on_gpu(gpu, resolved.placement).values()) <= (1 - _SPARE) * gpus[gpu].memory_bytes
+        sum(update.on_gpu(gpu, resolved.placement).values()) <= gpus[gpu].free_bytes - _SPARE * gpus[gpu].memory_bytes
         for gpu in resolved.placement.learner_devices
     )
 
@@ -141,7 +168,7 @@ class Change:
 def changes(config: TrainConfig) -> Iterator[Change]:
     """Yield changes that save memory, the cheapest first. None of them changes the result of training."""
     learner, options = config.learner, local_engine_options(config)
-    if not learner.gradient_checkpointing:
+    if learner.gradient_checkpointing is False:
         yield Change("learner.gradient_checkpointing", True, "a third more compute")
     if learner.zero_stage < 2:
         yield Change("learner.zero_stage", 2, "nothing on more than one GPU")

@@ -1,6 +1,7 @@
 """GPU memory of one learner rank, by DeepSpeed's ZeRO stage."""
 
 from dataclasses import dataclass
+from itertools import chain
 
 from torl.config import TrainConfig
 from torl.placement.shape import ModelShape
@@ -8,12 +9,24 @@ from torl.placement.shape import ModelShape
 Bytes = dict[str, int]
 """Bytes by purpose."""
 
+BUCKET_ELEMENTS = 250_000_000
+"""Number of gradients that are reduced together, in float32: 1 GB."""
+
 _CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
-_BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's default size of a bucket of gradients
 _LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
+_GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed's default size of the parts in which ZeRO-3 takes an optimizer step
 _FLOAT = 4
 _ADAM = 2 * _FLOAT
 _LOGITS_COPIES = 3
+
+
+def page_locked_bytes(size: int) -> int:
+    """Return the memory of a page-locked buffer: torch's allocator rounds its size up to a power of two.
+
+    The threshold of its option `pinned_max_round_threshold_mb` must not be used: above it torch 2.13 reuses a freed
+    buffer for a larger one (`get_free_block` in ATen/core/CachingHostAllocator.h compares only the rounded sizes).
+    """
+    return 1 << (size - 1).bit_length() if size else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +56,19 @@ class States:
 
     @property
     def frozen(self) -> int:
-        """Weights without an optimizer. DeepSpeed never offloads them: it moves the weights of its optimizer only."""
-        return self._divided(3, self.frozen_parameters) * self.itemsize
+        """Weights without an optimizer that are never offloaded: those below stage 3."""
+        return 0 if self.stage == 3 else self.frozen_parameters * self.itemsize
+
+    @property
+    def trained_weights(self) -> int:
+        """Trained parameters in the precision of forward and backward."""
+        return self._divided(3) * self.itemsize
 
     @property
     def weights(self) -> int:
-        """Parameters in the precision of forward and backward."""
-        return self._divided(3) * self.itemsize
+        """Parameters in the precision of forward and backward. At stage 3, with the shards of frozen ones."""
+        shards = self._divided(3, self.frozen_parameters) if self.stage == 3 else 0
+        return self.trained_weights + shards * self.itemsize
 
     @property
     def master(self) -> int:
@@ -68,8 +87,16 @@ class States:
 
     @property
     def bucket(self) -> int:
-        """Buffer in which gradients are reduced. Stage 3 never frees it."""
-        return _BUCKET_ELEMENTS * self.itemsize if self.stage == 3 else 0
+        """Buffer in which gradients are reduced, in float32. Stage 3 never frees it."""
+        return BUCKET_ELEMENTS * _FLOAT if self.stage == 3 else 0
+
+    @property
+    def reduced(self) -> int:
+        """Two buckets at stages 1 and 2, with two copies of one. Copies at other stages need less than the head."""
+        if self.stage not in (1, 2):
+            return 0
+        buckets = 2 * BUCKET_ELEMENTS * (_FLOAT if self.stage == 1 else self.itemsize)
+        return buckets + min(BUCKET_ELEMENTS, self.parameters) * (self.itemsize + _FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +193,48 @@ class LearnerBytes:
             "activations": self.max_row_tokens * (shape.layers * saved + one_layer),
             "head": logits * _FLOAT * _LOGITS_COPIES + head,
             "gathered": gathered,
-            "reduced": 2 * _BUCKET_ELEMENTS * size if stage in (1, 2) else 0,
+            "reduced": max(model.reduced for model in self.models),
         }
 
     def step(self) -> Bytes:
-        """Return the additional bytes of an optimizer step: summed gradients, and a flat copy at stages 1 and 2."""
-        if self.config.learner.offload_optimizer or self.config.learner.zero_stage == 3:
+        """Return the additional bytes of an optimizer step: summed gradients, and flat copies.
+
+        ZeRO-3 copies the gradients of one part after another. Stages 1 and 2 sum into a flat buffer, in float32, if the
+        weights have another precision.
+        """
+        if self.config.learner.offload_optimizer:
             return {}
-        copies = 2 if self.config.learner.zero_stage in (1, 2) else 1
-        return {"gradients": copies * max(model.gradients for model in self.models)}
+        gradients = max(model.gradients for model in self.models)
+        if self.config.learner.zero_stage == 3:
+            return {"gradients": min(gradients, _GROUP_ELEMENTS * _FLOAT)}
+        copies = 2 if self.config.learner.zero_stage in (1, 2) and self.itemsize == _FLOAT else 1
+        return {"gradients": copies * gradients}
+
+    def page_locked(self) -> Bytes:
+        """Return the CPU memory of a rank that is offloaded. It stays page-locked for the next time."""
+        models = self.models
+        frozen = sum(model.stage == 3 and model.frozen_parameters > 0 for model in models)
+        return {
+            "parameters": sum(page_locked_bytes(model.trained_weights) for model in models)
+            + frozen * self._tensors(self.ranks),
+            "master": sum(map(self._state, (model.master for model in models))),
+            "Adam": 2 * sum(map(self._state, (model.adam // 2 for model in models))),
+            "reference": self._tensors(1) if self._reference() else 0,
+        }
+
+    def page_locked_optimizer(self) -> int:
+        """Return the CPU memory of a rank whose optimizer stays there: master copy, moments and gradients."""
+        states = [(model.master, model.adam // 2, model.adam // 2, model.gradients) for model in self.models]
+        return sum(map(self._state, chain.from_iterable(states)))
+
+    def _state(self, size: int) -> int:
+        """Return the page-locked memory of a state of `size` bytes, which ZeRO-3 divides into parts."""
+        part = _GROUP_ELEMENTS * _FLOAT if self.config.learner.zero_stage == 3 else max(size, 1)
+        return size // part * page_locked_bytes(part) + page_locked_bytes(size % part)
+
+    def _tensors(self, ranks: int) -> int:
+        """Count the page-locked memory of the model's tensors, each sharded across ranks and in a separate buffer."""
+        return sum(page_locked_bytes(-(-size // ranks) * self.itemsize) for size in self.shape.tensors)
 
     def gathering(self) -> Bytes:
         """Return the additional bytes while parameters are sent, saved or exported, one at a time."""

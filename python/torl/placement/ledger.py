@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from torl.config import TrainConfig
 from torl.errors import ConfigError
 from torl.placement.assign import Placement
-from torl.placement.learner_bytes import Bytes, LearnerBytes
+from torl.placement.learner_bytes import Bytes, LearnerBytes, page_locked_bytes
 from torl.placement.resolve import LocalEngineOptions, ResolvedConfig, local_engine_options
 from torl.placement.shape import ModelShape
 
-_ASLEEP = 2_500_000_000  # context, NCCL and graphs, which a sleeping engine keeps
+_ASLEEP = 2_500_000_000  # context and graphs, which a sleeping engine keeps
+_PARALLEL = 500_000_000  # NCCL and the buffers of all-reduces, of tensor-parallel workers
 _PROFILED = 2_000_000_000  # activations of the largest batch, which reduce the cache
-_BUCKET = 1_000_000_000  # weights in transfer
+_BUCKETS = 2 * (256 << 20)  # of weights in transfer, as in `torl.weights.channel`
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,14 @@ class EngineBytes:
         return int(self.card * self.options.gpu_memory_utilization)
 
     @property
+    def _kept(self) -> int:
+        """Bytes that the engine keeps while it sleeps."""
+        return _ASLEEP + _PARALLEL * (self.options.tensor_parallel > 1)
+
+    @property
     def cache(self) -> int:
         """Bytes that remain for keys and values. Negative if the weights do not fit."""
-        return self.share - self.weights - _ASLEEP - _PROFILED
+        return self.share - self.weights - self._kept - _PROFILED
 
     @property
     def cache_tokens(self) -> int:
@@ -65,11 +71,15 @@ class EngineBytes:
 
     def asleep(self) -> Bytes:
         """Return the bytes of an engine that sleeps."""
-        return {"engine": _ASLEEP}
+        return {"engine": self._kept}
 
     def with_weights(self) -> Bytes:
-        """Return the bytes of an engine that receives weights, before it allocates its cache."""
-        return {"engine": _ASLEEP, "engine weights": self.weights, "transfer": _BUCKET}
+        """Return the bytes of an engine that receives weights, before it allocates its cache.
+
+        The largest tensor exists twice more: put together from buckets, and in the layer that is being loaded.
+        """
+        transfer = _BUCKETS + 2 * self.shape.embedding_parameters * self._itemsize
+        return {"engine": self._kept, "engine weights": self.weights, "transfer": transfer}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +130,8 @@ class Ledger:
         for stage in self.stages:
             for gpu, card in enumerate(self.placement.machine.gpus):
                 needed = sum(stage.on_gpu(gpu, self.placement).values())
-                if needed > card.memory_bytes:
-                    shortages.append((stage, f"GPU {gpu}", needed, card.memory_bytes))
+                if needed > card.free_bytes:
+                    shortages.append((stage, f"GPU {gpu}", needed, card.free_bytes))
                     break
         fullest = max(self.stages, key=lambda stage: sum(stage.host.values()))
         host = sum(fullest.host.values())
@@ -161,7 +171,7 @@ def compute_ledger(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> 
     waiting = offloaded if moves else resident
     starts_alone = placement.colocated
     host = {name: size * placement.ranks for name, size in _host_bytes(learner).items()}
-    loading = _loading_host_bytes(learner, placement.ranks)
+    loading = {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}  # by rank 0
     stages = (
         Stage("load", _sum(offloaded, _loading_bytes(learner)), {} if starts_alone else engine.awake(), loading),
         Stage("sample", waiting, engine.awake(), host),
@@ -190,22 +200,17 @@ def _loading_bytes(learner: LearnerBytes) -> Bytes:
     return learner.parameters() | states | learner.gathering()
 
 
-def _loading_host_bytes(learner: LearnerBytes, ranks: int) -> Bytes:
-    """Return the host's bytes during loading: a model per rank or, under ZeRO-3, one tensor of rank 0."""
-    if learner.config.learner.zero_stage == 3:
-        return {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}
-    return {"models being read": learner.shape.parameters * learner.itemsize * ranks}
-
-
 def _host_bytes(learner: LearnerBytes) -> Bytes:
     """Return the bytes of a rank in CPU memory, including page-locked buffers of states that are on the GPU again.
 
     Gradients are not offloaded: between steps they are zero.
     """
     config = learner.config.learner
-    host = learner.parameters() | learner.optimizer() | {"gradients": 0} if config.offload_while_sampling else {}
+    if config.offload_while_sampling:
+        return learner.page_locked()
+    host: Bytes = {}
     if config.offload_optimizer:
-        host = host | {"optimizer": sum(model.master + model.adam + model.gradients for model in learner.models)}
+        host["optimizer"] = learner.page_locked_optimizer()
     if config.offload_parameters:
-        host = host | {"parameters": sum(model.weights for model in learner.models)}
+        host["parameters"] = sum(page_locked_bytes(model.weights) for model in learner.models)
     return host

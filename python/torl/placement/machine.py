@@ -9,7 +9,11 @@ from pathlib import Path
 
 from torl.errors import ConfigError
 
-_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,name,memory.total,driver_version", "--format=csv,noheader,nounits")
+_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,uuid,name,memory.total,memory.used,driver_version",
+    "--format=csv,noheader,nounits",
+)
 _QUERY_SECONDS = 30.0  # includes loading a driver that no program keeps loaded
 _CONTROL_DEVICE = Path("/dev/nvidiactl")
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -27,11 +31,18 @@ class Gpu:
         name: Name in CUDA_VISIBLE_DEVICES.
         model: Product name.
         memory_bytes: Size of its memory.
+        used_bytes: Memory in use by other programs.
     """
 
     name: str
     model: str
     memory_bytes: int
+    used_bytes: int = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that a run can use."""
+        return self.memory_bytes - self.used_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +154,10 @@ def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], st
         ConfigError: CUDA_VISIBLE_DEVICES names a GPU that the machine does not have.
     """
     rows = [[cell.strip() for cell in line.split(",")] for line in listing.splitlines() if line.strip()]
-    driver = rows[0][4] if rows else None
+    driver = rows[0][5] if rows else None
     by_name = {
-        name: Gpu(name, model, int(float(mebibytes)) << 20)
-        for index, uuid, model, mebibytes, _ in rows
+        name: Gpu(name, model, int(float(total)) << 20, _used_bytes(used))
+        for index, uuid, model, total, used, _ in rows
         for name in (index, uuid)
     }
     if visible is None:
@@ -158,6 +169,11 @@ def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], st
             f"{', '.join(index for index, *_ in rows)} (numbers, or complete UUIDs)"
         )
     return tuple(by_name[name] for name in names if name in by_name), driver
+
+
+def _used_bytes(mebibytes: str) -> int:
+    """Convert a cell of the listing to bytes. Some GPUs do not report the memory in use ("[N/A]")."""
+    return int(float(mebibytes)) << 20 if mebibytes[:1].isdecimal() else 0
 
 
 def require_driver(driver: str | None, cuda: str | None) -> None:

@@ -95,11 +95,23 @@ class ModelShape:
         return self.kv_heads * self.head_size
 
     @property
+    def layer_tensors(self) -> tuple[int, ...]:
+        """Number of parameters of each tensor of a layer."""
+        attention = (self.hidden * self.query,) * 2 + (self.hidden * self.key,) * 2
+        biases = (self.query, self.key, self.key) if self.qkv_bias else ()
+        norms = (self.hidden,) * 2 + (self.head_size,) * 2 * self.head_norms
+        return (*attention, *biases, *(self.hidden * self.intermediate,) * 3, *norms)
+
+    @property
     def layer_parameters(self) -> int:
         """Number of parameters of a layer."""
-        attention = self.hidden * (2 * self.query + 2 * self.key) + self.qkv_bias * (self.query + 2 * self.key)
-        norms = 2 * self.hidden + self.head_norms * 2 * self.head_size
-        return attention + 3 * self.hidden * self.intermediate + norms
+        return sum(self.layer_tensors)
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """Number of parameters of each tensor of the model."""
+        embeddings = (self.embedding_parameters,) * (1 if self.tied else 2)
+        return (*embeddings, *self.layer_tensors * self.layers, self.hidden)
 
     def adapter_parameters(self, rank: int, targets: Sequence[str] = ()) -> int:
         """Count the parameters of LoRA adapters.

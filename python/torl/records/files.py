@@ -1,6 +1,7 @@
 """The files of a run directory, and atomic writes with errors that name the file.
 
-config.toml                                  the configuration of the latest start; `config.1.toml`, ... of earlier ones
+config.toml                                  configuration of the latest start; `config.1.toml`, ... of earlier starts.
+                                             The first line has the first step that it applies to
 metrics.jsonl                                one row per step and evaluation: {"step", "time", name: value}
 trajectories/step_000012.jsonl               one row per trajectory of a training step
 trajectories/evaluation_000000_<set>.jsonl   one row per trajectory of an evaluation; if it also samples, its greedy

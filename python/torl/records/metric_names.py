@@ -193,6 +193,11 @@ CLIP_FRACTION: Final = "learner/clip_fraction"
 """Fraction of the computed sampled tokens whose importance ratio was clipped."""
 LOGPROB_GAP_MEAN: Final = "learner/logprob_gap_mean"
 """Mean |trainer logprob - engine logprob| over the computed sampled tokens, in nats."""
+LOGPROB_GAP_ON_POLICY: Final = "learner/logprob_gap_on_policy"
+"""The same mean over the tokens that the trained policy itself sampled, which leaves rounding. It stops the run if the
+two hold different weights (`learner.max_logprob_gap`)."""
+ON_POLICY_FRACTION: Final = "learner/on_policy_fraction"
+"""Fraction of the computed sampled tokens that the trained policy itself sampled."""
 LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"
 """Maximum |trainer logprob - engine logprob| over the computed sampled tokens, in nats."""
 LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
@@ -278,6 +283,17 @@ def kinds_of(rows: Iterable[Mapping[str, object]], name: str) -> dict[str, str]:
     ending = f"/{name}"
     found = {full for row in rows for full in row if full.startswith(_KIND) and full.endswith(ending)}
     return {full.removeprefix(_KIND).removesuffix(ending): full for full in sorted(found)}
+
+
+def is_evaluation_metric(name: str) -> bool:
+    """Whether evaluations may have a metric with this plain name."""
+    constants = {value for key, value in globals().items() if key.isupper() and key[0] != "_"}
+    is_constant = name in constants and name.startswith(("reward/", "tool/", "response/", "environment/"))
+    return (
+        is_constant
+        or name in (TOO_LONG, FAILED_EPISODES)
+        or name.startswith((REWARD_PART, REWARD_VARIANT, _STATUS, _ERROR, _KIND))
+    )
 
 
 def split_evaluation(name: str) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
-from torl.records.files import METRICS_FILE
+from torl.records.files import METRICS_FILE, step_of_file, trajectory_files
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 
 
@@ -30,6 +30,28 @@ def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
             yield decode_trajectory(row)
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"{path}, line {number}: not a trajectory: {type(error).__name__}: {error}") from error
+
+
+def find_damage(run_directory: Path, step: int, max_bytes: int = 1 << 28) -> RecordError | None:
+    """Return the error of a damaged line in the trajectories before `step`, if any.
+
+    Args:
+        run_directory: Directory of the run.
+        step: Step of a checkpoint.
+        max_bytes: Size of the latest files that are read.
+    """
+    files = [(step_of_file(path) or 0, path) for path in trajectory_files(run_directory)]
+    for _, path in sorted((file for file in files if file[0] < step), reverse=True):
+        max_bytes -= path.stat().st_size
+        if max_bytes < 0:
+            break
+        try:
+            lines = sum(1 for _ in _read_rows(path))
+        except RecordError as error:
+            return error
+        if not path.read_bytes().endswith(b"\n"):  # the files are written as a whole
+            return RecordError(f"{path}, line {lines + 1}: damaged: the line is cut")
+    return None
 
 
 def _read_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torl.errors import RecordError
+from torl.records.row_types import check_types
 from torl.types import (
     Block,
     FinishReason,
@@ -97,10 +98,10 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
         "question": problem.question,
         "reference_answer": problem.answer,
         "answer": grade.answer,
-        "correct": grade.correct,
+        "correct": bool(grade.correct),
         "grader_failure": grade.failure,
-        "valid_format": grade.valid_format,
-        "reward": grade.reward,
+        "valid_format": bool(grade.valid_format),
+        "reward": float(grade.reward),
         "advantage": record.advantage,
         "text": trajectory.text,
         "sampled_text": trajectory.sampled_text,
@@ -120,11 +121,11 @@ def encode_trajectory(record: TrajectoryRecord) -> dict[str, Any]:
     if trajectory.user_messages:
         row["user_messages"] = [asdict(message) for message in trajectory.user_messages]
     if trajectory.environment_rewards:
-        row["environment_rewards"] = dict(trajectory.environment_rewards)
+        row["environment_rewards"] = _floats(trajectory.environment_rewards)
     if grade.parts:
-        row["reward_parts"] = dict(grade.parts)
+        row["reward_parts"] = _floats(grade.parts)
     if grade.turn_rewards:
-        row["turn_rewards"] = list(grade.turn_rewards)
+        row["turn_rewards"] = list(map(float, grade.turn_rewards))
     if trajectory.answer is not None:
         row["program_answer"] = trajectory.answer
     if record.branches:
@@ -136,9 +137,14 @@ def decode_trajectory(row: Mapping[str, Any]) -> TrajectoryRecord:
     """Return the record of a row. The row lacks the problem's metadata.
 
     Raises:
-        KeyError, TypeError, ValueError: The row is not a complete trajectory.
+        KeyError, TypeError, ValueError: The row is not a complete trajectory, or a value has another type.
     """
-    branches = tuple(decode_trajectory(branch) for branch in row.get("branches", ()))
+    check_types(row)
+    return _decode(row)
+
+
+def _decode(row: Mapping[str, Any]) -> TrajectoryRecord:
+    branches = tuple(_decode(branch) for branch in row.get("branches", ()))
     trajectory = Trajectory(
         prompt=Prompt(
             Problem(row["problem"], row["question"], row["reference_answer"]), tuple(row["prompt_token_ids"])
@@ -234,6 +240,10 @@ def _shortened(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_shortened(member) for member in value]
     return value
+
+
+def _floats(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
 
 
 def _decimals(values: Float32Array) -> list[float]:

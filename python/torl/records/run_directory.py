@@ -1,18 +1,21 @@
 """The run directory: opening it, and the configuration of each start."""
 
 import fcntl
+import itertools
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torl.config import TrainConfig
-from torl.config.loading import dump_config
+from torl.config.loading import dump_config, load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.files import CONFIG_FILE, atomic_write, record_errors
 
 _START_KEY = "run.resume"  # describes a start, not the run
+_FIRST_STEP = "# The configuration from step {} on.\n"
 
 
 class ChangedKey(NamedTuple):
@@ -27,46 +30,78 @@ class ChangedKey(NamedTuple):
         return f"{self.key} changed from {before} to {now}"
 
 
-def open_run_directory(config: TrainConfig) -> Path:
+@contextmanager
+def open_run_directory(config: TrainConfig) -> Iterator[Path]:
     """Create the directory, or open it for a resumed run. Creates an empty `logs/`.
 
-    The directory stays locked until the process ends, so that no second process writes the same run.
+    The directory is locked until the end of the block, so that no second run writes it.
 
     Raises:
-        ConfigError: The directory contains a run and `run.resume` is false, or another process writes it.
+        ConfigError: The directory contains a run and `run.resume` is false, or another run writes it.
         RecordError: The directory cannot be written.
     """
     directory = config.run.directory
-    with record_errors(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        _lock(directory)
-        if (directory / CONFIG_FILE).exists() and not config.run.resume:
-            raise ConfigError(
-                f"{directory} contains a run: resume it (--run.resume), or choose another directory (--run.directory)"
-            )
-        (directory / "logs").mkdir(exist_ok=True)
-    return directory
+    with ExitStack() as stack:
+        with record_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_locked(directory))
+            if (directory / CONFIG_FILE).exists() and not config.run.resume:
+                raise ConfigError(
+                    f"{directory} contains a run: resume it (--run.resume), or choose another directory "
+                    "(--run.directory)"
+                )
+            (directory / "logs").mkdir(exist_ok=True)
+        yield directory
 
 
-def write_config(directory: Path, config: TrainConfig) -> list[str]:
+def write_config(directory: Path, config: TrainConfig, first_step: int = 0) -> list[str]:
     """Write the resolved configuration, once it has been checked, and return its changes as lines.
 
     `config.toml` is the configuration of the latest start. Earlier, different ones are kept as `config.1.toml`,
-    `config.2.toml`, ... in the order of the starts.
+    `config.2.toml`, ... in the order of the starts. The first line of each file is a comment with the first step that
+    the configuration applies to.
+
+    Args:
+        directory: Directory of the run.
+        config: Resolved configuration.
+        first_step: First step that is played with the configuration.
 
     Raises:
         RecordError: The earlier configuration cannot be read, or the new one cannot be written.
     """
     path = directory / CONFIG_FILE
     changes = changed_keys(directory, config)
+    if not changes and path.exists():
+        first_step = min(first_step, _first_step(path))
     with record_errors(path):
         if changes:
             earlier = next(file for file in _earlier_files(directory) if not file.exists())
             with atomic_write(earlier) as file:
                 file.write(path.read_bytes())
         with atomic_write(path) as file:
-            file.write(dump_config(config).encode("utf-8"))
+            file.write((_FIRST_STEP.format(first_step) + dump_config(config)).encode("utf-8"))
     return [str(change) for change in changes]
+
+
+def read_configs(directory: Path) -> list[tuple[int, TrainConfig]]:
+    """Return the configurations of a run in the order of its starts, each with the first step that it applies to.
+
+    A step was played with the last configuration whose first step is not above it.
+
+    Raises:
+        ConfigError: A configuration cannot be read.
+    """
+    earlier = itertools.takewhile(Path.exists, _earlier_files(directory))
+    files = [*earlier, directory / CONFIG_FILE]
+    return [(_first_step(file), load_config(TrainConfig, file)) for file in files]
+
+
+def _first_step(path: Path) -> int:
+    """Return the number in the first line of a configuration, or 0 without such a line."""
+    before, after = _FIRST_STEP.split("{}")
+    with suppress(OSError, ValueError), path.open(encoding="utf-8") as file:
+        return int(file.readline().removeprefix(before).removesuffix(after))
+    return 0
 
 
 def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
@@ -103,10 +138,14 @@ def _earlier_files(directory: Path) -> Iterator[Path]:
         number += 1
 
 
-def _lock(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)  # open, and the lock with it, until the process ends
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{directory} is being written by another run") from None
+        yield
+    finally:
         os.close(descriptor)
-        raise ConfigError(f"{directory} is being written by another process") from None

@@ -14,6 +14,7 @@ from typing import Self
 from torl.errors import RecordError
 from torl.records.files import (
     METRICS_FILE,
+    SUMMARY_FILE,
     atomic_write,
     record_errors,
     step_of_file,
@@ -131,13 +132,14 @@ def write_trajectories(
 
 
 def truncate_records(run_directory: Path, step: int) -> None:
-    """Remove the metrics and trajectories of `step` and later, which a resumed run writes again.
+    """Remove the metrics and trajectories of `step` and later, which a resumed run writes again, and the summary.
 
     Raises:
         RecordError: The records could not be removed.
     """
     truncate_metrics(run_directory, step)
     with record_errors(run_directory):
+        (run_directory / SUMMARY_FILE).unlink(missing_ok=True)
         for path in trajectory_files(run_directory):
             file_step = step_of_file(path)
             if file_step is not None and file_step >= step:

@@ -38,6 +38,7 @@ class ProgressLine:
         self.total = total
         self.completed = 0.0
         self.started = time.monotonic()
+        self.is_complete = False
         self._console = console
 
     def advance(self, count: float = 1) -> None:
@@ -129,6 +130,7 @@ class Console:
         watcher.start()
         try:
             yield wait
+            wait.is_complete = True
         finally:
             ended.set()
             watcher.join()
@@ -158,7 +160,8 @@ class Console:
         self.line(f"{wait.description} ...")
         while not ended.wait(REPEAT_SECONDS):
             self.line(str(wait))
-        self.line(f"{wait.description}: done in {time.monotonic() - wait.started:.0f} s")
+        if wait.is_complete:
+            self.line(f"{wait.description}: done in {time.monotonic() - wait.started:.0f} s")
 
     def _show(self, wait: ProgressLine) -> None:
         with self._lock:

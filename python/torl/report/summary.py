@@ -19,15 +19,24 @@ _TIMED = (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT)
 
 
 def write_summary(directory: Path) -> dict[str, Any]:
-    """Summarize a run from its records, write `summary.json`, and return it.
-
-    The first evaluation set is at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
-    `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints.
+    """Write the summary of a run to `summary.json`, and return it.
 
     Raises:
         RecordError: The records cannot be read, or the summary cannot be written.
     """
-    rows = read_metrics(directory)
+    summary = summarize(directory, read_metrics(directory))
+    path = directory / SUMMARY_FILE
+    with record_errors(path):
+        path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def summarize(directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Summarize the metrics of a run.
+
+    The first evaluation set is at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
+    `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints.
+    """
     by_set = {
         name: {
             f"{measure}_{when}": evaluations[index].get(metric)
@@ -36,16 +45,12 @@ def write_summary(directory: Path) -> dict[str, Any]:
         }
         for name, evaluations in _evaluations(rows).items()
     }
-    summary = {
+    return {
         **next(iter(by_set.values()), {}),
         "train_seconds": round(sum(row.get(name, 0.0) for row in rows for name in _TIMED), 1),
         "report": str(directory / REPORT_FILE),
         "evaluation": by_set,
     }
-    path = directory / SUMMARY_FILE
-    with record_errors(path):
-        path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    return summary
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -64,11 +64,11 @@ class Grader:
             starts = [self._executor.submit(self._processes.start_one) for _ in range(self._workers)]
             for start in starts:
                 start.result()
-        except RewardError:
-            self.close()
-            raise
         except (CancelledError, RuntimeError) as error:  # closed by another thread
             raise RewardError("the grader was closed while it started") from error
+        except BaseException:  # a failed start, or Ctrl-C
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stop all processes and cancel waiting pairs. Can be called twice."""

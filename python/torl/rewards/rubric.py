@@ -73,7 +73,8 @@ class RubricOptions(Section):
         default={"answer": {}}, validate_default=True
     )
     """Parts by name, graded in this order. Each is a reward, or a function of a trajectory, and has a `weight`. A part
-    without a name is named by its key; "answer" is another name of "math"."""
+    without a name is named by its key; "answer" is another name of "math". A table replaces the default; an option such
+    as `--reward.parts.failed_code.weight 0.5` keeps it."""
     correct_threshold: float = 1.0
     """Reward from which a response counts as correct, if all parts are plain numbers."""
 

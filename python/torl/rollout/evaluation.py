@@ -42,7 +42,8 @@ class Evaluation:
     def __repr__(self) -> str:
         shown = (names.ACCURACY, names.GREEDY_ACCURACY, names.CODE_RATIO, names.PASS_RATIO)
         cells = [f"{name} {self.metrics[name]:.3f}" for name in shown if name in self.metrics]
-        return f"<Evaluation of {len(self.groups)} problems: {', '.join(cells)}>"
+        count = len(self.groups)
+        return f"<Evaluation of {count} problem{'s' * (count != 1)}: {', '.join(cells)}>"
 
     def _repr_html_(self) -> str:
         return metrics_html(self.metrics) + groups_html(self.groups)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig
+from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig, TrainConfig
 from torl.config.choices import EnvironmentChoice, ToolChoice
 from torl.environments import ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
@@ -65,7 +65,8 @@ class ModelDirectory:
         max_tokens = evaluation.longest_prompt(config)
         encoded = encode_prompts(first, self.tokenizer, template, max_tokens, self.tool_schemas)
         skipped = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
-        console.line(f"{name}: {len(encoded.prompts)} problems{skipped}")
+        count = len(encoded.prompts)
+        console.line(f"{name}: {count} problem{'s' * (count != 1)}{skipped}")
         return encoded
 
     def tool_schemas(self) -> ToolSchemas:
@@ -101,6 +102,65 @@ def require_weights(model: Path) -> None:
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
+def require_fitting(config: TrainConfig, model: Path) -> None:
+    """Check the settings that depend on the files of a model only, before anything is loaded.
+
+    Raises:
+        DataError: The model has no readable config.json.
+        ConfigError: Responses are longer than the model's context window, or adapters name an unknown layer.
+    """
+    prompt, response, window = config.longest_prompt, config.rollout.max_response_tokens, context_window(model)
+    overrides = getattr(config.engine.options, "arguments", {}).get("hf_overrides")
+    if window is not None and prompt + response > window and not overrides:
+        raise ConfigError(
+            f"rollout.max_response_tokens = {response} and prompts of {prompt} tokens exceed the context of {window} "
+            f"tokens of {model} (max_position_embeddings); use at most {max(0, window - prompt)}"
+        )
+    targets = config.model.adapters.target_modules if config.model.adapters is not None else ()
+    layers = _matrix_layers(model)
+    missing = [each for each in targets if not any(f".{layer}".endswith(f".{each}") for layer in layers)]
+    if missing and layers:
+        known = sorted({layer.rpartition(".")[2] for layer in layers if "embed" not in layer})
+        raise ConfigError(
+            f"model.lora.target_modules: {model} has no layer {missing[0]!r}; its layers are: {', '.join(known)}"
+        )
+
+
+def context_window(model: Path) -> int | None:
+    """Return the number of tokens that the positions of a model reach; None if its config.json does not contain it.
+
+    Raises:
+        DataError: The model has no readable config.json.
+    """
+    try:
+        settings = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
+    settings = settings.get("text_config", settings)
+    window = settings.get("max_position_embeddings")
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    if isinstance(window, int) and rope.get("rope_type", rope.get("type")) in ("linear", "dynamic"):
+        return int(window * rope.get("factor", 1))
+    return window if isinstance(window, int) else None
+
+
+def _matrix_layers(model: Path) -> set[str]:
+    """Return the names of the modules with a two-dimensional weight, from the headers of the safetensors files."""
+    layers: set[str] = set()
+    for path in model.glob("*.safetensors"):
+        try:
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        except (OSError, ValueError, MemoryError, OverflowError):
+            return set()  # the learner reports damaged files
+        layers |= {
+            name.removesuffix(".weight")
+            for name, tensor in header.items()
+            if name.endswith(".weight") and len(tensor["shape"]) == 2
+        }
+    return layers
+
+
 def cap_to_context(config: _Config, model: Path) -> _Config:
     """Lower the response limit of a configuration to the model's context window.
 
@@ -108,12 +168,8 @@ def cap_to_context(config: _Config, model: Path) -> _Config:
         DataError: The model has no readable config.json.
         ConfigError: The prompts alone fill the context window.
     """
-    prompt, response = config.longest_prompt, config.rollout.max_response_tokens
-    try:
-        window = json.loads((model / "config.json").read_text(encoding="utf-8")).get("max_position_embeddings")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
-    if not isinstance(window, int) or prompt + response <= window:
+    prompt, response, window = config.longest_prompt, config.rollout.max_response_tokens, context_window(model)
+    if window is None or prompt + response <= window:
         return config
     if window <= prompt:
         raise ConfigError(f"{model}: its context of {window} tokens has no room after {prompt} of prompt")

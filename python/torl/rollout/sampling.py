@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torl.config import SampleConfig
 from torl.config.loading import dump_config
@@ -16,6 +14,7 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import OpenRollouts, open_rollouts
+from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.types import ScoredGroup
 
@@ -27,8 +26,8 @@ async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredG
     """Open the model, and sample with rollouts of its own (`sample_with`)."""
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
-    with TemporaryDirectory(prefix="torl-sample-") as logs:
-        open_own = partial(open_rollouts, config, model, console, log_directory=Path(logs), seed=config.sample.seed)
+    with ScratchDirectory("torl-sample-") as logs:
+        open_own = partial(open_rollouts, config, model, console, log_directory=logs, seed=config.sample.seed)
         return await sample_with(open_own, model, config, console)
 
 

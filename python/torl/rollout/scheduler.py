@@ -9,6 +9,8 @@ from torl.rollout.episode import EpisodePlayer
 from torl.seeds import derive_seed
 from torl.types import Group, Prompt, Trajectory
 
+_MIN_ALLOWED_FAILURES = 3  # of any number of episodes, but at most half of them
+
 
 @dataclass(slots=True)
 class _PendingGroup:
@@ -113,7 +115,8 @@ async def play_groups(
 
 
 def _require_few_failures(failed: int, episodes: int, limit: float, error: ToolUnavailableError) -> None:
-    if failed > limit * episodes:
+    allowed = max(limit * episodes, min(_MIN_ALLOWED_FAILURES, episodes // 2)) if limit > 0 else 0
+    if failed > allowed:
         raise ToolUnavailableError(
             f"{failed} of {episodes} episodes failed (rollout.max_failed_fraction = {limit:g}); last error: {error}"
         ) from error

@@ -169,10 +169,18 @@ async def machine_of(cluster: Cluster) -> Machine:
     """Return the devices of all nodes of a cluster.
 
     Raises:
-        ConfigError: The devices of a node cannot be used.
+        ConfigError: The devices of a node cannot be used, or no reserved GPU is visible on a node.
         ClusterError: A node was lost.
     """
-    return combine_machines([await cluster.run_on(node, this_machine) for node in range(cluster.nodes)])
+    machines = [await cluster.run_on(node, this_machine) for node in range(cluster.nodes)]
+    for node, machine in enumerate(machines):
+        if cluster.reserved_gpus and not machine.gpus:
+            raise ConfigError(
+                f"node {node} of the cluster has {cluster.reserved_gpus} GPUs, but torl's processes see none: where "
+                "Ray is started, set RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 and unset CUDA_VISIBLE_DEVICES, or pass "
+                "--num-gpus 0 to compute on the cores"
+            )
+    return combine_machines(machines)
 
 
 async def _start_tool(

@@ -1,11 +1,13 @@
 """The transcript of an episode, and the sampler of its turns."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torl._core import Scan, Scanner, TrajectoryBuilder, Vocabulary
 from torl.config import RolloutConfig
 from torl.engine import Engine
+from torl.errors import EngineError
 from torl.formats import Format
 from torl.formats.base import turn_stop_condition
 from torl.rollout.calls import CallCounters
@@ -157,6 +159,9 @@ class TurnSampler:
             calls_left: Whether a call may end the turn.
             stop: Stop sequences, in addition to the run's.
             on_block: Callback with the code of blocks that close while the turn continues.
+
+        Raises:
+            EngineError: The engine failed, or sampled with weights that are not finite.
         """
         settings, name = self.settings, episode.turn(number)
         end = turn_stop_condition(self.format, (*settings.stop, *stop), calls_left=calls_left)
@@ -165,6 +170,9 @@ class TurnSampler:
         id = "/".join(map(str, name))
         request = TurnRequest(id, prefix, sampling, end, at_line_start, episode.number, episode.group)
         sampled = await self.engine.sample(request, on_block)
+        if not all(map(math.isfinite, sampled.logprobs)):
+            version = sampled.policy_versions[0][0]
+            raise EngineError(f"the engine's log-probabilities of policy version {version} are not finite")
         # The engine ended the turn; the scanner finds its exact end and its blocks.
         scan = Scanner(self.vocabulary, end, at_line_start).feed(sampled.token_ids)
         self.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed

@@ -116,4 +116,4 @@ class PromptStream:
     def __str__(self) -> str:
         """Return the counts of the last iteration: "12 problems, 1 too long and dropped"."""
         dropped = f", {self._dropped} too long and dropped" if self._dropped else ""
-        return f"{self._kept} problems{'' if self._ended else ' read so far'}{dropped}"
+        return f"{self._kept} problem{'s' * (self._kept != 1)}{'' if self._ended else ' read so far'}{dropped}"

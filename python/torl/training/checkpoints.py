@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torl.config import CheckpointConfig
+from torl.config import CheckpointConfig, TrainConfig
 from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.learner.learner import Learner
@@ -77,6 +77,21 @@ def _retrieve_error(task: "asyncio.Task[None]") -> None:
     """Mark the error as retrieved, because the run may end for another reason before it waits for the checkpoint."""
     if not task.cancelled():
         task.exception()
+
+
+def require_evaluation_metric(config: TrainConfig) -> None:
+    """Raise ConfigError unless `checkpoint.keep_best` can be a metric of the run's evaluations."""
+    best, sets = config.checkpoint.keep_best, config.data.evaluation
+    if best is None:
+        return
+    set_name, metric = names.split_evaluation(best) or ("", "")
+    measured = metric != names.GREEDY_ACCURACY or config.evaluation.greedy
+    if set_name not in sets or not (measured and names.is_evaluation_metric(metric)):
+        known = [names.evaluation_name(each, names.ACCURACY) for each in sets]
+        raise ConfigError(
+            f"checkpoint.keep_best = {best!r} is not an evaluation metric of this run; "
+            + (f"use one such as {', '.join(known)}" if known else "data.evaluation has no problem sets")
+        )
 
 
 async def require_shared_storage(cluster: Cluster, directory: Path, nodes: Iterable[int]) -> None:

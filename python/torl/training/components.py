@@ -10,22 +10,24 @@ from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
+from torl.hub import require_trainable, resolve_model, resolve_model_config
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.placement.fit import require_division, require_room, with_row_tokens
+from torl.placement.fit import describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
+from torl.records.reading import find_damage
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.model_directory import ModelDirectory, require_fitting
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
-from torl.training.checkpoints import Checkpoints, require_shared_storage
+from torl.training.checkpoints import Checkpoints, require_evaluation_metric, require_shared_storage
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class RunComponents:
         checkpoint: Checkpoint that the run resumes from.
         first_step: Number of the first step.
         colocated: Whether learner and engine share devices.
+        on_gpus: Whether they compute on GPUs.
         checkpoints: Checkpoints of the run.
     """
 
@@ -58,6 +61,7 @@ class RunComponents:
     checkpoint: Path | None
     first_step: int
     colocated: bool
+    on_gpus: bool
     checkpoints: Checkpoints
     _idle_seconds: float = field(default=0.0, init=False)
 
@@ -99,7 +103,7 @@ async def open_run_components(
     components = replace(
         Components.from_config(inputs.resolved.config), shuffle_observations=config.ablation.shuffle_observations
     )
-    for line in write_config(directory, config):
+    for line in write_config(directory, config, inputs.first_step):
         console.line(line)
     async with AsyncExitStack() as stack:
         resume_step = inputs.first_step if config.run.resume else None
@@ -121,12 +125,16 @@ async def open_run_components(
             checkpoint=inputs.checkpoint,
             first_step=inputs.first_step,
             colocated=inputs.resolved.placement.colocated,
+            on_gpus=bool(inputs.resolved.placement.machine.gpus),
             checkpoints=checkpoints,
         )
 
 
 async def _read_inputs(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> _Inputs:
     """Read the model, the problems and the checkpoint, and place the run."""
+    require_trainable(resolve_model_config(config.model.path))
+    require_evaluation_metric(config)
+    require_fitting(config, resolve_model(config.model.path))
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
@@ -161,13 +169,15 @@ def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, cons
         raise ConfigError(f"run.steps is {config.run.steps}, but {checkpoint} was written after {step} steps")
     sampler.load_state_dict(state["sampler"])
     console.line(f"resuming from {checkpoint}")
+    if damage := find_damage(config.run.directory, step):
+        console.warning(f"{damage}; the run continues, but its report and its audit cannot read this file")
     return step
 
 
 def _fit_memory(
     config: TrainConfig, resolved: ResolvedConfig[TrainConfig], model: Path, console: Console
 ) -> ResolvedConfig[TrainConfig]:
-    """Set the longest rows that fit; raise ConfigError if the model cannot be divided, or a stage does not fit."""
+    """Set rows and recomputation; raise ConfigError if the model cannot be divided or a stage does not fit."""
     if not resolved.placement.machine.gpus:
         return resolved
     try:
@@ -178,8 +188,8 @@ def _fit_memory(
     if config.placement.check_memory:
         require_division(config, shape)
         require_room(config, resolved, shape)
-    fitted = with_row_tokens(resolved, shape)
-    console.line(f"rows of {fitted.config.learner.resolved_row_tokens:,} tokens")
+    fitted = with_update_settings(resolved, shape)
+    console.line(describe_update(fitted.config.learner))
     return fitted
 
 

@@ -6,8 +6,10 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from torl.config import TrainConfig
+from torl.engine import EngineOptions
 from torl.errors import EngineError, HangError, SandboxError
-from torl.records.metric_names import LOGPROB_GAP_MEAN
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
 from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
 from torl.runtime.processes.supervision import first_error
 from torl.tools import BaseTool
@@ -42,25 +44,91 @@ async def require_working_tools(tools: Mapping[str, BaseTool], trajectories: Ite
             raise SandboxError(f"{crashes[name]} of {count} calls of the tool {name!r} crashed in one step")
 
 
-def require_matching_policies(metrics: Mapping[str, float], limit: float | None) -> None:
-    """Raise if the log-probabilities of engine and learner show that they hold different weights.
+_MIN_LIMITS = {"float32": 2e-4, "bfloat16": 0.02}
+"""Gaps that rounding may reach in any step, in nats, by the coarser of engine's and learner's dtype."""
+_MIN_LIMIT_TF32 = 2.5e-3  # kernels of GPUs may round the inputs of float32 products to 10 bits
+_MAX_GROWTH = 5.0  # of the first step's gap, which differs between models, mixtures of experts above all
 
-    Args:
-        metrics: Metrics of a step, without the gap if the step had no update.
-        limit: `learner.max_logprob_gap`, in nats. None disables the check.
 
-    Raises:
-        EngineError: The mean gap of the step's sampled tokens is above the limit, or not a number.
+class PolicyComparison:
+    """The check that engine and learner hold the same weights: their log-probabilities of on-policy tokens.
+
+    The first gap of a run is that of the initial weights, which both read from files. It shows what rounding alone
+    makes of this model, and bounds the gaps after transfers.
     """
-    gap = metrics.get(LOGPROB_GAP_MEAN)
-    if gap is None or limit is None or gap <= limit:
-        return
-    raise EngineError(
-        f"the mean logprob gap is {gap:.3g} nats (learner.max_logprob_gap = {limit:g}): engine and learner hold "
-        "different weights. Use learner.verify_weights to detect a corrupted transfer; a kernel or precision that "
-        "differs shows on the first step; rollout.max_staleness bounds the age of tokens. The last checkpoint was "
-        "written before"
-    )
+
+    def __init__(self, config: TrainConfig, *, on_gpus: bool, first_gap: float | None = None) -> None:
+        """Derive the limit from the configuration.
+
+        Args:
+            config: Configuration of the run.
+            on_gpus: Whether the run computes on GPUs.
+            first_gap: Gap of the first step, if the run resumes. Defaults to the gap of the next step that has one.
+        """
+        engine_dtype = engine_options(config).dtype
+        self._dtype = config.learner.dtype if engine_dtype == "float32" else engine_dtype
+        self._min_limit = _MIN_LIMITS[self._dtype]
+        if on_gpus:
+            self._min_limit = max(self._min_limit, _MIN_LIMIT_TF32)
+        self._configured = config.learner.max_logprob_gap
+        self._exact = inexact_logprobs(config) is None
+        self._first_gap = first_gap
+
+    def require_match(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Raise if the gap of a step shows that engine and learner hold different weights.
+
+        Args:
+            step: Number of the step, from 0.
+            metrics: Metrics of the step, without a gap if it had no update or no on-policy token.
+
+        Raises:
+            EngineError: The gap is above the limit, or not a number.
+        """
+        gap = metrics.get(LOGPROB_GAP_ON_POLICY)
+        if gap is None or not (self._exact or self._configured):
+            return
+        if not gap <= self._limit():
+            raise EngineError(self._message(step, gap))
+        if self._first_gap is None:
+            self._first_gap = gap
+
+    def _limit(self) -> float:
+        if self._configured is not None:
+            return self._configured
+        if self._first_gap is None:
+            return _MAX_GROWTH * self._min_limit
+        return max(_MAX_GROWTH * self._first_gap, self._min_limit)
+
+    def _message(self, step: int, gap: float) -> str:
+        before = "it is the first" if self._first_gap is None else f"the first was {self._first_gap:.2g}"
+        origin = self._dtype if self._configured is None else "learner.max_logprob_gap"
+        causes = (
+            "the model is computed differently by vLLM and transformers"
+            if self._first_gap is None
+            else "weights or adapters did not reach the engine, or reached the wrong place (learner.verify_weights "
+            "detects a corrupted transfer)"
+        )
+        return (
+            f"step {step + 1}: engine and learner hold different policies: their logprobs of on-policy tokens differ "
+            f"by {gap:.2g} nats on average; {before}, and the limit is {self._limit():.2g} ({origin}). Likely cause: "
+            f"{causes}. The last checkpoint was written before. Raise learner.max_logprob_gap only for an engine that "
+            "rounds more, such as a quantized one"
+        )
+
+
+def inexact_logprobs(config: TrainConfig) -> str | None:
+    """Return the reason why the engine's log-probabilities differ from the policy's by configuration, or None."""
+    if config.rollout.top_p < 1:
+        return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
+    if config.rollout.max_staleness and engine_options(config).keeps_stale_cache:
+        return "the engine keeps a stale KV cache on weight updates: its logprobs depend on older policies"
+    return None
+
+
+def engine_options(config: TrainConfig) -> EngineOptions:
+    """Return the options of the run's engine, or the defaults for a custom engine without these options."""
+    options = config.engine.options
+    return options if isinstance(options, EngineOptions) else EngineOptions()
 
 
 class HangRecorder:

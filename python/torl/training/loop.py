@@ -17,9 +17,10 @@ from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.components import RunComponents
 from torl.training.experience import Experience
-from torl.training.health import require_matching_policies
+from torl.training.health import PolicyComparison
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
+from torl.training.selection import describe_missing_signal
 from torl.training.step import PlayedStep, step_records
 from torl.types import ScoredGroup, TrainingSample
 
@@ -32,11 +33,13 @@ class Run:
         components: Components of the run.
         experience: Steps to train on.
         residency: Owner of the devices' memory: the learner or the engine.
+        comparison: Check that both hold the same weights.
     """
 
     components: RunComponents
     experience: Experience
     residency: Residency
+    comparison: PolicyComparison
 
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -94,7 +97,9 @@ class Run:
         metrics |= components.counters()
         components.writer.write_metrics(step, metrics)
         components.console.step(step + 1, components.config.run.steps, metrics)
-        require_matching_policies(metrics, components.config.learner.max_logprob_gap)
+        if names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
+            components.console.line(missing)
+        self.comparison.require_match(step, metrics)
 
     def _metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         field = self.components.config.run.group_metrics_by

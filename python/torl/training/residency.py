@@ -128,6 +128,8 @@ class Residency:
         if sharing.learner_offloads:
             await learner.offload("optimizer")
             self.learner_memory = LearnerMemory.PARAMETERS
+        elif sharing.engine_sleeps:
+            await learner.offload("cache")
         if sharing.engine_sleeps:
             await self._engine.wake("weights")
             self.engine_memory = EngineMemory.WEIGHTS

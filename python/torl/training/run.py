@@ -8,7 +8,9 @@ from typing import Any
 from torl.config import ProblemChoice, TrainConfig
 from torl.engine import EngineOptions
 from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
-from torl.hub import pinned_dataset, pinned_model
+from torl.hub import is_local, pinned_dataset, pinned_model, require_trainable, resolve_model_config
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
+from torl.records.reading import read_metrics
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.summary import write_summary
@@ -18,7 +20,7 @@ from torl.runtime.processes.supervision import first_error, run_with_watchers
 from torl.runtime.processes.watchdogs import watch_event_loop
 from torl.training.components import open_run_components
 from torl.training.experience import Experience
-from torl.training.health import HangRecorder
+from torl.training.health import HangRecorder, PolicyComparison
 from torl.training.loop import Run
 from torl.training.residency import DeviceSharing, Residency
 
@@ -37,14 +39,21 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         TorlError: The configuration, the data or a component failed. All records written so far are kept.
     """
     config = _pin_commits(config)
-    directory = open_run_directory(config)
+    with open_run_directory(config) as directory:
+        await _run_with_restarts(config, directory, console)
+        summary = write_summary(directory)
+        console.line(f"report: {summary['report']}")
+        return summary
+
+
+async def _run_with_restarts(config: TrainConfig, directory: Path, console: Console) -> None:
     restarts, is_remote = 0, False
     while True:
         try:
             async with open_cluster(config.cluster) as cluster:
                 is_remote = cluster.is_remote
                 await _attempt(config, directory, console, cluster)
-            break
+            return
         except (TorlError, ExceptionGroup) as group:
             error = first_error(group)
             if not is_remote or not isinstance(error, _NODE_LOSSES) or restarts == config.cluster.max_restarts:
@@ -55,9 +64,6 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
                 f"(restart {restarts} of {config.cluster.max_restarts}, cluster.max_restarts)"
             )
             config = config.model_copy(update={"run": config.run.model_copy(update={"resume": True})})
-    summary = write_summary(directory)
-    console.line(f"report: {summary['report']}")
-    return summary
 
 
 async def _attempt(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
@@ -78,7 +84,10 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
             policy_version=components.first_step,
             checksum=components.config.learner.verify_weights,
         )
-        run = Run(components, experience, residency)
+        resumed = read_metrics(directory) if components.first_step > 0 else []
+        first_gap = next((row[LOGPROB_GAP_ON_POLICY] for row in resumed if LOGPROB_GAP_ON_POLICY in row), None)
+        comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gap=first_gap)
+        run = Run(components, experience, residency, comparison)
         if components.checkpoint is not None:
             async with residency.lend_learner() as loan:
                 await loan.publish(components.first_step)
@@ -93,7 +102,8 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
     """Replace names of models and datasets on the Hub by names with their current commit.
 
     Raises:
-        DataError: A model or a dataset is unavailable. The message lists the downloads that provide them.
+        DataError: A model or a dataset is unavailable, or the model cannot be trained. The message lists the downloads
+            that provide them.
     """
     missing: list[str] = []
 
@@ -111,7 +121,12 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
         options = chosen.options.model_copy(update={"path": pinned(pinned_dataset, str(path))})
         return replace(chosen, options=options)
 
-    model = config.model.model_copy(update={"path": pinned(pinned_model, config.model.path)})
+    def trainable_model(path: str) -> str:
+        if not is_local(path):
+            require_trainable(resolve_model_config(path))  # before the weights are downloaded
+        return pinned_model(path)
+
+    model = config.model.model_copy(update={"path": pinned(trainable_model, config.model.path)})
     evaluation = {name: problems(chosen) for name, chosen in config.data.evaluation.items()}
     data = config.data.model_copy(update={"train": problems(config.data.train), "evaluation": evaluation})
     if missing:

@@ -113,6 +113,7 @@ def _training_sample(scored: ScoredTrajectory, rewards_turns: bool) -> TrainingS
         token_ids=np.concatenate([np.asarray(prompt, np.int32), trajectory.token_ids_T]),
         loss_mask=np.concatenate([np.zeros(len(prompt), np.bool_), trajectory.loss_mask_T]),
         rollout_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), trajectory.rollout_logprobs_T]),
+        policy_versions=np.concatenate([np.full(len(prompt), -1, np.int32), trajectory.policy_versions_T]),
         token_rewards=_token_rewards(scored) if rewards_turns else None,
     )
 

@@ -12,6 +12,8 @@ from torl.algorithms.rewards import normalize_rewards
 from torl.config import SelectionConfig
 from torl.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
 
+_MAX_SHOWN = 5  # rewards in a message
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -45,6 +47,16 @@ def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Sel
     if (limit := config.drop_undecided_above) is not None:
         kept = [group for group in in_range if undecided_fraction(group) <= limit]
     return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(in_range), len(in_range) - len(kept))
+
+
+def describe_missing_signal(groups: Sequence[ScoredGroup]) -> str | None:
+    """Return a line about a step in which the rewards of every group are equal; None for other steps."""
+    if not groups or not all(group.has_zero_variance for group in groups):
+        return None
+    rewards = sorted({group.members[0].total for group in groups})
+    values = ", ".join(f"{reward:g}" for reward in rewards[:_MAX_SHOWN]) + (", ..." if rewards[_MAX_SHOWN:] else "")
+    which = "all rewards were" if len(rewards) == 1 else "the rewards of each group were equal:"
+    return f"no group had a signal: {which} {values}"
 
 
 def undecided_fraction(group: ScoredGroup) -> float:

@@ -31,11 +31,8 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     algorithm = config.algorithm
     episodes = [record for record in records if record.advantage is not None]
     batch = [each for record in episodes for each in record.episode_trajectories]
-    scored = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in batch]
-    masks = masked_trajectories(scored, config.selection)
-    if algorithm.keep_reference:
-        masks |= masked_by_reference(scored, list(map(_sample, batch)), config.selection)
-    masked = frozenset(int(index) for mask in masks.values() for index in np.flatnonzero(mask))
+    masks = recorded_masks(records, config).values()
+    masked = frozenset(int(index) for mask in masks for index in np.flatnonzero(mask))
     uncounted = frozenset[int]() if config.selection.mask_after_advantages else masked
     rewards = _batch_rewards(episodes, uncounted, algorithm)
     per_episode = naive_advantages(algorithm, rewards)
@@ -53,6 +50,17 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
         gap = max(abs(one - other) for one, other in pairs)
         right = all(abs(one - other) <= _TOLERANCE * max(1.0, abs(other)) for one, other in pairs)
         check.add(right, f"{place_of(record)}: advantage {record.advantage}, again {pairs[0][1]}", gap)
+
+
+def recorded_masks(records: Sequence[TrajectoryRecord], config: TrainConfig) -> dict[str, BoolArray]:
+    """Return for each mask of the run whether it masks each trajectory of the batch, from the records of a step."""
+    episodes = (record for record in records if record.advantage is not None)
+    batch = [each for record in episodes for each in record.episode_trajectories]
+    scored = [ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in batch]
+    masks = masked_trajectories(scored, config.selection)
+    if config.algorithm.keep_reference:
+        masks |= masked_by_reference(scored, list(map(_sample, batch)), config.selection)
+    return masks
 
 
 def _sample(record: TrajectoryRecord) -> TrainingSample:

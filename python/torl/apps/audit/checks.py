@@ -1,9 +1,11 @@
 """The results of an audit's checks, and the checks of policy versions and rewards."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from torl.errors import TorlError
 from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward
 from torl.rollout.grading import score_groups
@@ -11,6 +13,8 @@ from torl.types import Grade, Group
 
 _MAX_SHOWN = 3
 _TOLERANCE = 1e-6
+COLUMNS = f"{'check':<12} {'verdict':<12} {'expected':>8} {'found':>8}  max difference"
+"""The head of the table whose rows are checks."""
 
 
 @dataclass(slots=True)
@@ -39,14 +43,34 @@ class Check:
         """Count a trajectory and its mismatch, if any."""
         self.add(mismatch is None, f"{place_of(record)}: {mismatch}")
 
+    def expect(self, place: str, expected: object, found: object) -> None:
+        """Count a comparison of two values for equality."""
+        self.add(expected == found, f"{place}: expected {expected}, found {found}")
+
+    @contextmanager
+    def reading(self, place: str) -> Iterator[None]:
+        """Count records as a mismatch if the block cannot compare them because their values are impossible."""
+        try:
+            yield
+        except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError, TorlError) as error:
+            self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
+
+    def add_note(self, note: str) -> None:
+        """Add a note, once."""
+        if note not in self.note:
+            self.note = f"{self.note}; {note}" if self.note else note
+
     def __str__(self) -> str:
+        """Return a row of the table with the numbers of comparisons and matches, and the first mismatches below it."""
         verdict = "not checked" if not self.compared else "ok" if not self.wrong else "WRONG"
-        mean = "" if self.mean_difference is None else f", mean {self.mean_difference:.2g}"
-        line = (
-            f"{self.name:<12} {verdict:<12} {self.wrong} of {self.compared} wrong, "
-            f"max difference {self.max_difference:.2g}{mean}"
-        )
-        return "\n".join([line + (f" ({self.note})" if self.note else ""), *(f"    {text}" for text in self.examples)])
+        line = f"{self.name:<12} {verdict:<12} {self.compared:>8} {self.compared - self.wrong:>8}"
+        if self.max_difference:
+            mean = "" if self.mean_difference is None else f", mean {self.mean_difference:.2g}"
+            line += f"  {self.max_difference:.2g}{mean}"
+        shown = [f"    {text}" for text in self.examples]
+        if self.wrong > len(self.examples):
+            shown.append(f"    and {self.wrong - len(self.examples)} more")
+        return "\n".join([line + (f"  ({self.note})" if self.note else ""), *shown])
 
 
 def place_of(record: TrajectoryRecord) -> str:
@@ -66,6 +90,14 @@ def version_mismatch(record: TrajectoryRecord, max_staleness: int) -> str | None
     return f"sampled by policy versions {wrong}, expected {oldest} to {record.step}" if wrong else None
 
 
+def group_members(records: Sequence[TrajectoryRecord]) -> dict[str, list[TrajectoryRecord]]:
+    """Return the records of each group, by its name, in the order of the file."""
+    groups: defaultdict[str, list[TrajectoryRecord]] = defaultdict(list)
+    for record in records:
+        groups[record.trajectory.group_id].append(record)
+    return dict(groups)
+
+
 async def check_rewards(
     check: Check, records: Sequence[TrajectoryRecord], reward: Reward, max_response_tokens: int
 ) -> None:
@@ -80,10 +112,7 @@ async def check_rewards(
     Raises:
         RewardError: The reward failed.
     """
-    groups: defaultdict[str, list[TrajectoryRecord]] = defaultdict(list)
-    for record in records:
-        groups[record.trajectory.group_id].append(record)
-
+    groups = group_members(records)
     graded = await score_groups(reward, [_group(members, max_response_tokens) for members in groups.values()])
     for members, group in zip(groups.values(), graded, strict=True):
         for record, member in zip(members, group.members, strict=True):

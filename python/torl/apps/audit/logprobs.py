@@ -1,17 +1,19 @@
 """The check of log-probabilities against plain transformers in float32, with the weights of the sampling policy."""
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check, place_of
-from torl.config import TrainConfig
-from torl.engine import EngineOptions
+from torl.apps.audit.history import RunHistory
 from torl.errors import TorlError
+from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 from torl.records.rows import TrajectoryRecord
+from torl.training.health import engine_options, inexact_logprobs
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
 # them; an attention mask or a position that is off by one exceeds them by far.
@@ -24,62 +26,80 @@ def has_weights(run: Path, version: int) -> bool:
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
 
 
-def skip_reason(config: TrainConfig) -> str | None:
-    """Return the reason why recorded log-probabilities differ from the policy's by configuration, or None."""
-    if config.rollout.top_p < 1:
-        return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
-    if config.rollout.max_staleness and _engine_options(config).keeps_stale_cache:
-        return "the engine keeps a stale KV cache on weight updates: its logprobs depend on older policies"
-    return None
+class SampledTrajectories:
+    """The first trajectories of each policy version whose weights are available."""
+
+    def __init__(self, history: RunHistory, count: int) -> None:
+        """Collect up to `count` trajectories of each version."""
+        self._history, self._count = history, count
+        self._by_version: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
+        self._has_weights: dict[int, bool] = {}
+        self._skip_reason = ""
+
+    def add(self, episodes: Sequence[TrajectoryRecord]) -> None:
+        """Add trajectories of a step."""
+        for record in [each for episode in episodes for each in episode.episode_trajectories]:
+            reason = inexact_logprobs(self._history.config_at(record.step))
+            if reason is not None:
+                self._skip_reason = reason
+                continue
+            for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
+                if version not in self._has_weights:
+                    self._has_weights[version] = has_weights(self._history.directory, version)
+                if self._has_weights[version] and len(self._by_version[version]) < self._count:
+                    self._by_version[version].append(record)
+
+    def check(self, check: Check) -> None:
+        """Check the log-probabilities of the collected trajectories."""
+        if self._skip_reason:
+            check.add_note(self._skip_reason)
+        elif self._count and not any(self._by_version.values()):
+            check.add_note("no checkpoint has the weights of these steps")
+        if any(self._by_version.values()):
+            check_logprobs(
+                check, self._history, resolve_model(self._history.configs[-1][1].model.path), self._by_version
+            )
 
 
 def check_logprobs(
-    check: Check, run: Path, model: Path, by_version: Mapping[int, Sequence[TrajectoryRecord]], config: TrainConfig
+    check: Check, history: RunHistory, model: Path, by_version: Mapping[int, Sequence[TrajectoryRecord]]
 ) -> None:
     """Compare the engine's log-probabilities with plain transformers.
 
     Args:
         check: Result that the comparisons are counted in.
-        run: Run directory.
+        history: History of the run.
         model: Directory of the initial model.
         by_version: Trajectories by the policy versions that sampled them. Versions without weights are left out.
-        config: Configuration of the run.
-
-    Raises:
-        TorlError: Weights cannot be read or do not match the model.
     """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # it would overwrite the report
-    mean_limit, limit = _LIMITS[_engine_options(config).dtype]
+    config = history.configs[-1][1]
+    mean_limit, limit = _LIMITS[engine_options(config).dtype]
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
     adapted = config.model.adapters is not None
     base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
     gaps: list[float] = []
     for version, records in sorted(by_version.items()):
-        if version > 0:
-            weights = read_policy_weights(checkpoint_path(run, version) / LEARNER)
-            lora = config.model.adapters
-            _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
         per_token: list[float] = []
-        for record, difference in _gaps(policy, records, version, config.rollout.temperature):
-            worst = max(difference, default=0.0)
-            check.add(worst <= limit, f"{place_of(record)}: a logprob differs by {worst:.2g}", worst)
-            per_token += difference
+        with check.reading(f"policy version {version}"):
+            if version > 0:
+                weights = read_policy_weights(checkpoint_path(history.directory, version) / LEARNER)
+                lora = config.model.adapters
+                _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
+            for record, difference in _gaps(policy, records, version, history):
+                worst = max(difference, default=0.0)
+                check.add(worst <= limit, f"{place_of(record)}: a logprob differs by {worst:.2g}", worst)
+                per_token += difference
         if per_token and (mean := statistics.fmean(per_token)) > mean_limit:
             check.add(False, f"policy version {version}: logprobs differ by {mean:.2g} on average", mean)
         gaps += per_token
     check.mean_difference = statistics.fmean(gaps) if gaps else None
     versions = ", ".join(map(str, sorted(by_version)))
-    check.note = f"policy versions {versions}" if versions else "no checkpoint has the weights of these steps"
-
-
-def _engine_options(config: TrainConfig) -> EngineOptions:
-    """Return the options of the run's engine, or the defaults for a custom engine."""
-    options = config.engine.options
-    return options if isinstance(options, EngineOptions) else EngineOptions()
+    check.add_note(f"policy versions {versions}")
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
@@ -92,22 +112,22 @@ def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
 
 
 def _gaps(
-    policy: Any, records: Sequence[TrajectoryRecord], version: int, temperature: float
+    policy: Any, records: Sequence[TrajectoryRecord], version: int, history: RunHistory
 ) -> Iterator[tuple[TrajectoryRecord, list[float]]]:
     """Yield each trajectory with |engine - transformers| on all tokens that this version sampled."""
     ordered = sorted(records, key=_tokens)
     batch: list[TrajectoryRecord] = []
     for record in ordered:
         if batch and (len(batch) + 1) * _tokens(record) * policy.config.vocab_size > _MAX_LOGITS:
-            yield from _gaps_of_batch(policy, batch, version, temperature)
+            yield from _gaps_of_batch(policy, batch, version, history)
             batch = []
         batch.append(record)
     if batch:
-        yield from _gaps_of_batch(policy, batch, version, temperature)
+        yield from _gaps_of_batch(policy, batch, version, history)
 
 
 def _gaps_of_batch(
-    policy: Any, batch: Sequence[TrajectoryRecord], version: int, temperature: float
+    policy: Any, batch: Sequence[TrajectoryRecord], version: int, history: RunHistory
 ) -> Iterator[tuple[TrajectoryRecord, list[float]]]:
     """Run one forward pass. Rows are padded on the right, which causal attention ignores."""
     import torch
@@ -116,8 +136,9 @@ def _gaps_of_batch(
     for row, record in zip(ids, batch, strict=True):
         tokens = [*record.trajectory.prompt.token_ids, *record.trajectory.token_ids_T.tolist()]
         row[: len(tokens)] = torch.tensor(tokens)
+    temperatures = torch.tensor([history.config_at(record.step).rollout.temperature for record in batch])
     with torch.inference_mode():
-        logits = policy(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperature
+        logits = policy(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperatures[:, None, None]
         logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None]).squeeze(-1)
     for row, record in zip(logprobs, batch, strict=True):
         trajectory = record.trajectory

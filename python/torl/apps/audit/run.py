@@ -4,11 +4,17 @@
 
 The records are recomputed independently and compared:
 
+- files: a file of trajectories for every step and evaluation, with the expected number of trajectories
+- groups: all samples of each prompt, once
+- prompts: questions and reference answers against the problem source, prompt tokens against the template
 - tokens: turns, loss mask, calls and observations from the token ids alone; the decoded text; observations against the
   outcomes of their calls; for agent programs, the tokens between turns against the program's messages
 - versions: the policy version of every token against `rollout.max_staleness`
 - rewards: second grading with the run's reward, including parts and turn rewards
+- selection: advantages in exactly the groups that the selection keeps
 - advantages: naive implementations of the estimators
+- metrics: all values in `metrics.jsonl` that follow from trajectories, and `summary.json`
+- checkpoints: the ones that the run keeps, with the hashes of their files
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint
 
 Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read. The last line of the output is JSON.
@@ -18,26 +24,20 @@ import argparse
 import asyncio
 import json
 import sys
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torl.apps.audit.advantages import check_advantages
-from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.checks import Check, check_rewards, version_mismatch
-from torl.apps.audit.logprobs import check_logprobs, has_weights, skip_reason
-from torl.apps.audit.replay import ReplayContext
-from torl.apps.audit.tokens import token_mismatch
+from torl.apps.audit.checkpoints import check_checkpoints
+from torl.apps.audit.checks import COLUMNS, Check
+from torl.apps.audit.history import RunHistory
+from torl.apps.audit.logprobs import SampledTrajectories
+from torl.apps.audit.metrics import check_summary
+from torl.apps.audit.steps import Checks, StepAudit
 from torl.component import RunContext
-from torl.config import TrainConfig
-from torl.config.loading import load_config
-from torl.errors import TorlError
-from torl.hub import resolve_model
-from torl.records.files import CONFIG_FILE, training_files
-from torl.records.reading import read_trajectories
-from torl.records.rows import TrajectoryRecord
+from torl.errors import ConfigError, TorlError
+from torl.records.files import CONFIG_FILE
 from torl.rewards import Reward, make_reward
 
 
@@ -57,7 +57,7 @@ class Audit:
         return next(check for check in self.checks if check.name == name)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.checks))
+        return "\n".join([COLUMNS, *map(str, self.checks)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,30 +90,35 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
         logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
 
     Raises:
-        TorlError: The configuration, the records or the model cannot be read, or the reward failed.
+        TorlError: A configuration or the model cannot be read, the reward failed, or `logprob_samples` is negative.
     """
-    config = await asyncio.to_thread(load_config, TrainConfig, directory / CONFIG_FILE)
-    model = resolve_model(config.model.path)
-    reward = make_reward(config.reward)
-    async with _closing(reward):
-        _, context = await asyncio.gather(
-            reward.start(RunContext(seed=config.run.seed, directory=directory)),
-            asyncio.to_thread(ReplayContext.from_config, config.rollout, model),
-        )
-        work = _AuditRun(config, context, directory, logprob_samples)
-        for path in training_files(directory):
-            records = await asyncio.to_thread(_read, path)
-            # Graders run in worker processes, so both proceed in parallel.
-            await asyncio.gather(
-                check_rewards(work.rewards, records, reward, config.rollout.max_response_tokens),
-                asyncio.to_thread(work.check_step, records),
+    if logprob_samples < 0:
+        raise ConfigError(f"logprob_samples = {logprob_samples} must be at least 0")
+    checks = Checks()
+    history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
+    sampled = SampledTrajectories(history, logprob_samples)
+    for _, config in history.configs:
+        steps = [step for step in range(history.steps) if history.config_at(step) is config]
+        evaluations = [step for step in history.evaluations() if history.config_at(step) is config]
+        if not steps and not evaluations:
+            continue  # the run was started again before a step was played with this configuration
+        reward = make_reward(config.reward)
+        async with _closing(reward):
+            _, audit = await asyncio.gather(
+                reward.start(RunContext(seed=config.run.seed, directory=directory)),
+                asyncio.to_thread(StepAudit.open, config, history, checks, sampled),
             )
-    await asyncio.to_thread(work.check_logprobs, model)
-    return Audit((work.tokens, work.versions, work.rewards, work.advantages, work.logprobs))
-
-
-def _read(path: Path) -> list[TrajectoryRecord]:
-    return list(read_trajectories(path))
+            for step in steps:
+                await audit.check_step(step, reward)
+            for step in evaluations:
+                for name in config.data.evaluation:
+                    await audit.check_evaluation(step, name, reward)
+    if history.steps > (steps_of_run := history.configs[-1][1].run.steps):
+        checks.files.add(False, f"{CONFIG_FILE}: expected at most {steps_of_run} steps, found {history.steps}")
+    await asyncio.to_thread(check_summary, checks.metrics, history)
+    await asyncio.to_thread(check_checkpoints, checks.checkpoints, history)
+    await asyncio.to_thread(sampled.check, checks.logprobs)
+    return Audit(tuple(vars(checks).values()))
 
 
 @asynccontextmanager
@@ -122,43 +127,3 @@ async def _closing(reward: Reward) -> AsyncIterator[None]:
         yield
     finally:
         await reward.close()
-
-
-class _AuditRun:
-    """The checks of a run, and the trajectories that the check of log-probabilities needs."""
-
-    def __init__(self, config: TrainConfig, context: ReplayContext, directory: Path, logprob_samples: int) -> None:
-        self.config = config
-        self.context = context
-        self.directory = directory
-        self.tokens, self.versions, self.rewards, self.advantages, self.logprobs = (
-            Check(name) for name in ("tokens", "versions", "rewards", "advantages", "logprobs")
-        )
-        self._logprob_samples = logprob_samples
-        self._by_version: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
-        self._has_weights: dict[int, bool] = {}
-
-    def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
-        """Run the checks of a step that need neither graders nor weights."""
-        for record in [each for episode in records for each in episode.episode_trajectories]:
-            mismatch = token_mismatch if self.config.rollout.agent is None else agent_mismatch
-            self.tokens.add_mismatch(record, mismatch(record.trajectory, self.context))
-            self.versions.add_mismatch(record, version_mismatch(record, self.config.rollout.max_staleness))
-            self._keep(record)
-        check_advantages(self.advantages, records, self.config)
-
-    def check_logprobs(self, model: Path) -> None:
-        """Check the log-probabilities of the collected trajectories."""
-        reason = skip_reason(self.config)
-        if reason is not None:
-            self.logprobs.note = reason
-            return
-        check_logprobs(self.logprobs, self.directory, model, self._by_version, self.config)
-
-    def _keep(self, record: TrajectoryRecord) -> None:
-        """Collect the first trajectories of each policy version with weights."""
-        for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
-            if version not in self._has_weights:
-                self._has_weights[version] = has_weights(self.directory, version)
-            if self._has_weights[version] and len(self._by_version[version]) < self._logprob_samples:
-                self._by_version[version].append(record)

@@ -1,6 +1,7 @@
 """Messages between the controller and the engine's core.
 
-A request to vLLM carries its stop condition to the scheduler, and the reply carries the policy versions back. While a
+A request to vLLM carries its stop condition to the scheduler. The reply carries policy versions and log-probabilities
+back: vLLM's front end would spend microseconds of the controller's process on each token's log-probability. While a
 turn is sampled, the core announces closed code blocks and computed steps as datagrams on a local socket. Announcements
 are hints: a lost block costs time only, and a lost step is followed by others. The sender never waits.
 """
@@ -20,10 +21,9 @@ from torl.types import SampledTurn, TurnFinish, TurnRequest
 
 TURN_KEY = "torl_turn"
 """Key of the turn in a request's `extra_args`."""
-TURN_SPANS = "torl_spans"
-"""Key of the policy changes in a reply's `kv_transfer_params`, its one open field."""
 STOP_CONDITION_MET = "torl_end"
 """vLLM's stop reason of a turn that ended at its `StopCondition`."""
+_SPANS, _LOGPROBS = "torl_spans", "torl_logprobs"  # keys of a reply
 _MAX_DATAGRAM_BYTES = 1 << 20
 _STEP_INTERVAL_SECONDS = 0.5
 
@@ -59,12 +59,26 @@ def sampling_params(request: TurnRequest, stop_token_ids: Sequence[int]) -> Any:
         seed=request.sampling.seed,
         stop_token_ids=list(stop_token_ids),
         logprobs=0,  # of the sampled token only
-        flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
         extra_args=encode_turn(request),
         skip_clone=True,
     )
+
+
+def encode_reply(spans: Sequence[tuple[int, int]], logprobs: bytes) -> dict[str, Any]:
+    """Encode the `kv_transfer_params` of a reply, its one open field.
+
+    Args:
+        spans: Pairs of the number of pauses so far and the first token sampled after them.
+        logprobs: Log-probabilities of the tokens, as float32 in native byte order.
+    """
+    return {_SPANS: spans, _LOGPROBS: logprobs}
+
+
+def decode_reply(reply: Mapping[str, Any]) -> tuple[Sequence[tuple[int, int]], tuple[float, ...]]:
+    """Decode the spans and log-probabilities that `encode_reply` has encoded."""
+    return reply[_SPANS], tuple(memoryview(reply[_LOGPROBS]).cast("f"))
 
 
 def sampled_turn(output: Any, spans: Callable[[Sequence[tuple[int, int]]], tuple[tuple[int, int], ...]]) -> SampledTurn:
@@ -81,10 +95,11 @@ def sampled_turn(output: Any, spans: Callable[[Sequence[tuple[int, int]]], tuple
     reason = "end" if completion.stop_reason == STOP_CONDITION_MET else completion.finish_reason
     if reason not in list(TurnFinish):
         raise EngineError(f"the engine ended request {output.request_id} with {reason!r}")
+    pauses, logprobs = decode_reply(output.kv_transfer_params)
     return SampledTurn(
         token_ids=tuple(completion.token_ids),
-        logprobs=tuple(completion.logprobs.logprobs),
-        policy_versions=spans(output.kv_transfer_params[TURN_SPANS]),
+        logprobs=logprobs,
+        policy_versions=spans(pauses),
         finish_reason=TurnFinish(reason),
         cached_tokens=output.num_cached_tokens or 0,
     )

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -16,10 +14,10 @@ from typing import Any
 
 from torl.engine.protocol import WATCH_SECONDS
 from torl.errors import EngineError
+from torl.runtime.processes.scratch import ScratchDirectory
 
 _logger = logging.getLogger(__name__)
 _END_TIMEOUT_SECONDS = 10.0
-_PREFIX = "torl-engine-"
 _MAX_NAME = 37  # of a socket in the directory: a slash and a UUID
 _MAX_PATH = 107  # of a socket, on Linux
 
@@ -76,16 +74,12 @@ def _status(pid: int) -> list[str] | None:
         return None
 
 
-class EngineDirectory:
-    """A private directory for the sockets and temporary files of an engine's processes.
-
-    It is locked while its controller lives, so that the next engine can recognize and remove the directory of a killed
-    controller.
-    """
+class EngineDirectory(ScratchDirectory):
+    """A private directory for the sockets and temporary files of an engine's processes."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
-        self._lock = -1
+        """Choose its name."""
+        super().__init__("torl-engine-")
 
     def open(self) -> Path:
         """Create the directory, and remove directories of dead controllers.
@@ -93,49 +87,11 @@ class EngineDirectory:
         Raises:
             EngineError: The path of the temporary directory is too long for sockets.
         """
-        _remove_abandoned()
-        while self._path is None:
-            path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            lock = _open(path)
-            if lock is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if path.exists():
-                    self._path, self._lock = path, lock
-                else:  # another starting controller removed it before it was locked
-                    os.close(lock)
-        if len(os.fsencode(self._path)) + _MAX_NAME > _MAX_PATH:
+        path = super().open()
+        if len(os.fsencode(path)) + _MAX_NAME > _MAX_PATH:
             self.close()
             raise EngineError(f"{tempfile.gettempdir()}: its path is too long for sockets: set TMPDIR to a shorter one")
-        return self._path
-
-    def close(self) -> None:
-        """Remove the directory with its contents. Safe to call twice."""
-        path, self._path = self._path, None
-        if path is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(self._lock)
-
-
-def _remove_abandoned() -> None:
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        lock = _open(path)
-        if lock is None:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:  # its controller lives
-            pass
-        finally:
-            os.close(lock)
-
-
-def _open(path: Path) -> int | None:
-    """Open a directory; return None if it belongs to another user or no longer exists."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
+        return path
 
 
 _WARNING_FRACTION = 5  # a warning comes after this part of the timeout

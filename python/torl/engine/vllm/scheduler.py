@@ -6,7 +6,8 @@ than an end-of-sequence token. The scheduler also does the following:
 
 - It announces a closed code block to the controller at once, over a datagram socket, long before the turn ends
   (`Announcer`). Nothing depends on it: a lost block is found again in the complete turn.
-- It buffers tokens until their turn is complete. The front end receives one message per turn, not one per token.
+- It buffers tokens and log-probabilities until their turn is complete. The front end receives one message per turn, not
+  one per token, and the log-probabilities as bytes.
 - It announces steps that computed tokens, so that the controller can distinguish a slow engine from a hung one.
 - It reuses partly filled blocks, so that the next turn computes only the observation (`PartialBlocks`).
 
@@ -24,17 +25,17 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
-from vllm.v1.outputs import LogprobsLists
 from vllm.v1.request import RequestStatus
 
 from torl._core import Scanner
-from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, TURN_SPANS, Announcer, decode_turn
+from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, Announcer, decode_turn, encode_reply
 from torl.engine.vllm.process_setup import ProcessSetup
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_utils import KVCacheBlock
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+    from vllm.v1.metrics.stats import PrefillStats
     from vllm.v1.request import Request
 
 
@@ -124,7 +125,9 @@ class _Turn:
     sampled: int = 0
     # (number of pauses so far, tokens sampled before): the policy changes only during a pause.
     spans: list[tuple[int, int]] = field(default_factory=list)
-    outputs: "list[EngineCoreOutput]" = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: bytearray = field(default_factory=bytearray)  # of the tokens, float32
+    prefill_stats: "PrefillStats | None" = None
 
 
 class _Turns:
@@ -236,25 +239,17 @@ class _Turns:
         turn = self._turns.get(output.request_id)
         if turn is None:
             return output
-        turn.outputs.append(output)
+        turn.token_ids += output.new_token_ids
+        if output.new_logprobs is not None:
+            turn.logprobs += output.new_logprobs.logprobs[:, 0].astype(np.float32, copy=False).tobytes()
+        turn.prefill_stats = turn.prefill_stats or output.prefill_stats
         if output.finish_reason is None:
             return None
         del self._turns[output.request_id]
-        output.prefill_stats = turn.outputs[0].prefill_stats
-        output.new_logprobs = _concatenate(
-            [each.new_logprobs for each in turn.outputs if each.new_logprobs is not None]
-        )
-        output.new_token_ids = [token for each in turn.outputs for token in each.new_token_ids]
-        output.kv_transfer_params = {TURN_SPANS: turn.spans}
+        output.new_token_ids, output.new_logprobs = turn.token_ids, None
+        output.prefill_stats = turn.prefill_stats
+        output.kv_transfer_params = encode_reply(turn.spans, bytes(turn.logprobs))
         return output
-
-
-def _concatenate(parts: list[LogprobsLists]) -> LogprobsLists:
-    return LogprobsLists(
-        np.concatenate([part.logprob_token_ids for part in parts]),
-        np.concatenate([part.logprobs for part in parts]),
-        np.concatenate([part.sampled_token_ranks for part in parts]),
-    )
 
 
 class TurnScheduler(_Turns, Scheduler):  # type: ignore[misc]

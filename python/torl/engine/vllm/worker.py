@@ -66,6 +66,7 @@ class WeightReceiver:
         with set_current_vllm_config(self.vllm_config):
             model = self.model_runner.get_model()
             expected = {name for name, _ in model.named_parameters()}
+            _reset_expert_kernels(model)
             initialize_layerwise_reload(model)
             loaded = model.load_weights(channel.receive())
             finalize_layerwise_reload(model, self.vllm_config.model_config)
@@ -82,6 +83,21 @@ class WeightReceiver:
             channel = WeightChannel(rendezvous, Endpoint("receiver", number), device=self.device)
             self._torl_channel = channel
         return channel
+
+
+def _reset_expert_kernels(model: "torch.nn.Module") -> None:
+    """Make the reload prepare the weights of experts again.
+
+    vLLM prepares them together with their kernel, which it keeps. On a CPU, where experts are packed copies, the reload
+    would therefore store plain weights and read them as packed ones.
+    """
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        for module in model.modules():
+            method: Any = getattr(module, "quant_method", None)
+            if hasattr(method, "moe_kernel"):
+                method.moe_kernel = None
 
 
 def _pack_tied_heads(model: "torch.nn.Module") -> None:

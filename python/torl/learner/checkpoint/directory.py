@@ -130,6 +130,11 @@ def read_controller_state(directory: Path) -> dict[str, Any]:
     return state
 
 
+def checkpoint_steps(run_directory: Path) -> list[int]:
+    """Return the steps of all checkpoints, intact or not, in ascending order."""
+    return list(map(_step_of, _checkpoints(run_directory)))
+
+
 def latest_checkpoint(run_directory: Path) -> Path | None:
     """Return the newest intact checkpoint, or None if there is no checkpoint. Warns of damaged ones.
 

@@ -60,19 +60,12 @@ def take_snapshot(engines: Mapping[str, OptimizerShards], *, rank: int, counters
                 continue
             fragments[fragment.name] = (fragment.written_from, fragment.written_to, fragment.shape)
             for kind, view in state.tensors(fragment).items():
-                tensors[f"{kind}/{fragment.name}"] = _copy(view.narrow(0, first, size))
+                # Not page-locked: that memory would never be freed, for a copy that is written once.
+                tensors[f"{kind}/{fragment.name}"] = view.narrow(0, first, size).to("cpu", copy=True)
         facts = {"steps": state.steps, "counters": dict(counters)}
         metadata = {METADATA: json.dumps({"facts": facts, "fragments": fragments})}
         shards[shard_name(tag, rank)] = (tensors, metadata)
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
     return Snapshot(shards, rng_states(), rank)
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    on_gpu = tensor.device.type == "cuda"
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=on_gpu)
-    return host.copy_(tensor, non_blocking=on_gpu)
 
 
 def rng_states() -> bytes:

@@ -4,20 +4,25 @@ Full-vocabulary logits of a long row do not fit in memory: 4,096 tokens with a v
 float32, and the backward pass takes several times that. The head therefore computes logits for a part of the vocabulary
 at a time, for all tokens of the row. Maximum, sum and entropy are accumulated over the parts, as in an online softmax,
 and the gradient of each part of the weights is a single matrix product. Logits are stored for the backward pass up to a
-limit; the others are recomputed there.
+limit; the others are recomputed there. On a GPU, a kernel reads a part once in each direction (`head_kernels`). On a
+CPU, torch passes over it several times.
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from torl.errors import LearnerError
+
 EntropyMode: TypeAlias = Literal["off", "log", "train"]
 """Computation of the entropy, which takes a pass over all logits: not at all, without gradient, or with gradient."""
 
 _MAX_PART_LOGITS = 1 << 24  # logits computed at a time: enough for matrix products at full speed
+_MIN_LOGIT = -1e30  # finite, so that impossible tokens cause no infinity minus infinity
 
 
 class LogprobHead(nn.Module):
@@ -83,26 +88,19 @@ class _Logprobs(torch.autograd.Function):
         entropy: EntropyMode,
         logits_dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        highest_K = hidden_KD.new_full((len(hidden_KD),), -torch.inf, dtype=torch.float32)
-        sum_K, weighted_K, picked_K = (torch.zeros_like(highest_K) for _ in range(3))
+        target_K = target_K.contiguous()
+        statistics_4K = hidden_KD.new_zeros((4, len(hidden_KD)), dtype=torch.float32)
+        statistics_4K[0] = -torch.inf
         stored: list[Tensor] = []
-        raised: Tensor | None = None
         capacity = max_stored_logits if any(ctx.needs_input_grad[:3]) else 0
+        passes = _passes(hidden_KD.device)
         for part in _parts(hidden_KD, weight_VD, max_stored_logits):
             logits = _logits(hidden_KD, weight_VD, bias_V, part, logits_dtype)
             capacity -= logits.numel()
             if capacity >= 0:
                 stored.append(logits)
-            scaled = logits.float() if temperature == 1 else logits.float() / temperature
-            _pick(scaled, target_K, part, picked_K)
-            previous_K, highest_K = highest_K, torch.maximum(highest_K, scaled.amax(-1))
-            rescaling_K = (previous_K - highest_K).exp_()
-            if raised is None or raised.shape != scaled.shape:
-                raised = torch.empty_like(scaled)  # reused: on a CPU an allocation costs as much as a pass over it
-            torch.sub(scaled, highest_K[:, None], out=raised).exp_()
-            sum_K.mul_(rescaling_K).add_(raised.sum(-1))
-            if entropy != "off":
-                weighted_K.mul_(rescaling_K).add_(raised.mul_(scaled).sum(-1))
+            passes.accumulate(logits, target_K, part.start, temperature, entropy != "off", statistics_4K)
+        highest_K, sum_K, weighted_K, picked_K = statistics_4K
         normalizer_K = highest_K + sum_K.log()
         entropy_K = normalizer_K - weighted_K / sum_K if entropy != "off" else torch.full_like(sum_K, torch.nan)
         ctx.save_for_backward(hidden_KD, weight_VD, bias_V, target_K, normalizer_K, entropy_K)
@@ -122,18 +120,19 @@ class _Logprobs(torch.autograd.Function):
         hidden_gradient = torch.zeros_like(hidden_KD, dtype=torch.float32) if ctx.needs_input_grad[0] else None
         weight_gradient = torch.empty_like(weight_VD) if ctx.needs_input_grad[1] else None
         bias_gradient = torch.empty_like(bias_V) if bias_V is not None and ctx.needs_input_grad[2] else None
+        passes = _passes(hidden_KD.device)
         for part in _parts(hidden_KD, weight_VD, ctx.max_stored_logits):
             logits = stored.pop() if stored else _logits(hidden_KD, weight_VD, bias_V, part, ctx.logits_dtype)
-            scaled = logits.float() if ctx.temperature == 1 else logits.float().div_(ctx.temperature)
-            distribution = scaled.sub_(normalizer_K[:, None])
-            if ctx.trains_entropy:
-                gradient = distribution.exp()
-                slope = distribution.add_(entropy_K[:, None]).mul_(entropy_gradient_K[:, None])
-                gradient.mul_(slope.add_(logprob_gradient_K[:, None]).neg_())
-            else:
-                gradient = distribution.exp_().mul_(-logprob_gradient_K[:, None])
-            _add_picked(gradient, target_K, part, logprob_gradient_K)
-            gradient = gradient.to(weight_VD.dtype)
+            gradient = passes.differentiate(
+                logits,
+                target_K,
+                part.start,
+                ctx.temperature,
+                normalizer_K,
+                entropy_K,
+                logprob_gradient_K,
+                entropy_gradient_K if ctx.trains_entropy else None,
+            ).to(weight_VD.dtype)
             if hidden_gradient is not None:
                 _add_product(hidden_gradient, gradient, weight_VD[part])
             if weight_gradient is not None:
@@ -162,18 +161,119 @@ def _logits(
     return logits if bias is None else logits.add_(bias)
 
 
-def _pick(values: Tensor, target_K: Tensor, part: slice, picked_K: Tensor) -> None:
-    """Write the values of the targets in this part to `picked_K`. No shape depends on the data."""
-    inside_K = (target_K >= part.start) & (target_K < part.stop)
-    index_K = (target_K - part.start).clamp(0, part.stop - part.start - 1)
-    torch.where(inside_K, values.gather(-1, index_K[:, None]).squeeze(-1), picked_K, out=picked_K)
+class _TorchPasses:
+    """The passes over a part of the logits in torch, for any device. `head_kernels` describes the arguments."""
+
+    def __init__(self) -> None:
+        self._raised: Tensor | None = None  # reused: on a CPU an allocation costs as much as a pass over it
+
+    def accumulate(
+        self,
+        logits: Tensor,
+        target_K: Tensor,
+        start: int,
+        temperature: float,
+        with_entropy: bool,
+        statistics_4K: Tensor,
+    ) -> None:
+        highest_K, sum_K, weighted_K, picked_K = statistics_4K
+        scaled = logits.float() if temperature == 1 else logits.float() / temperature
+        inside_K, index_K = _inside(target_K, start, logits)
+        torch.where(inside_K, scaled.gather(-1, index_K).squeeze(-1), picked_K, out=picked_K)
+        previous_K = highest_K.clone()
+        torch.maximum(highest_K, scaled.amax(-1), out=highest_K)
+        shift_K = highest_K.clamp(min=_MIN_LOGIT)
+        rescaling_K = (previous_K - shift_K).exp_()
+        if self._raised is None or self._raised.shape != scaled.shape:
+            self._raised = torch.empty_like(scaled)
+        raised = torch.sub(scaled, shift_K[:, None], out=self._raised).exp_()
+        sum_K.mul_(rescaling_K).add_(raised.sum(-1))
+        if with_entropy:
+            # The product of an impossible token is zero times infinity.
+            weighted_K.mul_(rescaling_K).add_(raised.mul_(scaled).nansum(-1))
+
+    def differentiate(
+        self,
+        logits: Tensor,
+        target_K: Tensor,
+        start: int,
+        temperature: float,
+        normalizer_K: Tensor,
+        entropy_K: Tensor,
+        logprob_gradient_K: Tensor,
+        entropy_gradient_K: Tensor | None,
+    ) -> Tensor:
+        scaled = logits.float() if temperature == 1 else logits.float().div_(temperature)
+        distribution = scaled.sub_(normalizer_K[:, None])
+        if entropy_gradient_K is not None:
+            gradient = distribution.exp()
+            slope = distribution.clamp_(min=_MIN_LOGIT).add_(entropy_K[:, None]).mul_(entropy_gradient_K[:, None])
+            gradient.mul_(slope.add_(logprob_gradient_K[:, None]).neg_())
+        else:
+            gradient = distribution.exp_().mul_(-logprob_gradient_K[:, None])
+        inside_K, index_K = _inside(target_K, start, logits)
+        return gradient.scatter_add_(-1, index_K, torch.where(inside_K, logprob_gradient_K, 0.0)[:, None])
 
 
-def _add_picked(values: Tensor, target_K: Tensor, part: slice, added_K: Tensor) -> None:
-    """Add `added_K` to the values of the targets in this part."""
-    inside_K = (target_K >= part.start) & (target_K < part.stop)
-    index_K = (target_K - part.start).clamp(0, part.stop - part.start - 1)
-    values.scatter_add_(-1, index_K[:, None], torch.where(inside_K, added_K, 0.0)[:, None])
+class _KernelPasses:
+    """The passes in one kernel each."""
+
+    def accumulate(self, *arguments: Any) -> None:
+        _accumulate_on_gpu(*arguments)
+
+    def differentiate(self, logits: Tensor, *arguments: Any) -> Tensor:
+        _differentiate_on_gpu(logits, *arguments)
+        return logits
+
+
+def _passes(device: torch.device) -> _TorchPasses | _KernelPasses:
+    return _KernelPasses() if device.type == "cuda" else _TorchPasses()
+
+
+# Operators of torch, so that tensors without data can pass through them.
+@torch.library.custom_op("torl::accumulate_logits", mutates_args={"statistics_4K"}, device_types="cuda")
+def _accumulate_on_gpu(
+    logits: Tensor, target_K: Tensor, start: int, temperature: float, with_entropy: bool, statistics_4K: Tensor
+) -> None:
+    _kernels().accumulate(logits, target_K, start, temperature, with_entropy, statistics_4K)
+
+
+@torch.library.custom_op("torl::differentiate_logits", mutates_args={"logits"}, device_types="cuda")
+def _differentiate_on_gpu(
+    logits: Tensor,
+    target_K: Tensor,
+    start: int,
+    temperature: float,
+    normalizer_K: Tensor,
+    entropy_K: Tensor,
+    logprob_gradient_K: Tensor,
+    entropy_gradient_K: Tensor | None,
+) -> None:
+    gradients = logprob_gradient_K, entropy_gradient_K
+    _kernels().differentiate(logits, target_K, start, temperature, normalizer_K, entropy_K, *gradients)
+
+
+@_accumulate_on_gpu.register_fake
+@_differentiate_on_gpu.register_fake
+def _compute_nothing(*_: Any) -> None:
+    pass
+
+
+def _kernels() -> Any:
+    try:
+        return import_module("torl.learner.model.head_kernels")  # it imports Triton, which a CPU lacks
+    except ImportError as error:
+        raise LearnerError(
+            "training on a GPU requires Triton, which torch's builds for CUDA install, and it cannot be imported "
+            f"({error}): pip install triton"
+        ) from error
+
+
+def _inside(target_K: Tensor, start: int, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether targets are in the part that begins at `start`, and a column (K, 1). No shape depends on data."""
+    index_K = target_K - start
+    size = logits.shape[-1]
+    return (index_K >= 0) & (index_K < size), index_K.clamp(0, size - 1)[:, None]
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -21,7 +21,11 @@ Reader = Callable[[str], Tensor]
 
 
 def build_empty_model(
-    settings: Any, dtype: torch.dtype, attention: str, deepspeed_settings: Mapping[str, Any] | None
+    settings: Any,
+    dtype: torch.dtype,
+    attention: str,
+    deepspeed_settings: Mapping[str, Any] | None,
+    device: torch.device,
 ) -> Any:
     """Create a model with uninitialized weights.
 
@@ -30,13 +34,16 @@ def build_empty_model(
         dtype: Precision of the weights.
         attention: Attention implementation.
         deepspeed_settings: DeepSpeed's configuration, which shards the weights (ZeRO-3). None does not shard them.
+        device: Device of this rank. Its process group may have no backend for any other device.
     """
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     with ExitStack() as contexts:
         contexts.enter_context(no_init_weights())
-        if deepspeed_settings is not None:
+        if deepspeed_settings is None:
+            contexts.enter_context(device)
+        else:
             import deepspeed
 
             contexts.enter_context(deepspeed.zero.Init(config_dict_or_path=dict(deepspeed_settings)))

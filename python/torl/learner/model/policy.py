@@ -5,12 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torl.hub.models import untrainable_reason
 from torl.learner.model.attention import PACKED, PackedSamples
 from torl.learner.model.head import EntropyMode, LogprobHead
 from torl.learner.model.sequence_parallel import SequenceParallel
-
-# Settings of models whose head is more than one matrix product.
-_HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 
 
 class Policy(nn.Module):
@@ -33,11 +31,8 @@ class Policy(nn.Module):
             parallel: Ranks that share each row. All of them must call this model with the same rows.
         """
         super().__init__()
-        for setting in _HEAD_SETTINGS:
-            if getattr(causal_lm.config, setting, None) not in (None, 1, 1.0):
-                raise ValueError(
-                    f"models with {setting} in their config are not supported: torl applies the plain head"
-                )
+        if reason := untrainable_reason(causal_lm.config):
+            raise ValueError(f"a {causal_lm.config.model_type} model cannot be trained: {reason}")
         head = LogprobHead(causal_lm.get_output_embeddings(), max_stored_logits, logits_dtype)
         causal_lm.set_output_embeddings(head)
         self.causal_lm = causal_lm if parallel is None else parallel.share_attention(causal_lm)
@@ -105,7 +100,8 @@ class Critic(nn.Module):
         embedding = causal_lm.get_input_embeddings()
         self.trunk = (causal_lm if parallel is None else parallel.share_attention(causal_lm)).base_model
         self.parallel = parallel
-        self.value_head = nn.Linear(embedding.embedding_dim, 1, dtype=embedding.weight.dtype)
+        weight = embedding.weight
+        self.value_head = nn.Linear(embedding.embedding_dim, 1, dtype=weight.dtype, device=weight.device)
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
 

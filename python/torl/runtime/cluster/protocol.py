@@ -72,6 +72,11 @@ class Cluster(Protocol):
         return False
 
     @property
+    def reserved_gpus(self) -> int:
+        """Number of GPUs that are reserved on each node. 0 on a cluster that does not count them."""
+        return 0
+
+    @property
     def nodes(self) -> int:
         """Number of nodes, including lost ones."""
         return 1

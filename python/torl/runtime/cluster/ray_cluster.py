@@ -28,6 +28,7 @@ class RayCluster(Cluster):
         self._config = config
         self._group: Any = None
         self._nodes = 0
+        self._gpus = 0
         self._is_this_machine = False
         self._connected = False
 
@@ -35,6 +36,10 @@ class RayCluster(Cluster):
     def is_this_machine(self) -> bool:
         """Whether Ray's only node is this machine. Its calls would cost a millisecond of CPU time for nothing."""
         return self._is_this_machine
+
+    @property
+    def reserved_gpus(self) -> int:
+        return self._gpus
 
     @property
     def nodes(self) -> int:
@@ -47,7 +52,8 @@ class RayCluster(Cluster):
         if self._connected:
             await require_listener(self._config.address)
             self._connect(ray)
-        self._group, self._nodes = await reserve_nodes(self._config)
+        self._group, bundles = await reserve_nodes(self._config)
+        self._nodes, self._gpus = len(bundles), int(bundles[0].get("GPU", 0))
         self._is_this_machine = nodes_of(self._group) == [ray.get_runtime_context().get_node_id()]
 
     def _connect(self, ray: Any) -> None:

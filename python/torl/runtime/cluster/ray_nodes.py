@@ -48,8 +48,8 @@ async def require_listener(address: str) -> None:
     connection.close()
 
 
-async def reserve_nodes(config: ClusterConfig) -> tuple[Any, int]:
-    """Reserve a placement group with a bundle for each node of the run; returns the group and the number of nodes.
+async def reserve_nodes(config: ClusterConfig) -> tuple[Any, list[dict[str, float]]]:
+    """Reserve a placement group with a bundle for each node of the run; returns the group and the bundles.
 
     Wait for nodes that have not joined or that other runs hold. Nodes that Ray reports as dead are left out.
 
@@ -70,7 +70,7 @@ async def reserve_nodes(config: ClusterConfig) -> tuple[Any, int]:
                     continue
                 reason = f"{len(bundles)} nodes with {bundles[0]} are not free: `ray status` lists their users"
                 if (group := await _reserve(bundles, config)) is not None:
-                    return group, len(bundles)
+                    return group, bundles
     except TimeoutError:
         raise ClusterError(f"{reason} (cluster.startup_timeout_seconds = {config.startup_timeout_seconds:g})") from None
 

@@ -1,6 +1,7 @@
 """Transport between two processes on one GPU by CUDA IPC. Not run yet: requires a GPU."""
 
 import base64
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -83,12 +84,14 @@ def _from_json(name: str, value: Any) -> Any:
 
 @contextmanager
 def _no_expandable_segments() -> Iterator[None]:
-    """Disable expandable segments (a setting of PYTORCH_CUDA_ALLOC_CONF), whose memory has no IPC handle."""
-    if "expandable_segments:True" not in torch._C._accelerator_getAllocatorSettings():
+    """Disable expandable segments (an option of PYTORCH_ALLOC_CONF), whose memory has no IPC handle."""
+    settings = torch._C._accelerator_getAllocatorSettings()
+    disabled = re.sub(r"(expandable_segments\s*:\s*)True", r"\1False", settings)
+    if disabled == settings:
         yield
         return
-    torch._C._accelerator_setAllocatorSettings("expandable_segments:False")
+    torch._C._accelerator_setAllocatorSettings(disabled)  # resets each option that its argument does not contain
     try:
         yield
     finally:
-        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+        torch._C._accelerator_setAllocatorSettings(settings)

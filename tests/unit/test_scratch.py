@@ -1,4 +1,4 @@
-"""The directory of an engine: private, removed with its engine, and with a controller that was killed."""
+"""Temporary directories of processes: private, removed with their process, and after a process that was killed."""
 
 import os
 import subprocess
@@ -11,6 +11,9 @@ import pytest
 
 from torl.engine.vllm.processes import EngineDirectory
 from torl.errors import EngineError
+from torl.runtime.processes.scratch import ScratchDirectory
+
+PREFIX = "torl-learner-"
 
 
 @pytest.fixture
@@ -22,9 +25,10 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_it_is_private_and_goes_with_all_that_it_holds(temporary: Path) -> None:
-    directory = EngineDirectory()
+    directory = ScratchDirectory(PREFIX)
     path = directory.open()
     assert path.parent == temporary
+    assert path.name.startswith(PREFIX)
     assert os.stat(path).st_mode & 0o077 == 0
     (path / "socket").touch()
     directory.close()
@@ -33,30 +37,26 @@ def test_it_is_private_and_goes_with_all_that_it_holds(temporary: Path) -> None:
 
 
 def test_those_of_the_living_are_left_alone(temporary: Path) -> None:
-    first, second = EngineDirectory(), EngineDirectory()
-    paths = [first.open(), second.open()]
-    assert sorted(temporary.iterdir()) == sorted(paths)
-    first.close()
-    second.close()
+    with ScratchDirectory(PREFIX) as first, ScratchDirectory(PREFIX) as second:
+        assert sorted(temporary.iterdir()) == sorted([first, second])
+    assert list(temporary.iterdir()) == []
 
 
-def test_that_of_a_controller_that_was_killed_is_removed_by_the_next(temporary: Path) -> None:
+def test_that_of_a_process_that_was_killed_is_removed_by_the_next(temporary: Path) -> None:
     program = (
         "import os, tempfile\n"
-        "from torl.engine.vllm.processes import EngineDirectory\n"
+        "from torl.runtime.processes.scratch import ScratchDirectory\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
-        "(EngineDirectory().open() / 'socket').touch()\n"
+        f"(ScratchDirectory({PREFIX!r}).open() / 'socket').touch()\n"
         "os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
     (left,) = temporary.iterdir()
     assert (left / "socket").exists()
-    other = temporary / "torl-learner-1"
+    other = temporary / "torl-engine-1"
     other.mkdir()
-    directory = EngineDirectory()
-    path = directory.open()
-    assert sorted(temporary.iterdir()) == sorted([path, other])
-    directory.close()
+    with ScratchDirectory(PREFIX) as path:
+        assert sorted(temporary.iterdir()) == sorted([path, other])
 
 
 def test_a_path_too_long_for_sockets_is_refused(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

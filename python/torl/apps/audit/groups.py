@@ -1,0 +1,110 @@
+"""The checks of groups: complete samples, and advantages only in the groups that the selection keeps."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torl.apps.audit.checks import Check
+from torl.apps.audit.history import groups_of_row
+from torl.config import TrainConfig
+from torl.records import metric_names as names
+from torl.records.rows import TrajectoryRecord
+from torl.seeds import derive_seed
+from torl.training.selection import select_groups, with_shuffled_rewards
+from torl.types import ScoredGroup, ScoredTrajectory
+
+Groups = Mapping[str, Sequence[TrajectoryRecord]]
+"""The records of each group, by its name."""
+
+
+def check_groups(check: Check, groups: Groups, *, step: int, batch_id: int | str, samples: int, failed: int) -> None:
+    """Check the names and the samples of groups.
+
+    Args:
+        check: Result that the groups are counted in.
+        groups: Groups of a file.
+        step: Step of the file.
+        batch_id: First part of the groups' names: the step, or the name of an evaluation.
+        samples: Number of trajectories per prompt.
+        failed: Number of failed episodes, which are missing from their groups.
+    """
+    whole = list(range(samples))
+    for name, members in groups.items():
+        place = f"step {step}, {name}"
+        numbers = [record.trajectory.sample_index for record in members]
+        steps = {each.step for record in members for each in record.episode_trajectories}
+        problems = {each.trajectory.prompt.problem.id for record in members for each in record.episode_trajectories}
+        branches = {each.trajectory.group_id for record in members for each in record.branches} - {name}
+        if steps != {step}:
+            check.expect(place, f"records of step {step}", f"records of steps {sorted(steps)}")
+        elif {f"{batch_id}/{problem}" for problem in problems} != {name} or branches:
+            check.expect(place, f"records of the problem {name!r}", f"records of {sorted(problems | branches)}")
+        else:
+            partial = failed > 0 and numbers == sorted(set(numbers)) and set(numbers) <= set(whole)
+            check.add(partial or numbers == whole, f"{place}: expected samples {whole}, found samples {numbers}")
+
+
+def expected_trajectories(config: TrainConfig, row: Mapping[str, float] | None) -> int | None:
+    """Return the number of trajectories of a step; None if it cannot be known.
+
+    It is unknown for a step without metrics, and if dynamic sampling dropped failed episodes.
+
+    Args:
+        config: Configuration of the step.
+        row: Metrics of the step. None if the run stopped before it wrote them.
+    """
+    samples, failed = config.rollout.samples_per_prompt, 0 if row is None else int(row.get(names.FAILED_EPISODES, 0))
+    if not config.selection.dynamic_sampling:
+        return None if row is None else config.rollout.prompts_per_step * samples - failed
+    return None if row is None or failed else groups_of_row(row) * samples
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSelection:
+    """The selection of a step, from its records.
+
+    Attributes:
+        kept: Names of the groups that are trained on.
+        counts: Metrics of the selection, without the number of rounds.
+    """
+
+    kept: frozenset[str]
+    counts: Mapping[str, float]
+
+    @classmethod
+    def from_records(cls, groups: Groups, step: int, config: TrainConfig) -> "RecordedSelection":
+        """Select the groups of a step as the run did."""
+        wanted = config.rollout.prompts_per_step
+        scored: Sequence[ScoredGroup] = [scored_group(members) for members in groups.values()]
+        if config.ablation.shuffle_rewards:
+            scored = with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
+        comparable = [group for group in scored if len(group.members) >= config.min_group_size]
+        chosen = select_groups(comparable, config.selection)
+        batch = chosen.kept[:wanted]
+        missing = wanted - len(chosen.kept) if config.selection.dynamic_sampling else 0
+        counts = {
+            names.TRAINED_GROUPS: len(batch),
+            names.SELECTION_FAILED: len(scored) - len(comparable),
+            names.SELECTION_ZERO_VARIANCE: chosen.zero_variance,
+            names.SELECTION_OUT_OF_RANGE: chosen.out_of_range,
+            names.SELECTION_UNDECIDED: chosen.undecided,
+            names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
+            names.SELECTION_MISSING: max(0, missing),
+        }
+        return cls(frozenset(group.members[0].trajectory.group_id for group in batch), counts)
+
+
+def check_selection(check: Check, groups: Groups, step: int, selection: RecordedSelection) -> None:
+    """Check that exactly the trajectories of the kept groups have an advantage."""
+    for name, members in groups.items():
+        advantages = [each.advantage for record in members for each in record.episode_trajectories]
+        found = sum(advantage is not None for advantage in advantages)
+        expected = len(advantages) if name in selection.kept else 0
+        verb = "keeps" if expected else "drops"
+        example = f"step {step}, {name}: expected {expected} advantages, found {found} (the selection {verb} it)"
+        check.add(found == expected, example)
+
+
+def scored_group(members: Sequence[TrajectoryRecord]) -> ScoredGroup:
+    """Return the group of these records, with the rewards of their grades."""
+    scored = (ScoredTrajectory(record.trajectory, record.grade, record.grade.reward) for record in members)
+    return ScoredGroup(members[0].trajectory.prompt, tuple(scored))

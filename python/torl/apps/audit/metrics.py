@@ -1,0 +1,103 @@
+"""The check of metrics: the values that follow from trajectories, computed again."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torl.apps.audit.checks import Check
+from torl.apps.audit.history import RunHistory
+from torl.apps.audit.replay import is_complete
+from torl.config import TrainConfig
+from torl.records import metric_names as names
+from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
+from torl.records.files import SUMMARY_FILE
+from torl.records.reading import read_metrics
+from torl.report.summary import summarize
+from torl.types import ScoredGroup
+
+_TOLERANCE = 1e-6
+_OF_ALL_PROBLEMS = (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)
+# They depend on a tool's complete output, which a record may truncate.
+_OF_OUTPUTS = (names.CROSS_CHECKED, names.CROSS_CHECK_AGREED, names.CROSS_CHECK_CORRECTED)
+
+
+def check_row(check: Check, place: str, expected: Mapping[str, float], row: Mapping[str, Any]) -> None:
+    """Compare recomputed metrics with a row of metrics."""
+    for name, value in expected.items():
+        found = row.get(name)
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        right = is_number and math.isclose(value, found or 0, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+        gap = abs(value - (found or 0)) if is_number else 0.0
+        text = "no value" if name not in row else f"{found:.6g}" if is_number else repr(found)
+        check.add(right, f"{place}, {name}: expected {value:.6g}, found {text}", gap)
+
+
+def check_summary(check: Check, history: RunHistory) -> None:
+    """Compare the summary of a finished run with its metrics. The report's path may change with the directory."""
+    path = history.directory / SUMMARY_FILE
+    if not history.finished:
+        return
+    with check.reading(SUMMARY_FILE):
+        found = json.loads(path.read_bytes())
+        for name, value in summarize(history.directory, read_metrics(history.directory)).items():
+            if name != "report":
+                check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
+
+
+def step_metrics(groups: Sequence[ScoredGroup], step: int, config: TrainConfig, *, metadata: bool) -> dict[str, float]:
+    """Return the metrics of a step that follow from its trajectories.
+
+    Args:
+        groups: Groups of the step.
+        step: Number of the step.
+        config: Configuration of the step.
+        metadata: Whether the problems have their metadata, and prompts their variants, which records lack.
+    """
+    trajectories = [
+        each for group in groups for member in group.members for each in member.trajectory.episode_trajectories
+    ]
+    return _dynamics(groups, config, metadata=metadata) | staleness(trajectories, step)
+
+
+def evaluation_metrics(
+    set_name: str,
+    groups: Sequence[ScoredGroup],
+    greedy: Sequence[ScoredGroup],
+    config: TrainConfig,
+    *,
+    too_long: int,
+    problems: int | None,
+    metadata: bool,
+) -> dict[str, float]:
+    """Return the metrics of an evaluation that follow from its trajectories, under their names in a row.
+
+    Args:
+        set_name: Name of the evaluation set.
+        groups: Groups whose dynamics are measured.
+        greedy: Groups of the greedy accuracy. Empty if it is not measured.
+        config: Configuration of the run.
+        too_long: Number of problems whose prompts are too long.
+        problems: Number of the other problems. None if it is unknown, which leaves out the fractions of all problems.
+        metadata: Whether the problems have their metadata, as for `step_metrics`.
+    """
+    metrics = _dynamics(groups, config, metadata=metadata)
+    if greedy:
+        metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in greedy) / len(greedy)
+    for name in metrics.keys() & set(_OF_ALL_PROBLEMS):
+        metrics[name] *= 1.0 if problems is None else problems / (problems + too_long)
+    if problems is None and too_long:
+        metrics = {name: value for name, value in metrics.items() if name not in _OF_ALL_PROBLEMS}
+    return names.evaluation_metrics(set_name, metrics)
+
+
+def _dynamics(groups: Sequence[ScoredGroup], config: TrainConfig, *, metadata: bool) -> dict[str, float]:
+    metrics = training_dynamics(groups)
+    if metadata and config.run.group_metrics_by is not None:
+        metrics |= dynamics_by_value(groups, config.run.group_metrics_by)
+    if not metadata:
+        metrics.pop(names.RIGHT_TOOL, None)
+    members = (member.trajectory for group in groups for member in group.members)
+    calls = (call for member in members for each in member.episode_trajectories for call in each.tool_calls)
+    complete = all(is_complete(call.outcome) for call in calls)
+    return {name: value for name, value in metrics.items() if complete or name not in _OF_OUTPUTS}

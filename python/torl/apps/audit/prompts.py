@@ -1,0 +1,221 @@
+"""The check of prompts: questions against the problem source, and token ids against the template."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from torl.apps.audit.checks import Check, place_of
+from torl.apps.audit.history import RunHistory
+from torl.config import ProblemChoice, PromptConfig, TrainConfig
+from torl.errors import CheckpointError, TorlError
+from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
+from torl.records.rows import TrajectoryRecord
+from torl.rollout.model_directory import ModelDirectory
+from torl.seeds import derive_seed
+from torl.text.prompts import PromptStream
+from torl.types import Problem, Prompt, ScoredGroup, Trajectory
+
+_MAX_SHOWN = 60
+
+
+class ProblemSet:
+    """The prompts of a problem source, read as far as the records need them and rendered again."""
+
+    def __init__(
+        self,
+        check: Check,
+        name: str,
+        choice: ProblemChoice,
+        config: PromptConfig,
+        model: ModelDirectory,
+        limit: int | None,
+    ) -> None:
+        """Prepare the set.
+
+        Args:
+            check: Check that receives notes on prompts that cannot be compared.
+            name: Key of the source in the configuration.
+            choice: Problem source.
+            config: Prompt template.
+            model: Model with its tokenizer and tools.
+            limit: Number of problems that are used. None for all.
+        """
+        self.name = name
+        self._check, self._config, self._model = check, config, model
+        self._problems: dict[str, Problem] = {}
+        self._rendered: dict[Problem, Prompt | None] = {}
+        self.available = True
+        """Whether the source can be read and contains the run's problems."""
+        self._unread: Iterator[Problem] = iter(())
+        try:
+            self._unread = iter(islice(choice.bind()(), limit))
+        except TorlError as error:
+            self.drop(f"cannot be read: {error}")
+
+    def drop(self, reason: str) -> None:
+        """Compare the prompts with the recorded questions alone from now on."""
+        self.available, self._unread = False, iter(())
+        self._problems.clear()
+        self._rendered.clear()
+        self._check.add_note(f"{self.name} {reason}; questions are taken from the records")
+
+    def count(self) -> int | None:
+        """Return the number of problems; None if the source cannot be read."""
+        self._read_until(None)
+        return len(self._problems) if self.available else None
+
+    def problem(self, problem_id: str) -> Problem | None:
+        """Return a problem of the source, or None."""
+        self._read_until(problem_id)
+        return self._problems.get(problem_id)
+
+    def prompts(self, recorded: Iterable[Problem]) -> dict[Problem, Prompt]:
+        """Return the prompt of each recorded problem, rendered again, if that is possible.
+
+        A recorded problem is replaced by the problem of the source with its id.
+        """
+        problems = list(dict.fromkeys(recorded))
+        missing = [problem for problem in problems if problem not in self._rendered]
+        if missing:
+            self._rendered |= dict.fromkeys(missing)
+            sources = [self.problem(problem.id) or problem for problem in missing]
+            tokenizer, template = self._model.tokenizer, self._config.template.bind()
+            try:
+                stream = PromptStream(lambda: sources, tokenizer, template, sys.maxsize, self._model.tool_schemas)
+                self._rendered |= zip(missing, list(stream), strict=True)
+            except TorlError as error:
+                self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
+        return {problem: prompt for problem in problems if (prompt := self._rendered.get(problem)) is not None}
+
+    def _read_until(self, problem_id: str | None) -> None:
+        try:
+            while problem_id not in self._problems and (problem := next(self._unread, None)) is not None:
+                self._problems[problem.id] = problem
+        except TorlError as error:
+            self.drop(f"cannot be read: {error}")
+
+
+class PromptAudit:
+    """The check of the prompts of a run."""
+
+    def __init__(self, check: Check, config: TrainConfig, model: ModelDirectory, history: RunHistory) -> None:
+        """Prepare the problem sets of a configuration; they are read on demand."""
+        self._check, self._config, self._model, self._history = check, config, model, history
+        data, evaluation = config.data, config.evaluation
+        self.training = ProblemSet(check, "data.train", data.train, data, model, None)
+        self.evaluations = {
+            name: ProblemSet(check, f"data.evaluation.{name}", choice, data, model, evaluation.max_problems)
+            for name, choice in data.evaluation.items()
+        }
+        self._knows_source = False
+        partner = "agent program" if config.rollout.agent else "environment" if config.rollout.environment else None
+        self._compares_tokens = partner is None
+        if partner is not None:
+            check.add_note(f"the {partner} may set prompts: their tokens are not compared")
+
+    def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
+        """Check the prompts of a step."""
+        if self.training.available and not self._knows_source and any(map(self._differs, records)):
+            self._knows_source = True
+            if self._source_has_changed():
+                self.training.drop("has changed since the run")
+        prompts = self.training.prompts(record.trajectory.prompt.problem for record in records)
+        for record in records:
+            self._compare(record, self.training, self._drawn(record, prompts))
+
+    def check_evaluation(self, name: str, records: Sequence[TrajectoryRecord]) -> None:
+        """Check the prompts of an evaluation."""
+        problems = self.evaluations[name]
+        prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
+        for record in records:
+            self._compare(record, problems, prompts.get(record.trajectory.prompt.problem))
+
+    def with_metadata(self, groups: Sequence[ScoredGroup], problems: ProblemSet) -> tuple[list[ScoredGroup], bool]:
+        """Return groups with their problems' metadata and prompts' variants, and whether all problems were found."""
+        rendered = problems.prompts(group.prompt.problem for group in groups)
+        found: list[ScoredGroup] = []
+        complete = True
+        for group in groups:
+            source = problems.problem(group.prompt.problem.id)
+            prompt = rendered.get(group.prompt.problem)
+            if source is None or prompt is None:
+                complete = False
+                found.append(group)
+                continue
+            members = []
+            for member in group.members:
+                trajectory, variant = member.trajectory, None
+                if problems is self.training and self._compares_tokens:
+                    step = int(trajectory.group_id.partition("/")[0])
+                    variant = self._variant(prompt, step, trajectory.sample_index).variant
+                elif self._compares_tokens:
+                    variant = prompt.variant
+                changed = _with_problem(trajectory, source, variant)
+                members.append(replace(member, trajectory=changed))
+            found.append(ScoredGroup(members[0].trajectory.prompt, tuple(members)))
+        return found, complete
+
+    def _drawn(self, record: TrajectoryRecord, prompts: dict[Problem, Prompt]) -> Prompt | None:
+        """Return the variant of a prompt that a training episode drew."""
+        trajectory = record.trajectory
+        prompt = prompts.get(trajectory.prompt.problem)
+        return None if prompt is None else self._variant(prompt, record.step, trajectory.sample_index)
+
+    def _variant(self, prompt: Prompt, step: int, sample: int) -> Prompt:
+        seed = derive_seed(self._config.run.seed, step, prompt.problem.id, sample, "prompt variant")
+        return prompt.for_episode(seed)
+
+    def _compare(self, record: TrajectoryRecord, problems: ProblemSet, prompt: Prompt | None) -> None:
+        recorded, place = record.trajectory.prompt.problem, place_of(record)
+        source = problems.problem(recorded.id)
+        if problems.available and source is None:
+            self._check.expect(place, f"a problem of {problems.name}", f"the unknown problem {recorded.id!r}")
+        elif source is not None and source.question != recorded.question:
+            self._check.expect(place, f"the question {_short(source.question)}", _short(recorded.question))
+        elif source is not None and source.answer != recorded.answer:
+            self._check.expect(place, f"the reference answer {_short(source.answer)}", _short(recorded.answer))
+        elif prompt is not None and self._compares_tokens:
+            self._check.add(*_compare_tokens(place, prompt.token_ids, record.trajectory.prompt.token_ids))
+        elif source is not None:
+            self._check.add(True, place)
+
+    def _differs(self, record: TrajectoryRecord) -> bool:
+        """Whether the source has another problem under the recorded id, or none."""
+        recorded = record.trajectory.prompt.problem
+        source = self.training.problem(recorded.id)
+        return source is None or (source.question, source.answer) != (recorded.question, recorded.answer)
+
+    def _source_has_changed(self) -> bool:
+        """Whether the newest checkpoint was written with other problems than the source contains now."""
+        data = self._config.data
+        for step in reversed(checkpoint_steps(self._history.directory)):
+            try:
+                state = read_controller_state(checkpoint_path(self._history.directory, step))["sampler"]
+                sampler = data.sampler.make(self._model.prompts(data.train, data), self._config.run.seed)
+                sampler.load_state_dict(state)
+            except CheckpointError as error:
+                if "other problems" in str(error):
+                    return True
+            except (TorlError, LookupError, TypeError):
+                continue
+            else:
+                return False
+        return False
+
+
+def _with_problem(trajectory: Trajectory, problem: Problem, variant: str | None) -> Trajectory:
+    """Return a trajectory with the problem as its source has it, but its own prompt tokens."""
+    branches = tuple(_with_problem(branch, problem, variant) for branch in trajectory.branches)
+    return replace(trajectory, prompt=replace(trajectory.prompt, problem=problem, variant=variant), branches=branches)
+
+
+def _compare_tokens(place: str, expected: Sequence[int], found: Sequence[int]) -> tuple[bool, str]:
+    first = next((index for index, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), None)
+    if first is None:
+        return len(expected) == len(found), f"{place}: expected {len(expected)} prompt tokens, found {len(found)}"
+    return False, f"{place}: expected prompt token {expected[first]} at {first}, found {found[first]}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}...")

@@ -1,0 +1,67 @@
+"""Temporary directories of a process. If the process is killed, the next one removes them."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+
+class ScratchDirectory:
+    """A private temporary directory. Open and close it, or use it as a context manager.
+
+    It is locked while its process lives, so that the next process that opens one with the same prefix can recognize and
+    remove the directory of a killed process.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Choose the beginning of its name, such as "torl-engine-"."""
+        self._prefix = prefix
+        self._path: Path | None = None
+        self._lock = -1
+
+    def open(self) -> Path:
+        """Create the directory, and remove directories of dead processes."""
+        self._remove_abandoned()
+        while self._path is None:
+            path = Path(tempfile.mkdtemp(prefix=self._prefix))
+            lock = _open(path)
+            if lock is not None:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if path.exists():
+                    self._path, self._lock = path, lock
+                else:  # another starting process removed it before it was locked
+                    os.close(lock)
+        return self._path
+
+    def close(self) -> None:
+        """Remove the directory with its contents. Safe to call twice."""
+        path, self._path = self._path, None
+        if path is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(self._lock)
+
+    def _remove_abandoned(self) -> None:
+        for path in Path(tempfile.gettempdir()).glob(f"{self._prefix}*"):
+            lock = _open(path)
+            if lock is None:
+                continue
+            with contextlib.suppress(BlockingIOError):  # its process lives
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+    def __enter__(self) -> Path:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _open(path: Path) -> int | None:
+    """Open a directory; return None if it belongs to another user or no longer exists."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None

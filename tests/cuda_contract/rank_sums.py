@@ -1,0 +1,57 @@
+"""Ranks whose gradients differ by more than bfloat16 can add."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from rank_chain import in_ranks
+from rank_moves import learner_setup
+from torch import Tensor, nn
+
+from torl.learner.deepspeed_engine import start_engine
+from torl.learner.messages import RankSetup
+from torl.learner.process_group import join_process_group, leave_process_group
+
+SMALL = 2.0**-9
+RANKS = 2
+
+
+class Weight(nn.Module):
+    """One parameter, whose gradient is the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
+
+    def forward(self, gradient: Tensor) -> Tensor:
+        """Return the product with the weight."""
+        return (self.weight * gradient).sum()
+
+
+class Sums:
+    """A rank with gradient 1, or `SMALL` on the second one."""
+
+    def __init__(self, meeting: Path, number: int) -> None:
+        join_process_group(RankSetup(learner_setup(Path(), stage=2), 1, f"file://{meeting}"), number, RANKS)
+        self._gradient = torch.tensor([1.0, SMALL], dtype=torch.bfloat16)[number]
+
+    def norms(self) -> dict[int, float]:
+        """Return the norm of the summed gradients at each ZeRO stage."""
+        found = {}
+        for stage in (1, 2, 3):
+            engine = start_engine(Weight(), learner_setup(Path(), stage=stage).learner)
+            engine.backward(engine(self._gradient) * RANKS)
+            engine.step()
+            found[stage] = float(engine.get_global_grad_norm())
+            engine.destroy()
+        return found
+
+    def close(self) -> None:
+        """Leave the process group."""
+        leave_process_group()
+
+
+def reduced_gradients(directory: Path) -> list[dict[int, float]]:
+    """Return the norms that each rank found."""
+    torch.set_num_threads(1)
+    return in_ranks(RANKS, partial(Sums, directory / "meeting"), Sums.norms)  # type: ignore[arg-type]

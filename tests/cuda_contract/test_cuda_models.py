@@ -1,0 +1,91 @@
+"""Models, adapters and heads on fake CUDA tensors: every operation takes what it gets there, on one device."""
+
+from typing import Any
+
+import pytest
+import torch
+from fake_gpu import GPU, FakeGpuMode, move_module
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from torl.config import LoraConfig
+from torl.learner.model.attention import PACKED, attention_implementation
+from torl.learner.model.head import EntropyMode, _Logprobs
+from torl.learner.model.lora import add_adapters, disabled_adapters, merged_weights
+from torl.learner.model.policy import Critic, Policy
+
+FAMILIES = ["qwen2", "qwen3", "llama", "mistral"]
+LENGTHS = (5, 7)
+SHAPE = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "sliding_window": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def _modules_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.Module, "_apply", move_module)
+
+
+def causal_lm(family: str) -> Any:
+    """A model in bfloat16 with packed attention, on the GPU of the mode that is entered."""
+    config = AutoConfig.for_model(family, **SHAPE)
+    attention = attention_implementation("sdpa", config)
+    assert attention == PACKED
+    with GPU:
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=attention)
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model.train()
+
+
+def row() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Token ids, positions and predictors of a row of two samples."""
+    positions = torch.cat([torch.arange(length) for length in LENGTHS]).to(GPU)
+    return torch.zeros(sum(LENGTHS), dtype=torch.int64, device=GPU), positions, torch.arange(1, 10, device=GPU)
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_policy_computes_on_the_gpu(family: str, lora: bool) -> None:
+    with FakeGpuMode():
+        model = add_adapters(causal_lm(family), LoraConfig(rank=2) if lora else None, seed=0)
+        policy = Policy(model, max_stored_logits=1 << 20)
+        assert {parameter.device for parameter in policy.parameters()} == {GPU}
+        tokens, positions, predictors = row()
+        logprobs, entropies = policy(tokens, positions, predictors, tokens[predictors], 0.7, LENGTHS)
+        assert (logprobs.device, logprobs.dtype, logprobs.shape) == (GPU, torch.float32, predictors.shape)
+        assert (entropies.device, entropies.dtype) == (GPU, torch.float32)
+        assert logprobs.requires_grad
+        with disabled_adapters(policy), torch.no_grad():
+            reference, _ = policy(tokens, positions, predictors, tokens[predictors], 1.0, LENGTHS, "off")
+        assert reference.device == GPU
+        assert {weight.value().device for weight in merged_weights(policy)} == {GPU}
+
+
+@pytest.mark.parametrize("entropy", ["off", "log", "train"])
+@pytest.mark.parametrize("stored", [0, 1 << 20])
+@pytest.mark.parametrize("logits_dtype", [None, torch.float32])
+def test_head_has_gradients_on_the_gpu(logits_dtype: torch.dtype | None, stored: int, entropy: EntropyMode) -> None:
+    """Its backward pass is called as autograd would: the engine of autograd needs a driver."""
+    with FakeGpuMode():
+        head = Policy(causal_lm("qwen2"), max_stored_logits=max(1, stored), logits_dtype=logits_dtype).causal_lm.lm_head
+        hidden = torch.zeros(9, 32, dtype=torch.bfloat16, device=GPU, requires_grad=True)
+        targets = torch.zeros(9, dtype=torch.int64, device=GPU)
+        logprobs, entropies = head(hidden, targets, 0.7, entropy)
+        gradients = _Logprobs.backward(logprobs.grad_fn, torch.ones_like(logprobs), torch.ones_like(entropies))
+        for gradient, value in zip(gradients, (hidden, head.weight), strict=False):
+            assert (gradient.device, gradient.dtype, gradient.shape) == (GPU, torch.bfloat16, value.shape)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_critic_computes_on_the_gpu(family: str) -> None:
+    with FakeGpuMode():
+        critic = Critic(causal_lm(family))
+        tokens, positions, predictors = row()
+        values = critic(tokens, positions, predictors, LENGTHS)
+        assert (values.device, values.dtype, values.shape) == (GPU, torch.float32, predictors.shape)

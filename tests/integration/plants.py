@@ -1,0 +1,491 @@
+"""Planted mistakes for the audit of a run: each changes the files of a finished run, and one check must find it."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+CHECKPOINT = "checkpoints/step_000001"
+
+
+class Plant(NamedTuple):
+    """A mistake, the check that finds it, and a part of the finding."""
+
+    make: Callable[[Path], None]
+    check: str
+    words: str
+    logprobs: bool = False
+    """Whether log-probabilities are compared, which takes seconds."""
+
+
+def copy_of(run: Path, copy: Path) -> Path:
+    """Copy the records of a run. Checkpoints are linked: replace their files instead of writing to them."""
+    for name in ("config.toml", "metrics.jsonl", "summary.json"):
+        copy.mkdir(exist_ok=True)
+        shutil.copyfile(run / name, copy / name)
+    shutil.copytree(run / "trajectories", copy / "trajectories")
+    shutil.copytree(run / "checkpoints", copy / "checkpoints", copy_function=os.link)
+    return copy
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    path.unlink()
+    path.write_bytes(data)
+
+
+def step_file(run: Path, step: int = 1) -> Path:
+    return run / "trajectories" / f"step_{step:06d}.jsonl"
+
+
+def read_rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows(change: Callable[[list[Row]], list[Row] | None], file: str = "trajectories/step_000001.jsonl") -> Any:
+    """A plant that changes the rows of a file, in place or by returning others."""
+
+    def make(run: Path) -> None:
+        before = (run / file).read_text()
+        lines = read_rows(run / file)
+        write_rows(run / file, change(lines) or lines)
+        assert (run / file).read_text() != before
+
+    return make
+
+
+def row(change: Callable[[Row], object], allowed: Callable[[Row], object] = bool, step: int = 0) -> Any:
+    """A plant that changes the first row of a step that allows it."""
+    return rows(
+        lambda lines: change(next(each for each in lines if allowed(each))),  # type: ignore[func-returns-value]
+        f"trajectories/step_{step:06d}.jsonl",
+    )
+
+
+def value(name: str, new: Any, allowed: Callable[[Row], object] = bool, step: int = 0) -> Any:
+    """A plant that replaces a value of the first row that allows it; `new` may be a function of the old value."""
+
+    def change(each: Row) -> None:
+        each[name] = new(each[name]) if callable(new) else new
+
+    return row(change, allowed, step)
+
+
+def setting(old: str, new: str) -> Any:
+    """A plant that changes a line of the configuration."""
+
+    def make(run: Path) -> None:
+        text = (run / "config.toml").read_text()
+        assert f"\n{old}\n" in text
+        (run / "config.toml").write_text(text.replace(f"\n{old}\n", f"\n{new}\n"))
+
+    return make
+
+
+def metric(name: str, new: Any) -> Any:
+    """A plant that replaces a metric in all rows that have it."""
+
+    def change(lines: list[Row]) -> None:
+        for each in lines:
+            if name in each:
+                each[name] = new
+
+    return rows(change, "metrics.jsonl")
+
+
+def removed(*names: str) -> Any:
+    """A plant that removes files or directories."""
+
+    def make(run: Path) -> None:
+        for name in names:
+            path = run / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return make
+
+
+# --- conditions on rows -------------------------------------------------------------------------------------------
+
+
+def calls(each: Row) -> bool:
+    return bool(each["tool_calls"])
+
+
+def succeeded(each: Row) -> bool:
+    return calls(each) and each["tool_calls"][0]["status"] == "ok"
+
+
+def called(each: Row) -> bool:
+    return calls(each) and each["turns"][0]["stop_reason"] == "call"
+
+
+def trained(each: Row) -> bool:
+    return bool(each["advantage"])
+
+
+def dropped(each: Row) -> bool:
+    return each["advantage"] is None
+
+
+def group_of(lines: list[Row], allowed: Callable[[Row], object]) -> list[Row]:
+    name = next(each["group"] for each in lines if allowed(each))
+    return [each for each in lines if each["group"] == name]
+
+
+# --- changes ------------------------------------------------------------------------------------------------------
+
+
+def _without_group(allowed: Callable[[Row], object]) -> Callable[[list[Row]], list[Row]]:
+    def change(lines: list[Row]) -> list[Row]:
+        group = group_of(lines, allowed)
+        return [each for each in lines if each not in group]
+
+    return change
+
+
+def _without_member(allowed: Callable[[Row], object]) -> Callable[[list[Row]], list[Row]]:
+    def change(lines: list[Row]) -> list[Row]:
+        last = group_of(lines, allowed)[-1]
+        return [each for each in lines if each is not last]
+
+    return change
+
+
+def _member_twice(allowed: Callable[[Row], object]) -> Callable[[list[Row]], list[Row]]:
+    def change(lines: list[Row]) -> list[Row]:
+        index = lines.index(group_of(lines, allowed)[0])
+        return [*lines[: index + 1], *lines[index:]]
+
+    return change
+
+
+def _equal_numbers(lines: list[Row]) -> None:
+    group = group_of(lines, dropped)
+    group[1]["sample"] = group[0]["sample"]
+
+
+def _swapped_groups(lines: list[Row]) -> None:
+    first, second = group_of(lines, trained)[0], lines[-1]
+    assert first["group"] != second["group"]
+    first["group"], second["group"] = second["group"], first["group"]
+
+
+def _no_advantages(lines: list[Row]) -> None:
+    for each in lines:
+        each["advantage"] = None
+
+
+def _reversed_prompts(lines: list[Row]) -> None:
+    for each in lines:
+        each["prompt_token_ids"].reverse()
+
+
+def _mask_by_one(each: Row) -> None:
+    each["loss_mask"][0][1] -= 1
+    each["loss_mask"][1][1] += 1
+
+
+def _all_masked_in(each: Row) -> None:
+    each["loss_mask"] = [[True, sum(length for _, length in each["loss_mask"])]]
+
+
+def _observed_token(each: Row) -> None:
+    each["token_ids"][each["tool_calls"][0]["start"]] += 1
+
+
+def _observed_logprob(each: Row) -> None:
+    each["rollout_logprobs"][each["tool_calls"][0]["start"]] = -0.5
+
+
+def _observed_version(each: Row) -> None:
+    each["policy_versions"] = [[max(0, version), length] for version, length in each["policy_versions"]]
+
+
+def _sampled_token(each: Row) -> None:
+    each["token_ids"][0] += 1
+
+
+def _impossible_token(each: Row) -> None:
+    each["token_ids"][0] = 10**6
+
+
+def _call(**values: Any) -> Callable[[Row], None]:
+    def change(each: Row) -> None:
+        each["tool_calls"][0].update(values)
+
+    return change
+
+
+def _printed(each: Row) -> None:
+    each["tool_calls"][0]["text"] += "1"
+    each["tool_calls"][0]["details"]["stdout"] += "1"
+
+
+def _details(each: Row) -> None:
+    each["tool_calls"][0]["details"]["stdout"] += "1"
+
+
+def _code(each: Row) -> None:
+    each["tool_calls"][0]["arguments"]["code"] += " "
+
+
+def _turn(index: int, **values: Any) -> Callable[[Row], None]:
+    def change(each: Row) -> None:
+        turn = each["turns"][index]
+        turn.update({name: new(turn[name]) if callable(new) else new for name, new in values.items()})
+
+    return change
+
+
+def _truncated(each: Row) -> None:
+    each["finish_reason"] = each["turns"][-1]["stop_reason"] = "length"
+
+
+def _parts(each: Row) -> None:
+    each["reward_parts"]["answer"] -= 0.25
+    each["reward_parts"]["length"] = each["reward_parts"].get("length", 0.0) + 0.25
+
+
+def _version(change: int) -> Callable[[Row], None]:
+    def make(each: Row) -> None:
+        each["policy_versions"][0][0] += change
+
+    return make
+
+
+def _logprobs(lines: list[Row]) -> None:
+    for each in lines:
+        each["rollout_logprobs"] = [each_logprob and each_logprob - 0.002 for each_logprob in each["rollout_logprobs"]]
+
+
+def _one_logprob(each: Row) -> None:
+    each["rollout_logprobs"][0] -= 0.5
+
+
+def _other_weights(run: Path) -> None:
+    file = sorted((run / CHECKPOINT / "learner").glob("*.safetensors"))[0]
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    replace_file(file, bytes(data))
+
+
+def _weights_of_another_step(run: Path) -> None:
+    shutil.rmtree(run / CHECKPOINT)
+    shutil.copytree(run / "checkpoints" / "step_000002", run / CHECKPOINT, copy_function=os.link)
+
+
+def _emptied(run: Path) -> None:
+    step_file(run).write_text("")
+
+
+def _half_a_line(run: Path) -> None:
+    path = step_file(run)
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _damaged_line(run: Path) -> None:
+    path = step_file(run)
+    path.write_text("{broken\n" + path.read_text())
+
+
+def _last_step(run: Path) -> None:
+    step_file(run).unlink()
+    rows(lambda lines: [each for each in lines if each["step"] != 1 or "time/step" not in each], "metrics.jsonl")(run)
+
+
+def _summary(run: Path) -> None:
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps({**summary, "accuracy_after": 0.9}))
+
+
+EVALUATION = "trajectories/evaluation_000002_heldout.jsonl"
+PLANTS = {
+    # --- missing, repeated or damaged records
+    "step removed": Plant(removed("trajectories/step_000001.jsonl"), "files", "24 trajectories, found no file"),
+    "step emptied": Plant(_emptied, "files", "24 trajectories, found 0"),
+    "last step removed": Plant(_last_step, "files", "step_000001.jsonl: expected"),
+    "half a line": Plant(_half_a_line, "files", "24 trajectories, found 23"),
+    "damaged line": Plant(_damaged_line, "files", "line 1: damaged"),
+    "trained group removed": Plant(rows(_without_group(trained)), "files", "24 trajectories, found 20"),
+    "uniform group removed": Plant(rows(_without_group(dropped)), "files", "24 trajectories, found 20"),
+    "member of a trained group removed": Plant(rows(_without_member(trained)), "groups", "samples [0, 1, 2, 3], found"),
+    "member of a uniform group removed": Plant(rows(_without_member(dropped)), "groups", "samples [0, 1, 2, 3], found"),
+    "member of a trained group twice": Plant(rows(_member_twice(trained)), "groups", "found samples [0, 0, 1, 2, 3]"),
+    "member of a uniform group twice": Plant(rows(_member_twice(dropped)), "groups", "found samples [0, 0, 1, 2, 3]"),
+    "equal sample numbers": Plant(rows(_equal_numbers), "groups", "found samples [0, 0, 2, 3]"),
+    "swapped groups": Plant(rows(_swapped_groups), "groups", "expected records of the problem"),
+    "step number": Plant(value("step", 0, step=1), "groups", "records of step 1, found records of steps [0, 1]"),
+    "evaluation removed": Plant(removed(EVALUATION), "files", "2 trajectories, found no file"),
+    "evaluated trajectory removed": Plant(
+        rows(lambda lines: lines[1:], EVALUATION), "files", "2 trajectories, found 1"
+    ),
+    "metrics removed": Plant(removed("metrics.jsonl"), "metrics", "metrics.jsonl: cannot be read"),
+    "metrics of a step removed": Plant(
+        rows(lambda lines: [each for each in lines if each["step"] or "time/step" not in each], "metrics.jsonl"),
+        "metrics",
+        "expected a row of step 0, found none",
+    ),
+    "metrics of a step twice": Plant(rows(lambda lines: lines + lines, "metrics.jsonl"), "metrics", "found two"),
+    # --- checkpoints
+    "checkpoints removed": Plant(
+        removed("checkpoints"), "checkpoints", "step_000001: expected a checkpoint, found none"
+    ),
+    "checkpoint removed": Plant(removed(CHECKPOINT), "checkpoints", "step_000001: expected a checkpoint, found none"),
+    "manifest removed": Plant(removed(f"{CHECKPOINT}/manifest.json"), "checkpoints", "manifest.json cannot be read"),
+    "file of a checkpoint removed": Plant(
+        removed(f"{CHECKPOINT}/learner/policy_rank_00000.safetensors"), "checkpoints", "safetensors is missing"
+    ),
+    "weights": Plant(_other_weights, "checkpoints", "the content of learner/policy_rank_00000.safetensors has changed"),
+    "weights of another step": Plant(
+        _weights_of_another_step, "checkpoints", "after step 1, found the state after step 2"
+    ),
+    # --- the configuration
+    "samples per prompt": Plant(setting("samples_per_prompt = 4", "samples_per_prompt = 8"), "groups", "5, 6, 7]"),
+    "prompts per step": Plant(
+        setting("prompts_per_step = 6", "prompts_per_step = 5"), "files", "20 trajectories, found 24"
+    ),
+    "fewer steps": Plant(setting("steps = 2", "steps = 1"), "files", "at most 1 steps, found 2"),
+    "more steps": Plant(setting("steps = 2", "steps = 3"), "files", "step_000002.jsonl: expected"),
+    "template": Plant(
+        setting('[data.template]\nname = "torl"', '[data.template]\nname = "none"'), "prompts", "prompt token"
+    ),
+    "tool calls": Plant(
+        setting("max_tool_calls = 1", "max_tool_calls = 0"), "tokens", "exceeds rollout.max_tool_calls"
+    ),
+    "selection": Plant(
+        setting("drop_zero_variance_groups = true", "drop_zero_variance_groups = false"),
+        "selection",
+        "expected 4 advantages",
+    ),
+    "estimator": Plant(
+        setting('[algorithm.estimator]\nname = "grpo"', '[algorithm.estimator]\nname = "dr_grpo"'),
+        "advantages",
+        "again",
+    ),
+    "temperature": Plant(setting("temperature = 0.7", "temperature = 0.8"), "logprobs", "a logprob differs", True),
+    # --- metrics
+    "mean reward": Plant(metric("reward/mean", 0.99), "metrics", "reward/mean: expected"),
+    "length": Plant(metric("response/tokens", 12.0), "metrics", "response/tokens: expected"),
+    "trained groups": Plant(metric("data/trained_groups", 3), "metrics", "data/trained_groups: expected 6, found 3"),
+    "masked trajectories": Plant(metric("selection/masked/void_turn", 24), "metrics", "void_turn: expected"),
+    "staleness": Plant(metric("rollout/staleness_max", 1.0), "metrics", "staleness_max: expected 0, found 1"),
+    "text as a metric": Plant(metric("reward/mean", "0.99"), "metrics", "found '0.99'"),
+    "metric removed": Plant(
+        rows(
+            lambda lines: [{name: each[name] for name in each if name != "reward/solved"} for each in lines],
+            "metrics.jsonl",
+        ),
+        "metrics",
+        "reward/solved: expected",
+    ),
+    "evaluated accuracy": Plant(
+        metric("evaluation/heldout/reward/accuracy", 0.5), "metrics", "evaluation/heldout/reward/accuracy: expected"
+    ),
+    "summary": Plant(_summary, "metrics", "summary.json, accuracy_after: expected"),
+    # --- prompts and problems
+    "prompt tokens": Plant(value("prompt_token_ids", lambda ids: [ids[0] + 1, *ids[1:]]), "prompts", "prompt token"),
+    "prompts reversed": Plant(rows(_reversed_prompts), "prompts", "expected prompt token"),
+    "prompt cut": Plant(value("prompt_token_ids", lambda ids: ids[:-1]), "prompts", "prompt tokens, found"),
+    "question": Plant(value("question", lambda text: f"{text} Hurry."), "prompts", "expected the question"),
+    "reference answer": Plant(value("reference_answer", "123456"), "prompts", "expected the reference answer"),
+    "reference answer of a right one": Plant(
+        value("reference_answer", "123456", lambda each: each["correct"]), "rewards", "is correct: True"
+    ),
+    "unknown problem": Plant(
+        rows(lambda lines: [{**each, "problem": "x", "group": "1/x"} for each in lines]),
+        "prompts",
+        "the unknown problem",
+    ),
+    "evaluated question": Plant(
+        rows(lambda lines: lines[0].update(question="?"), EVALUATION), "prompts", "the question"
+    ),
+    # --- tokens, turns, calls and outcomes
+    "sampled token": Plant(row(_sampled_token), "tokens", "text"),
+    "impossible token": Plant(row(_impossible_token), "tokens", "the text of turn 0"),
+    "mask by one": Plant(row(_mask_by_one, calls), "tokens", "the loss mask is"),
+    "observation in the loss": Plant(row(_all_masked_in, calls), "tokens", "the loss mask is True"),
+    "observed token": Plant(row(_observed_token, calls), "tokens", "the observation of call 0"),
+    "observed logprob": Plant(row(_observed_logprob, calls), "tokens", "an observation token has a logprob"),
+    "observed version": Plant(row(_observed_version, calls), "tokens", "or a policy version"),
+    "text": Plant(value("text", lambda text: f"{text}."), "tokens", "the text does not match"),
+    "tool output": Plant(row(_printed, succeeded), "tokens", "does not match its outcome"),
+    "format": Plant(value("format", "zerotir"), "tokens", "the format is 'zerotir', expected 'torl'"),
+    "details": Plant(row(_details, succeeded), "tokens", "its text differs from the printed output"),
+    "code": Plant(row(_code, calls), "tokens", "the request of call 0 differs"),
+    "tool call removed": Plant(value("tool_calls", [], called), "tokens", "turn"),
+    "turn boundary": Plant(row(_turn(0, stop=lambda stop: stop - 1)), "tokens", "the turns are at"),
+    "text of a turn": Plant(row(_turn(-1, text=lambda text: f"{text}.")), "tokens", "the text of turn"),
+    "end of a turn": Plant(row(_turn(0, stop_reason="stop"), called), "tokens", "turn 0 ended by stop, expected call"),
+    "block removed": Plant(
+        row(_turn(0, blocks=[]), lambda each: each["turns"][0]["blocks"]), "tokens", "has the blocks []"
+    ),
+    "finish reason": Plant(
+        row(_truncated, lambda each: each["finish_reason"] == "stop"), "tokens", "finish reason is length"
+    ),
+    # --- policy versions
+    "version of the future": Plant(row(_version(1)), "versions", "policy versions [1], expected 0 to 0"),
+    "version too old": Plant(row(_version(-1), step=1), "versions", "policy versions [0], expected 1 to 1"),
+    # --- rewards and advantages
+    "reward flipped": Plant(value("reward", lambda reward: -reward), "rewards", "again"),
+    "reward off by little": Plant(value("reward", lambda reward: reward + 1e-4), "rewards", "again"),
+    "reward as a text": Plant(value("reward", str), "files", "reward: input should be a valid number, got"),
+    "reward parts": Plant(row(_parts), "rewards", "parts"),
+    "turn reward": Plant(
+        row(lambda each: each.update(turn_rewards=[0.0] * len(each["turns"]))), "rewards", "turn rewards (0.0"
+    ),
+    "correct flag": Plant(value("correct", lambda correct: not correct), "rewards", "is correct"),
+    "extracted answer": Plant(value("answer", "123456"), "rewards", "answer '123456'"),
+    "advantage scaled": Plant(value("advantage", lambda number: number * 1.01, trained), "advantages", "again"),
+    "advantage negated": Plant(value("advantage", lambda number: -number, trained), "advantages", "again"),
+    "advantage that is not a number": Plant(
+        value("advantage", float("nan"), trained), "files", "finite number, got nan"
+    ),
+    "advantages removed": Plant(rows(_no_advantages), "selection", "advantages, found 0 (the selection keeps it)"),
+    "advantage removed": Plant(value("advantage", None, trained), "selection", "4 advantages, found 3"),
+    "advantage of a dropped group": Plant(
+        value("advantage", 0.0, dropped, step=1), "selection", "0 advantages, found 1 (the selection drops it)"
+    ),
+    # --- log-probabilities, with weights
+    "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),
+    "one logprob": Plant(row(_one_logprob), "logprobs", "a logprob differs by 0.5", True),
+}
+
+
+def _before_the_row(run: Path) -> None:
+    """The run stopped after it wrote the trajectories of its last step."""
+    removed("summary.json", "checkpoints/step_000002", EVALUATION)(run)
+    rows(lambda lines: lines[: next(i for i, each in enumerate(lines) if _is_step(each, 1))], "metrics.jsonl")(run)
+
+
+def _before_the_last_step(run: Path) -> None:
+    _before_the_row(run)
+    step_file(run).unlink()
+
+
+def _before_the_first_step(run: Path) -> None:
+    _before_the_last_step(run)
+    removed("checkpoints", "trajectories/step_000000.jsonl")(run)
+    rows(lambda lines: lines[:1], "metrics.jsonl")(run)
+
+
+def _before_the_last_checkpoint(run: Path) -> None:
+    removed("summary.json", "checkpoints/step_000002")(run)
+
+
+def _is_step(each: Row, step: int) -> bool:
+    return each["step"] == step and "time/step" in each
+
+
+UNFINISHED = {
+    "before the first step": _before_the_first_step,
+    "before the last step": _before_the_last_step,
+    "before the metrics of the last step": _before_the_row,
+    "before the last checkpoint": _before_the_last_checkpoint,
+}
+"""Changes that make a finished run look like a run in progress, or one that was killed."""

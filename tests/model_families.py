@@ -1,0 +1,60 @@
+"""A tiny random model of each family that was tried in learner and engine."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_VOCABULARY = 384
+_SIZES = {
+    "vocab_size": _VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,  # vLLM's CPU attention has no kernel for 16
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.2,  # large enough that the layers change the logits
+    "tie_word_embeddings": False,
+}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+
+DENSE: Mapping[str, Mapping[str, Any]] = {
+    "qwen2": _SIZES,
+    "qwen3": _SIZES,
+    "llama": _SIZES | {"tie_word_embeddings": True},
+    "mistral": _SIZES,
+    "phi3": _SIZES,
+    "olmo2": _SIZES,
+    "gemma3_text": _SIZES | {"query_pre_attn_scalar": 32},
+    "gpt2": {"vocab_size": _VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 2, "initializer_range": 0.2},
+}
+EXPERTS: Mapping[str, Mapping[str, Any]] = {
+    "qwen3_moe": _SIZES | _EXPERTS,
+    "qwen2_moe": _SIZES | _EXPERTS | {"shared_expert_intermediate_size": 64},
+    "olmoe": _SIZES | _EXPERTS,
+    "mixtral": _SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
+}
+FAMILIES = DENSE | EXPERTS
+
+
+def write_family(model_type: str, directory: Path, *, tokenizer: Path | None = None) -> Path:
+    """Write a float32 model of a type in `FAMILIES`, with the tokenizer of another model, and return its directory.
+
+    All weights are random: norms and biases that are 1 and 0 would hide a permutation.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **FAMILIES[model_type], **special))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(directory)
+    for file in tokenizer.glob("tokenizer*") if tokenizer is not None else ():
+        shutil.copy(file, directory)
+    return directory

@@ -1,0 +1,345 @@
+"""The audit's checks of files, groups, selection, metrics and checkpoints, on steps with a scripted engine."""
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import call, printed, scored, trajectory
+from scripted_engine import ENCODER
+from scripted_run import ScriptedRun, ScriptedTool
+from torl.apps.audit.checkpoints import check_checkpoints
+from torl.apps.audit.checks import Check, group_members
+from torl.apps.audit.groups import (
+    RecordedSelection,
+    check_groups,
+    check_selection,
+    expected_trajectories,
+    scored_group,
+)
+from torl.apps.audit.history import RunHistory
+from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
+from torl.config import CheckpointConfig, TrainConfig
+from torl.config.loading import find_config, load_config
+from torl.errors import ToolUnavailableError
+from torl.learner.checkpoint.directory import checkpoint_path, open_checkpoint
+from torl.records.dynamics import staleness, training_dynamics
+from torl.records.files import trajectory_file
+from torl.records.reading import read_trajectories
+from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord, decode_trajectory, encode_trajectory
+from torl.records.run_directory import write_config
+from torl.records.writers import write_trajectories
+from torl.training.checkpoints import Checkpoints
+from torl.training.samples import training_samples, with_advantages
+from torl.training.step import PlayedStep, step_records
+from torl.types import Outcome, OutcomeStatus
+
+METRIC = "evaluation/heldout/reward/accuracy"
+
+
+class Away(ScriptedTool):
+    """A tool that is unavailable to some of its calls."""
+
+    def __init__(self, away: set[int]) -> None:
+        super().__init__()
+        self.away = away
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        self.calls += 1
+        if self.calls - 1 in self.away:
+            raise ToolUnavailableError("no server")
+        return printed()
+
+
+def calls_first(run: ScriptedRun, away: set[int]) -> ScriptedRun:
+    """Each episode calls the tool once, which fails for some."""
+    run.player.tools = {"python": Away(away)}
+
+    def script(request: str) -> list[int]:
+        found = re.fullmatch(r"[\w-]+/p\d+/(\d+)/(\d+)", request)
+        assert found is not None
+        answer = "\\boxed{1}" if int(found[1]) % 2 else "\\boxed{2}"
+        return ENCODER.encode(answer if int(found[2]) else "\n```python\n1\n```\n```output")
+
+    run.engine.script = script
+    return run
+
+
+def failing(directory: Path, **settings: Any) -> ScriptedRun:
+    """A run of groups of four in which three episodes fail."""
+    rollout = {"samples_per_prompt": 4, "max_response_tokens": 200, "max_failed_fraction": 0.3}
+    rollout |= {"speculative_execution": False, "max_concurrent_episodes": 1}
+    return calls_first(ScriptedRun(directory, slots=1, rollout=rollout, **settings), {1, 4, 5})
+
+
+SELECTIONS: dict[str, Callable[[Path], ScriptedRun]] = {
+    "all": lambda path: ScriptedRun(path),
+    "varied": lambda path: ScriptedRun(
+        path, lambda number: number % 2, problems=40, selection={"drop_zero_variance_groups": True}
+    ),
+    "in range": lambda path: ScriptedRun(path, lambda number: number % 2, selection={"accuracy_range": (0.0, 1.0)}),
+    "dynamic": lambda path: ScriptedRun(
+        path,
+        lambda number: number % 3 == 0,
+        problems=200,
+        selection={"drop_zero_variance_groups": True, "dynamic_sampling": True},
+    ),
+    "dynamic, too few": lambda path: ScriptedRun(
+        path,
+        lambda number: number % 9 == 0,
+        problems=200,
+        selection={"accuracy_range": (0.0, 1.0), "dynamic_sampling": True, "max_rounds": 2},
+    ),
+    "shuffled": lambda path: ScriptedRun(
+        path, ablation={"shuffle_rewards": True}, selection={"drop_zero_variance_groups": True}
+    ),
+    "shuffled, dynamic": lambda path: ScriptedRun(
+        path,
+        lambda number: number % 2,
+        problems=200,
+        ablation={"shuffle_rewards": True},
+        selection={"drop_zero_variance_groups": True, "dynamic_sampling": True},
+    ),
+    "failed": failing,
+    "failed, dynamic": lambda path: failing(
+        path, selection={"drop_zero_variance_groups": True, "dynamic_sampling": True}
+    ),
+}
+
+
+def written(run: ScriptedRun, played: PlayedStep, step: int) -> tuple[list[TrajectoryRecord], dict[str, float]]:
+    """The records of a step, read from their file, and its metrics, as the training loop makes them."""
+    members = [member for group in played.batch for member in group.members]
+    samples = with_advantages(training_samples(members), played.batch, run.config.algorithm)
+    records = step_records(step, played, samples, run.config.algorithm)
+    metrics = {"data/trained_groups": float(len(played.batch)), **training_dynamics(played.groups), **played.counts}
+    path = write_trajectories(run.config.run.directory, step, records)
+    return list(read_trajectories(path)), metrics | staleness(played.trajectories, step)
+
+
+def found(run: ScriptedRun, records: list[TrajectoryRecord], row: Mapping[str, float], step: int) -> dict[str, Check]:
+    """The checks of a step that need no tokenizer."""
+    checks = {name: Check(name) for name in ("files", "groups", "selection", "metrics")}
+    groups, config = group_members(records), run.config
+    count = expected_trajectories(config, row)
+    checks["files"].expect("file", len(records) if count is None else count, len(records))
+    samples, failed = config.rollout.samples_per_prompt, int(row["rollout/failed_episodes"])
+    check_groups(checks["groups"], groups, step=step, batch_id=step, samples=samples, failed=failed)
+    selection = RecordedSelection.from_records(groups, step, config)
+    check_selection(checks["selection"], groups, step, selection)
+    again = step_metrics([scored_group(members) for members in groups.values()], step, config, metadata=False)
+    check_row(checks["metrics"], "step", again | dict(selection.counts), row)
+    return checks
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+async def test_audit_agrees_with_each_kind_of_selection(name: str, tmp_path: Path) -> None:
+    run = SELECTIONS[name](tmp_path)
+    for step in range(3):
+        run.version = step
+        records, row = written(run, await run.step_player.play(step), step)
+        checks = found(run, records, row, step)
+        assert not [example for check in checks.values() for example in check.examples]
+        assert all(check.compared for check in checks.values())
+
+
+async def test_audit_counts_failed_episodes(tmp_path: Path) -> None:
+    run = failing(tmp_path)
+    records, row = written(run, await run.step_player.play(0), 0)
+    assert (len(records), row["rollout/failed_episodes"]) == (13, 3)
+    assert found(run, records[:-1], row, 0)["files"].examples == ["file: expected 13, found 12"]
+    beyond = replace(records[-1].trajectory, sample_index=4)
+    assert found(run, [*records[:-1], replace(records[-1], trajectory=beyond)], row, 0)["groups"].wrong == 1
+    twice = found(run, [*records[:-1], records[-2]], row, 0)["groups"]
+    assert twice.wrong == 1
+    assert "expected samples [0, 1, 2, 3], found samples" in twice.examples[0]
+
+
+async def test_audit_finds_a_group_removed_from_a_dynamic_step(tmp_path: Path) -> None:
+    run = SELECTIONS["dynamic"](tmp_path)
+    records, row = written(run, await run.step_player.play(0), 0)
+    dropped = next(record.trajectory.group_id for record in records if record.advantage is None)
+    checks = found(run, [record for record in records if record.trajectory.group_id != dropped], row, 0)
+    assert checks["files"].wrong == 1
+    assert any("zero_variance_groups" in example for example in checks["metrics"].examples)
+
+
+def test_names_of_groups_and_branches_are_checked() -> None:
+    branch = trajectory("b", group="0/other")
+    played = replace(trajectory("m"), branches=(branch,))
+    records = [TrajectoryRecord(0, played, scored().grade, branches=(TrajectoryRecord(0, branch, scored().grade),))]
+    check = Check("groups")
+    check_groups(check, group_members(records), step=0, batch_id=0, samples=1, failed=0)
+    assert check.wrong == 1
+    check_groups(check, group_members(records), step=0, batch_id="heldout-greedy", samples=1, failed=0)
+    assert check.wrong == 2
+
+
+# --- metrics ------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_of_truncated_outputs_are_left_out() -> None:
+    """The last printed line, with which an answer is compared, may be missing in a record."""
+    long = Outcome(OutcomeStatus.OK, "x\n" * MAX_OUTPUT_CHARACTERS + "1\n")
+    config = load_config(TrainConfig, find_config("demo"))
+    for outcome, compared in ((printed("1\n"), True), (long, False)):
+        member = scored(trajectory("\\boxed{1}\n```python\n1\n```\n", "2", calls=[call("1\n", outcome)]))
+        metrics = step_metrics([scored_group(_records(member))], 0, config, metadata=False)
+        assert ("tool/cross_checked" in metrics) is compared
+        assert "tool/pass_ratio" in metrics
+
+
+def _records(member: Any) -> list[TrajectoryRecord]:
+    record = TrajectoryRecord(0, member.trajectory, member.grade)
+    return [decode_trajectory(json.loads(json.dumps(encode_trajectory(record))))]
+
+
+@pytest.mark.parametrize("value", ["0.5", None, True])
+def test_metric_that_is_not_a_number_is_a_mismatch(value: object) -> None:
+    check = Check("metrics")
+    check_row(check, "step 0", {"reward/mean": 1.0}, {"reward/mean": value})
+    assert check.examples == [f"step 0, reward/mean: expected 1, found {value!r}"]
+
+
+def test_accuracy_of_an_evaluation_counts_prompts_that_are_too_long() -> None:
+    config = load_config(TrainConfig, find_config("demo"))
+    groups = [scored_group(_records(scored(correct=True))), scored_group(_records(scored(correct=False)))]
+    metrics = evaluation_metrics("heldout", groups, groups, config, too_long=2, problems=2, metadata=False)
+    assert metrics[METRIC] == metrics["evaluation/heldout/reward/greedy_accuracy"] == 0.25
+    unknown = evaluation_metrics("heldout", groups, groups, config, too_long=2, problems=None, metadata=False)
+    assert METRIC not in unknown
+    assert unknown["evaluation/heldout/reward/mean"] == 0.5
+
+
+# --- history ------------------------------------------------------------------------------------------------------
+
+
+def config_of(directory: Path, **settings: Any) -> TrainConfig:
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    return load_config(TrainConfig, find_config("demo"), {"run.directory": str(directory), **named})
+
+
+def history_of(directory: Path, rows: list[dict[str, Any]], *, steps: int = 0) -> tuple[RunHistory, Check]:
+    """The history of a directory with these rows of metrics and this number of empty files of steps."""
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for step in range(steps):
+        trajectory_file(directory, step).parent.mkdir(exist_ok=True)
+        trajectory_file(directory, step).touch()
+    check = Check("metrics")
+    return RunHistory.read(directory, check), check
+
+
+def test_each_step_has_the_configuration_that_it_was_played_with(tmp_path: Path) -> None:
+    first, second, third = (config_of(tmp_path, rollout__samples_per_prompt=count) for count in (8, 4, 2))
+    for config, step in ((first, 0), (second, 4), (third, 2)):  # resumed at an earlier checkpoint
+        write_config(tmp_path, config, step)
+    history, _ = history_of(tmp_path, [])
+    assert [history.config_at(step) for step in (0, 1, 2, 5)] == [first, first, third, third]
+
+
+def test_evaluations_are_required_at_their_interval(tmp_path: Path) -> None:
+    write_config(tmp_path, config_of(tmp_path, run__steps=5, evaluation__every_steps=2))
+    rows = [{"step": 0, "time/evaluation": 1.0}]
+    assert history_of(tmp_path, rows, steps=4)[0].evaluations() == [0, 2]  # the one after step 4 may be in progress
+    assert history_of(tmp_path, rows, steps=5)[0].evaluations() == [0, 2, 4]
+    (tmp_path / "summary.json").touch()
+    assert history_of(tmp_path, rows, steps=5)[0].evaluations() == [0, 2, 4, 5]
+
+
+def test_only_the_last_step_of_an_unfinished_run_may_lack_its_row(tmp_path: Path) -> None:
+    write_config(tmp_path, config_of(tmp_path, run__steps=3))
+    history, check = history_of(tmp_path, [{"step": 0, "time/step": 1.0}], steps=2)
+    assert [history.may_lack_row(step) for step in range(2)] == [False, True]
+    (tmp_path / "summary.json").touch()
+    history, _ = history_of(tmp_path, [{"step": 0, "time/step": 1.0}], steps=2)
+    assert history.steps == 3
+    assert not any(map(history.may_lack_row, range(3)))
+    assert check.wrong == 0
+
+
+def test_damaged_metrics_are_mismatches(tmp_path: Path) -> None:
+    write_config(tmp_path, config_of(tmp_path))
+    _, check = history_of(tmp_path, [{"step": "0", "time/step": 1.0}, {"time/step": 1.0}])
+    assert check.wrong == 2
+    (tmp_path / "metrics.jsonl").write_text("{broken\n")
+    assert RunHistory.read(tmp_path, check).steps == 0
+    assert check.wrong == 3
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+class _Learner:
+    """A learner without ranks: the directories are real."""
+
+    async def begin_checkpoint(self, directory: Path, state: dict[str, Any]) -> "asyncio.Task[None]":
+        async def write() -> None:
+            with open_checkpoint(directory, state, {}):
+                pass
+
+        return asyncio.create_task(write())
+
+
+async def checkpointed(directory: Path, steps: int, values: Mapping[int, float], **settings: Any) -> RunHistory:
+    """A run of `steps` steps that writes and removes checkpoints as in training, evaluated at the steps of `values`."""
+    named = {f"checkpoint__{name}": value for name, value in settings.items()}
+    write_config(directory, config_of(directory, run__steps=7, **named))
+    learner: Any = _Learner()
+    checkpoints = Checkpoints(CheckpointConfig(**settings), directory, learner)
+    for step in range(1, steps + 1):
+        if step == 7 or step % settings["every_steps"] == 0:
+            await checkpoints.begin(step, {"step": step})
+        if step in values:
+            checkpoints.record_evaluation(step, {METRIC: values[step]})
+    await checkpoints.wait()
+    rows: list[dict[str, Any]] = [{"step": step, "time/step": 1.0} for step in range(steps)]
+    rows += [{"step": step, "time/evaluation": 1.0, METRIC: value} for step, value in values.items()]
+    return history_of(directory, rows)[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"every_steps": 2, "keep_last": 2}, [6, 7]),
+        ({"every_steps": 2, "keep_last": 9}, [2, 4, 6, 7]),
+        ({"every_steps": 2, "keep_last": 1, "keep_best": METRIC}, [4, 7]),
+        ({"every_steps": 8, "keep_last": 1}, [7]),
+    ],
+)
+async def test_kept_checkpoints_of_a_finished_run_must_exist(settings: Any, kept: list[int], tmp_path: Path) -> None:
+    history = await checkpointed(tmp_path, 7, {2: 0.5, 4: 0.75, 6: 0.25}, **settings)
+    history = replace(history, finished=True)
+    assert examples(history) == []
+    for step in kept:
+        moved = checkpoint_path(tmp_path, step).rename(tmp_path / "moved")
+        assert examples(history) == [f"checkpoints/step_{step:06d}: expected a checkpoint, found none"]
+        moved.rename(checkpoint_path(tmp_path, step))
+
+
+async def test_one_of_the_last_checkpoints_of_an_unfinished_run_must_exist(tmp_path: Path) -> None:
+    history = await checkpointed(tmp_path, 6, {}, every_steps=2, keep_last=2)
+    assert examples(history) == []
+    shutil.rmtree(checkpoint_path(tmp_path, 6))  # as if it were being written
+    assert examples(history) == []
+    shutil.rmtree(checkpoint_path(tmp_path, 4))
+    assert examples(history) == ["checkpoints/step_000004: expected a checkpoint, found none"]
+
+
+def examples(history: RunHistory) -> list[str]:
+    check = Check("checkpoints")
+    check_checkpoints(check, history)
+    return check.examples
+
+
+async def test_damaged_checkpoints_are_mismatches(tmp_path: Path) -> None:
+    history = await checkpointed(tmp_path, 4, {}, every_steps=1, keep_last=2)
+    (checkpoint_path(tmp_path, 4) / "controller.json").write_text('{"step": 3}')
+    assert "controller.json has " in examples(history)[0]
+    (checkpoint_path(tmp_path, 4) / "manifest.json").unlink()
+    assert "manifest.json cannot be read" in examples(history)[0]

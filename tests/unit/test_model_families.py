@@ -1,0 +1,59 @@
+"""Families of models: the tensors that leave the learner, and the models that it refuses by their config.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_families import FAMILIES, write_family
+from torl.errors import DataError
+from torl.hub import require_trainable
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_tensors_leave_as_in_saved_files(model_type: str, tmp_path: Path) -> None:
+    """Their names, shapes and values are those that transformers' `save_pretrained` writes."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from torl.learner.publishing import _file_tensors
+
+    saved = load_file(write_family(model_type, tmp_path) / "model.safetensors")
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path))  # as the learner creates it
+    model.load_state_dict(AutoModelForCausalLM.from_pretrained(tmp_path).state_dict())
+    in_files = _file_tensors(model)
+    sent = [pair for name, weight in model.named_parameters() for pair in in_files(name, weight.detach())]
+    assert sorted(name for name, _ in sent) == sorted(saved)
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in sent)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_tried_family_is_accepted(model_type: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **FAMILIES[model_type]}))
+    require_trainable(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "gemma2"}, "a gemma2 model cannot be trained: its config sets final_logit_softcapping"),
+        ({"model_type": "cohere"}, "its config sets logit_scale"),
+        ({"model_type": "granite", "logits_scaling": 8.0}, "its config sets logits_scaling"),
+        ({"model_type": "qwen3_next"}, r"its layers \(linear_attention\) would mix the samples of a packed row"),
+        ({"model_type": "mamba"}, "would mix the samples"),
+        ({"model_type": "rwkv"}, r"its layers \(no attention\)"),
+        ({"model_type": "t5"}, "it is not a decoder of text"),
+        ({"model_type": "bart"}, "it is not a decoder of text"),
+        ({"model_type": "qwen2_5_vl"}, "it is not a decoder of text"),
+        ({"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}, "its weights are quantized"),
+        ({"model_type": "wishful"}, "transformers cannot read its config.json"),
+        ({"model_type": "llama", "num_attention_heads": "many"}, "transformers cannot read its config.json"),
+        ({}, "transformers cannot read its config.json"),
+    ],
+)
+def test_model_that_cannot_be_trained_is_refused(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match=reason):
+        require_trainable(tmp_path)
