@@ -47,7 +47,7 @@ def evaluate_rows(
     rows: Sequence[PackedRow],
     device: torch.device,
     compute: Callable[[RowTensors], Tensor],
-    on_row: Callable[[], object] = lambda: None,
+    on_row: Callable[[], object] | None = None,
 ) -> list[Float32Array]:
     """Evaluate a function of the sampled tokens of each row without gradient.
 
@@ -66,7 +66,8 @@ def evaluate_rows(
             for row in rows:
                 value_K = compute(RowTensors(row, device)).float().cpu().numpy()
                 values.append(value_K[: len(row.target_K)])  # drops the placeholder of an empty row
-                on_row()
+                if on_row is not None:
+                    on_row()
     finally:
         engine.train(training)
     return values
