@@ -48,7 +48,7 @@ RECEIVERS = {
     ("scheduler.py", "manager.coordinator"): "v1.core.kv_cache_coordinator.KVCacheCoordinator",
     ("scheduler.py", "managers[0]"): "v1.core.single_type_kv_cache_manager.FullAttentionManager",
     ("scheduler.py", "output"): ("v1.engine.EngineCoreOutput", "v1.core.sched.output.SchedulerOutput"),
-    ("scheduler.py", "part"): "v1.outputs.LogprobsLists",
+    ("scheduler.py", "output.new_logprobs"): "v1.outputs.LogprobsLists",
     ("scheduler.py", "request"): REQUEST,
     ("scheduler.py", "scheduler_output"): "v1.core.sched.output.SchedulerOutput",
     ("scheduler.py", "self._manager"): "v1.core.kv_cache_manager.KVCacheManager",

@@ -44,6 +44,7 @@ MODULES = (
     "v1/executor/abstract",
     "v1/executor/multiproc_executor",
     "v1/executor/uniproc_executor",
+    "v1/metrics/stats",
     "v1/outputs",
     "v1/request",
     "v1/worker/gpu/model_runner",

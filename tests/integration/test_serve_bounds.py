@@ -57,7 +57,7 @@ def small() -> Iterator[Server]:
 
 def test_full_queue_returns_429_and_accepted_requests_finish(small: Server) -> None:
     def ask(number: int) -> tuple[int, int, Any]:
-        return number, *small.ask("/run_code", {"code": SLOW.format(number), "language": "python"})
+        return number, *small.ask("/run_code", {"code": SLOW.format(number), "language": "python", "run_timeout": 60})
 
     refused = small.metric("torl_sandbox_refused_total")
     with ThreadPoolExecutor(40) as threads:
@@ -181,7 +181,7 @@ def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
 
 def test_sigterm_finishes_requests_and_exits_with_0() -> None:
     with run_server("--workers", "1") as server:
-        connections = [send_code(server, SLOW.format(number)) for number in range(4)]
+        connections = [send_code(server, SLOW.format(number), run_timeout=60) for number in range(4)]
         until(lambda: server.metric(OPEN) == 4)
         assert server.terminate() == 0
         for number, connection in enumerate(connections):

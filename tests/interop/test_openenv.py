@@ -203,7 +203,11 @@ async def test_an_invalid_reset_is_refused_and_the_episode_continues(server: Ser
         assert (await client.step({"code": "x"})).observation["stdout"] == "1\n"
 
 
-@pytest.mark.parametrize("message", ["5", "[" * 200_000, "{", b"binary", '{"n": ' + "1" * 5000 + "}"], ids=repr)
+@pytest.mark.parametrize(
+    "message",
+    ["5", "[" * 200_000, "{", b"binary", '{"n": ' + "1" * 5000 + "}"],
+    ids=["number", "deep", "cut", "binary", "long number"],
+)
 async def test_message_other_than_a_json_object_is_answered(server: Server, message: str | bytes) -> None:
     async with websockets.connect(f"{server.url.replace('http', 'ws')}/ws") as connection:
         await connection.send(message)

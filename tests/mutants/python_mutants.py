@@ -512,6 +512,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("placement/sides.py", "return devices[:learner], devices[-engine:]", "return devices, devices", _PLACEMENT),
     ("placement/machine.py", 'int(driver.split(".")[0]) < oldest', "False", _PLACEMENT),
     ("placement/fit.py", " - _SPARE * gpus[gpu].memory_bytes", "", _PLACEMENT_ROWS),
+    ("placement/fit.py", "tokens >= _MIN_FAST_ROW and ", "", _PLACEMENT_ROWS),
+    ("placement/learner_bytes.py", "1 << (size - 1).bit_length() if size else 0", "size", _LEDGER),
+    ("placement/machine.py", "self.memory_bytes - self.used_bytes", "self.memory_bytes", _LEDGER),
     ("placement/fit.py", "max(shortest, (tokens - 1)", "min(shortest, (tokens - 1)", _PLACEMENT_ROWS),
     ("placement/resolve.py", "_or(learner.offload_while_sampling, offloads and can_offload)", "offloads", _PLACEMENT),
     # --- the audit

@@ -61,7 +61,7 @@ def test_run_that_does_not_fit_gets_the_cheapest_change(model: str, capsys: pyte
     options = ["--gpus", "2", "--host-memory", "1500", "--learner.max_row_tokens", "8192"]
     assert main(["torl_7b", "--model", model, *options]) == 1
     *lines, last = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("update: GPU 0 would need 80.9 GiB and has 79.6 GiB") for line in lines)
+    assert any(line.startswith("update: GPU 0 would need 80.0 GiB and has 79.6 GiB") for line in lines)
     assert lines[-1].startswith("it would fit with --learner.")
     assert lines[-1].endswith("it fits on 4 such GPUs as it is")
     assert not json.loads(last)["fits"]

@@ -143,5 +143,5 @@ def test_fault_of_the_engine_stops_the_run_in_its_step(fault: Callable[[Any], No
     check = comparison(FLOAT32)
     check.require_match(0, {LOGPROB_GAP_ON_POLICY: float(np.abs(engine - logprobs()).mean())})
     fault(model)
-    with pytest.raises(EngineError, match=r"step 2: .*weights or adapters did not reach the engine"):
+    with pytest.raises(EngineError, match=r"step 2: .*causes: weights or adapters that did not reach the engine"):
         check.require_match(1, {LOGPROB_GAP_ON_POLICY: float(np.abs(engine - logprobs()).mean())})

@@ -208,7 +208,8 @@ class Rank:
         engine = self._engines[request.model]
         is_policy = request.model == POLICY_TAG
         compute = partial(policy_logprobs, engine, self.setup.temperature) if is_policy else partial(run_critic, engine)
-        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute)
+        on_row = partial(self._report, RowComputed())
+        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute, on_row)
         if np.isfinite(outputs).all() and has_finite_weights(engine.module):
             return
         section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)

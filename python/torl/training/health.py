@@ -103,14 +103,14 @@ class PolicyComparison:
         before = "it is the first" if self._first_gap is None else f"the first was {self._first_gap:.2g}"
         origin = self._dtype if self._configured is None else "learner.max_logprob_gap"
         causes = (
-            "the model is computed differently by vLLM and transformers"
-            if self._first_gap is None
-            else "weights or adapters did not reach the engine, or reached the wrong place (learner.verify_weights "
+            "weights or adapters that did not reach the engine, or reached the wrong place (learner.verify_weights "
             "detects a corrupted transfer)"
         )
+        if self._first_gap is None:
+            causes = f"a model that vLLM and transformers compute differently, or {causes}"
         return (
             f"step {step + 1}: engine and learner hold different policies: their logprobs of on-policy tokens differ "
-            f"by {gap:.2g} nats on average; {before}, and the limit is {self._limit():.2g} ({origin}). Likely cause: "
+            f"by {gap:.2g} nats on average; {before}, and the limit is {self._limit():.2g} ({origin}). Likely causes: "
             f"{causes}. The last checkpoint was written before. Raise learner.max_logprob_gap only for an engine that "
             "rounds more, such as a quantized one"
         )
