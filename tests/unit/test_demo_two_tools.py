@@ -26,7 +26,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_searching_for_a_number_finds_its_code_and_nothing_else_tells_it(world: Path) -> None:
     corpus = Corpus(world / "corpus.jsonl")
-    index = open_index(corpus, world, 1.5, 0.75)
+    index = open_index(corpus, world)
     for problem in rows(world / "codes.jsonl"):
         (number,) = re.findall(r"\d+", problem["problem"])
         assert (

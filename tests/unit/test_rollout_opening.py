@@ -442,7 +442,7 @@ def test_prompts_that_are_too_long_are_reported(model: ModelDirectory) -> None:
     prompts = model.prompts(choice, config.data)
     reading = iter(prompts)
     assert next(reading).problem.id == "a"
-    assert str(prompts) == "1 problems read so far"
+    assert str(prompts) == "1 problem read so far"
     assert next(reading).problem.id == "c"
     assert not list(reading)
     assert str(prompts) == "2 problems, 1 too long and dropped"
