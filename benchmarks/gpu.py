@@ -31,7 +31,7 @@ from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfi
 from torl.config.loading import load_config
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
-from torl.learner.worker import Rank
+from torl.learner.rank import Rank
 from torl.placement.learner_bytes import LearnerBytes
 from torl.placement.shape import ModelShape
 from torl.types import TrainingSample

@@ -11,7 +11,7 @@ from train_step_problem import CLIP, ONE_RANK, SETTINGS, read_samples, serve
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
-from torl.learner.worker import Rank
+from torl.learner.rank import Rank
 from torl.types import TrainingSample
 
 

@@ -16,7 +16,7 @@ from torl.learner import deepspeed_engine
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.publishing import full_weights
-from torl.learner.worker import Rank
+from torl.learner.rank import Rank
 
 STEPS = 3
 LORA = LoraConfig(rank=2)

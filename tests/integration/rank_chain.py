@@ -23,7 +23,7 @@ from torl.learner.checkpoint.shards import ShardIndex
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.optimizer_shards import MOMENTS
 from torl.learner.publishing import full_weights
-from torl.learner.worker import Rank
+from torl.learner.rank import Rank
 
 STEPS = [random_samples(9, seed=1), random_samples(5, seed=2), random_samples(6, seed=3)]
 # ZeRO stage and number of ranks, by precision. In bfloat16 DeepSpeed has four classes of optimizers for them.

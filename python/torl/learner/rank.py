@@ -1,0 +1,293 @@
+"""A rank of the learner: its part of the DeepSpeed engines, and the execution of the controller's requests."""
+
+import random
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+import torch
+
+from torl.errors import DivergedError, LearnerError
+from torl.learner.batch import PackedRow
+from torl.learner.checkpoint.restore import restore_rank
+from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
+from torl.learner.checkpoint.snapshot import CheckpointWriter, take_snapshot
+from torl.learner.deepspeed_engine import (
+    learning_rate_at,
+    load_causal_lm,
+    make_policy,
+    start_engine,
+    start_reference,
+)
+from torl.learner.messages import (
+    Annotate,
+    Annotation,
+    Export,
+    LearnerMemoryPart,
+    LoadCheckpoint,
+    Offload,
+    Onload,
+    OpenChannel,
+    RankRequest,
+    RankSetup,
+    RequireFinite,
+    RowComputed,
+    SaveCheckpoint,
+    SendWeights,
+    ShardWritten,
+    ShutDown,
+    UpdateCritic,
+    UpdatePolicy,
+)
+from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
+from torl.learner.model.policy import Critic, Policy
+from torl.learner.model.sequence_parallel import SequenceParallel
+from torl.learner.offload import FrozenModelMover, StateMover
+from torl.learner.optimizer_shards import OptimizerShards
+from torl.learner.process_group import join_process_group, leave_process_group
+from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
+from torl.learner.update import (
+    evaluate_rows,
+    has_finite_weights,
+    policy_logprobs,
+    run_critic,
+    update_critic,
+    update_policy,
+)
+from torl.types import Float32Array
+from torl.weights.rendezvous import Rendezvous, TransferSummary
+
+
+class Rank:
+    """The state and the commands of a rank. Each command runs on all ranks together."""
+
+    def __init__(
+        self, rank_setup: RankSetup, rank: int, world_size: int, report: Callable[[ShardWritten | RowComputed], None]
+    ) -> None:
+        """Join the process group and create the engines.
+
+        Args:
+            rank_setup: Setup, the same on all ranks.
+            rank: Number of this rank.
+            world_size: Number of ranks.
+            report: Function that sends a report to the controller, from any thread.
+
+        Raises:
+            DataError: A model cannot be read.
+        """
+        setup = self.setup = rank_setup.learner
+        self.rank = rank
+        self.world_size = world_size
+        self.updates = {POLICY_TAG: 0, CRITIC_TAG: 0}
+        """Optimizer steps taken, which determine the learning rate."""
+        torch.set_num_threads(rank_setup.threads)
+        random.seed(setup.seed + rank)
+        np.random.seed(setup.seed + rank)
+        torch.manual_seed(setup.seed + rank)
+        device = join_process_group(rank_setup, rank, world_size)
+        ranks_per_row = setup.learner.sequence_parallel
+        parallel = SequenceParallel(ranks_per_row) if ranks_per_row > 1 else None
+        causal_lm = load_causal_lm(setup.model, setup.learner, device)
+        causal_lm = add_adapters(causal_lm, setup.model.adapters, setup.seed)
+        policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
+        self.engine = start_engine(policy, setup.learner)
+        self._engines = {POLICY_TAG: self.engine}
+        if setup.algorithm.needs_critic:
+            model = setup.model.model_copy(update={"path": setup.critic.path or setup.model.path})
+            self._critic_learner = setup.learner.model_copy(
+                update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
+            )
+            critic = Critic(load_causal_lm(model, self._critic_learner, device), parallel=parallel)
+            self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
+        self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
+        self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
+        self._offloaded: set[LearnerMemoryPart] = set()
+        self._report = report
+        self._writer = CheckpointWriter(rank, report)
+        self._publisher = WeightPublisher(
+            partial(full_weights, self.engine),
+            setup.learner,
+            rank=rank,
+            world_size=world_size,
+            cuda=self.engine.device.type == "cuda",
+        )
+        self._reference: Any = None
+        if setup.algorithm.needs_reference and setup.model.adapters is None:
+            self._reference = start_reference(setup.model, setup.learner, device, parallel)
+        is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
+        self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
+        self._empty_cache()
+
+    def execute(self, request: RankRequest) -> Any:
+        """Run the command of a request and return its value."""
+        match request:
+            case UpdatePolicy(rows, sampled_tokens):
+                return self.update_policy(rows, sampled_tokens)
+            case UpdateCritic(rows, sampled_tokens):
+                return self.update_critic(rows, sampled_tokens)
+            case RequireFinite():
+                return self.require_finite(request)
+            case Annotate(rows, annotations):
+                return self.annotate(rows, annotations)
+            case OpenChannel():
+                return self._publisher.open(request)
+            case SendWeights(rendezvous, checksum):
+                return self.send_weights(rendezvous, checksum)
+            case SaveCheckpoint(directory):
+                return self.save_checkpoint(directory)
+            case LoadCheckpoint(directory):
+                return self.load_checkpoint(directory)
+            case Export(directory):
+                return self.export(directory)
+            case Offload(part):
+                return self.offload(part)
+            case Onload():
+                return self.onload()
+            case ShutDown():
+                return self.close()
+            case _:
+                assert_never(request)
+
+    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
+        """Compute the gradients of this rank's rows, take one optimizer step, and return its metrics."""
+        self._require("optimizer", "parameters")
+        setup = self.setup
+        total = setup.total_steps * setup.algorithm.optimizer_steps
+        metrics = update_policy(
+            self.engine,
+            rows,
+            sampled_tokens=sampled_tokens,
+            temperature=setup.temperature,
+            algorithm=setup.algorithm,
+            learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
+            ranks_per_row=setup.learner.sequence_parallel,
+        )
+        self.updates[POLICY_TAG] += 1
+        return metrics
+
+    def update_critic(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
+        """Do the same for the critic."""
+        self._require("optimizer", "parameters")
+        setup = self.setup
+        total = setup.total_steps * setup.critic.optimizer_steps
+        metrics = update_critic(
+            self._engines[CRITIC_TAG],
+            rows,
+            sampled_tokens=sampled_tokens,
+            clip=setup.critic.value_clip,
+            learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
+            ranks_per_row=setup.learner.sequence_parallel,
+        )
+        self.updates[CRITIC_TAG] += 1
+        return metrics
+
+    def require_finite(self, request: RequireFinite) -> None:
+        """Raise `DivergedError` unless this rank's weights of a model and its outputs for a row are finite."""
+        engine = self._engines[request.model]
+        is_policy = request.model == POLICY_TAG
+        compute = partial(policy_logprobs, engine, self.setup.temperature) if is_policy else partial(run_critic, engine)
+        on_row = partial(self._report, RowComputed())
+        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute, on_row)
+        if np.isfinite(outputs).all() and has_finite_weights(engine.module):
+            return
+        section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)
+        raise DivergedError(
+            f"the {request.model} is not finite after step {request.step + 1} "
+            f"({section}.learning_rate = {settings.learning_rate:g}); resume from the last checkpoint with a lower rate"
+        )
+
+    def annotate(
+        self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...]
+    ) -> dict[Annotation, list[Float32Array]]:
+        """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
+        self._require("parameters")
+        device, temperature = self.engine.device, self.setup.temperature
+        on_row = partial(self._report, RowComputed())
+        computed: dict[Annotation, list[Float32Array]] = {}
+        for name in annotations:
+            if name == "values":
+                critic = self._engines[CRITIC_TAG]
+                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
+            else:
+                reference = name == "ref_logprobs"
+                policy = self._reference if reference and self._reference is not None else self.engine
+                with disabled_adapters(policy) if reference else nullcontext():
+                    logprobs = partial(policy_logprobs, policy, temperature)
+                    computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
+        return computed
+
+    def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
+        """Send the weights to this rank's engine workers."""
+        self._require("parameters")
+        return self._publisher.send(rendezvous, checksum)
+
+    def save_checkpoint(self, directory: Path) -> None:
+        """Copy this rank's state, offloaded or not, and start writing it into an existing directory."""
+        self._writer.wait()
+        self._writer.write(take_snapshot(self._shards, rank=self.rank, counters=self.updates), directory)
+
+    def load_checkpoint(self, directory: Path) -> None:
+        """Restore the state that was written to `directory`."""
+        self._require("optimizer", "parameters")
+        self.updates = dict(restore_rank(self._shards, directory, rank=self.rank))
+
+    def export(self, directory: Path) -> None:
+        """Write the model in Hugging Face's format at rank 0, with adapters merged, and the adapters separately."""
+        self._require("parameters")
+        if self.rank != 0:
+            for _ in chain(full_weights(self.engine), full_adapters(self.engine)):
+                pass
+            return
+        model = self.setup.model
+        weights = {name: tensor.to("cpu", copy=True) for name, tensor in full_weights(self.engine)}
+        export_model(weights, Path(model.path), directory)
+        adapters = [(name, tensor.to("cpu", copy=True)) for name, tensor in full_adapters(self.engine)]
+        if model.adapters is not None:
+            export_adapter(adapters, model.adapters, model.path, directory / "adapter")
+
+    def offload(self, part: LearnerMemoryPart) -> None:
+        """Free a part of this rank's GPU memory for an engine."""
+        if part in self._offloaded:
+            return
+        if part != "cache":
+            for mover in self._movers():
+                mover.offload_optimizer() if part == "optimizer" else mover.offload_parameters()
+            if part == "parameters" and self._reference_mover is not None:
+                self._reference_mover.offload()
+            self._offloaded.add(part)
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
+        """Free the memory in torch's cache, which no other process can use."""
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def onload(self) -> None:
+        """Move all offloaded parts back."""
+        if self._offloaded:
+            for mover in self._movers():
+                mover.onload()
+            if self._reference_mover is not None and "parameters" in self._offloaded:
+                self._reference_mover.onload(self.engine.device)
+            self._offloaded.clear()
+
+    def _movers(self) -> list[StateMover]:
+        if self.engine.zero_optimization_stage() < 2:
+            raise LearnerError("a learner can leave the GPU at learner.zero_stage = 2 or 3 only")
+        return self._state_movers
+
+    def _require(self, *parts: LearnerMemoryPart) -> None:
+        if missing := self._offloaded.intersection(parts):
+            raise LearnerError(f"the learner's {' and '.join(sorted(missing))} must be brought back first: call onload")
+
+    def close(self) -> None:
+        """Leave the process group. No other method may be called afterwards."""
+        self._writer.wait()
+        self._publisher.close()
+        for engine in self._engines.values():
+            engine.destroy()
+        leave_process_group()
