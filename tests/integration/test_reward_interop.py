@@ -95,6 +95,20 @@ def fragile(response: str, reference: str) -> float:
     return float(response.split("\\boxed{")[1].split("}")[0] == reference)
 
 
+@pytest.mark.parametrize("name", ["torl.interop.verl:compute_score", "torl.interop.trl:reward_func"])
+def test_audit_calls_functions_of_other_libraries_by_their_arguments(name: str) -> None:
+    assert main(["audit", name, "--count", "1"]) == 0
+
+
+def unusable(one: str) -> float:
+    return float(len(one))
+
+
+def test_function_that_cannot_be_called_ends_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", f"{__name__}:unusable"]) == 2
+    assert "the function raised TypeError for a right response: unusable() takes 1" in capsys.readouterr().err
+
+
 def test_audit_finds_wrong_answers_that_are_rewarded(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = {finding.kind for finding in audit(careless, PROBLEMS)}
     assert {"taken back", "a hedge", "no box", "not equal", "a list of guesses"} <= kinds

@@ -1,7 +1,11 @@
 """Responses that pay without being right: what a reward function is probed with."""
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from torl.errors import RewardError
 
 RewardFunction = Callable[[str, str], float]
 """From a response and the reference answer to a reward."""
@@ -50,10 +54,44 @@ def probes(question: str, reference: str) -> Iterator[Probe]:
     yield Probe("brackets without end", "\\boxed{" + "(" * 3000 + ")" * 3000 + "}")
 
 
+def as_reward_function(function: Callable[..., Any]) -> RewardFunction:
+    """Return a function of (response, reference), also for the arguments of verl's and TRL's reward functions.
+
+    verl's have `solution_str` and `ground_truth`. TRL's have `completions`; the reference is passed as each of their
+    other arguments without a default, or as `answer`.
+    """
+    parameters = inspect.signature(function).parameters
+    if {"solution_str", "ground_truth"} <= parameters.keys():
+
+        def of_verl(response: str, reference: str) -> float:
+            score = function(data_source="", solution_str=response, ground_truth=reference, extra_info={})
+            return float(score["score"] if isinstance(score, Mapping) else score)
+
+        return of_verl
+    if "completions" in parameters:
+        columns = [
+            name
+            for name, parameter in parameters.items()
+            if name != "completions"
+            and parameter.default is parameter.empty
+            and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
+
+        def of_trl(response: str, reference: str) -> float:
+            (reward,) = function(completions=[response], **{name: [reference] for name in columns or ["answer"]})
+            return float(reward)
+
+        return of_trl
+    return function
+
+
 def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[Finding]:
     """Return the faults of a reward function on probes of these problems (question, reference).
 
     A wrong response must have a lower reward than the plain right one, and a right response the same.
+
+    Raises:
+        RewardError: The function raised for the plain right response: it cannot be probed.
     """
     findings = []
     for question, reference in problems:
@@ -62,13 +100,15 @@ def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[F
             try:
                 paid[probe.kind] = float(reward(probe.response, reference))
             except Exception as error:
+                if probe.kind == "right":
+                    raise RewardError(
+                        f"the function raised {type(error).__name__} for a right response: {error}"
+                    ) from error
                 findings.append(
                     Finding(probe.kind, reference, probe.response, f"raised {type(error).__name__}: {error}")
                 )
                 continue
-            full = paid.get("right")
-            if full is None:
-                continue
+            full = paid["right"]
             if probe.right and paid[probe.kind] < full:
                 findings.append(Finding(probe.kind, reference, probe.response, "is right and paid less"))
             if not probe.right and paid[probe.kind] >= full:

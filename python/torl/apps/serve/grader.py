@@ -15,10 +15,10 @@ from typing import Any
 
 from torl.apps.serve.settings import ServerSettings
 from torl.data import load_problems
-from torl.errors import ConfigError, DataError, TorlError
+from torl.errors import ConfigError, DataError, RewardError, TorlError
 from torl.options import load_object
 from torl.rewards.grader import Grader
-from torl.rewards.probes import audit
+from torl.rewards.probes import as_reward_function, audit
 from torl.runtime.processes.supervision import run_until_done
 
 PROGRAM = "python -m torl.rewards"
@@ -56,7 +56,11 @@ def _parser() -> argparse.ArgumentParser:
             "--timeout-seconds", type=float, default=2.0, help="CPU time of a pair, in seconds (default: %(default)s)"
         )
     probe = commands.add_parser("audit", help="probe a reward function for wrong responses that it rewards")
-    probe.add_argument("function", metavar="PACKAGE.MODULE:NAME", help="function (response, reference) -> reward")
+    probe.add_argument(
+        "function",
+        metavar="PACKAGE.MODULE:NAME",
+        help="function (response, reference) -> reward, or one of verl or TRL",
+    )
     probe.add_argument(
         "--problems", default="torl:demo/problems/heldout.jsonl", help="problem file (default: %(default)s)"
     )
@@ -113,10 +117,10 @@ def _audit(options: argparse.Namespace) -> int:
     try:
         reward = load_object(options.function)
         problems = load_problems(options.problems)[: options.count]
-    except (ValueError, DataError) as error:
+        findings = audit(as_reward_function(reward), [(problem.question, problem.answer) for problem in problems])
+    except (ValueError, DataError, RewardError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    findings = audit(reward, [(problem.question, problem.answer) for problem in problems])
     for finding in findings:
         print(f"{finding.kind}: {finding.response[:100]!r} for {finding.reference!r} {finding.what}")
     print(json.dumps({"problems": len(problems), "findings": len(findings)}), flush=True)
