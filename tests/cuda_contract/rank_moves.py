@@ -25,7 +25,8 @@ LORA = LoraConfig(rank=2)
 def learner_setup(model: Path, *, stage: int, lora: bool = False, **algorithm: Any) -> LearnerSetup:
     """The settings of a learner in bfloat16."""
     return LearnerSetup(
-        model=ModelConfig(path=str(model), lora=LORA if lora else LoraConfig()),
+        # Liger's kernels need a GPU; test_liger.py compiles them.
+        model=ModelConfig(path=str(model), lora=LORA if lora else LoraConfig(), kernels="torch"),
         learner=LearnerConfig(
             zero_stage=stage, dtype="bfloat16", learning_rate=LEARNING_RATE, max_row_tokens=90, cpu_threads=1
         ),

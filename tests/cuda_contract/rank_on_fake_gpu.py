@@ -9,7 +9,7 @@ from fake_gpu import GPU, WORLD_SIZE, install_fake_gpu
 from learner_fixtures import random_samples
 from rank_moves import learner_setup
 
-from torl.learner import worker
+from torl.learner import rank as rank_module
 from torl.learner.batch import pack_batch
 from torl.learner.deepspeed_engine import load_causal_lm, make_policy
 from torl.learner.messages import RankSetup
@@ -27,11 +27,11 @@ def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict
     """
     mode, emptied = install_fake_gpu()
     exported: dict[str, str] = {}
-    worker.export_model = lambda weights, source, directory: exported.update(_devices(weights))
-    worker.export_adapter = lambda weights, *_: exported.update(_devices(dict(weights)))
+    rank_module.export_model = lambda weights, source, directory: exported.update(_devices(weights))
+    rank_module.export_adapter = lambda weights, *_: exported.update(_devices(dict(weights)))
     setup = learner_setup(model, stage=stage, lora=lora, **algorithm)
     with mode:
-        rank = worker.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, lambda written: None)
+        rank = rank_module.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, lambda written: None)
         found: dict[str, Any] = {"device": str(rank.engine.device), "started": _where(rank)}
         row = RowTensors(pack_batch(random_samples(5), max_row_tokens=90, ranks=WORLD_SIZE).rows[0][0], GPU)
         computed = [
@@ -91,7 +91,7 @@ def _devices(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
     return {name: str(tensor.device) for name, tensor in tensors.items()}
 
 
-def _where(rank: worker.Rank) -> dict[str, list[str]]:
+def _where(rank: rank_module.Rank) -> dict[str, list[str]]:
     """The devices of trained and frozen parameters and of the optimizer's state."""
     found: dict[str, set[str]] = {"trained": set(), "frozen": set(), "state": set()}
     for tag, engine in rank._engines.items():

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from builders import play_trajectories, player
+from torl.engine.vllm.messages import decode_reply
 from torl.formats import Format
 from torl.recipes.torl import ToRLFormat
 from torl.recipes.zerotir import ZeroTIRFormat, ZeroTIROptions
@@ -39,9 +40,8 @@ def recorded(engine: Any) -> Iterator[EngineRecord]:
         record.tokens[request_id], record.logprobs[request_id] = [], []
         async for output in generate(prompt, sampling, request_id, **routing):
             record.prompts[request_id] = list(output.prompt_token_ids)
-            for token_id, position in zip(output.outputs[0].token_ids, output.outputs[0].logprobs, strict=True):
-                record.tokens[request_id].append(token_id)
-                record.logprobs[request_id].append(position[token_id].logprob)
+            record.tokens[request_id] += output.outputs[0].token_ids
+            record.logprobs[request_id] += decode_reply(output.kv_transfer_params)[1]
             yield output
 
     engine._llm.generate = generate_and_record

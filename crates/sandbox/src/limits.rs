@@ -9,7 +9,7 @@ pub struct Limits {
     pub cpu_time: Duration,
     /// Wall-clock time, for a machine that is too busy to reach the CPU time.
     pub wall_time: Duration,
-    /// Linear memory, including the interpreter's 176 MiB.
+    /// Linear memory, including the interpreter's 177 MiB.
     pub memory_bytes: u64,
     /// Bytes on stdout and stderr together.
     pub output_bytes: u64,

@@ -11,7 +11,7 @@ MAXIMUM_SEED = 2**64
 MAXIMUM_CALLER = 2**64
 MAXIMUM_STDIN = 256 << 20
 MAXIMUM_CODE = 16 << 20
-MINIMUM_MEMORY = 192 << 20  # the interpreter alone has 176 MiB
+MINIMUM_MEMORY = 192 << 20  # the interpreter alone has 177 MiB
 MAXIMUM_MEMORY = 1 << 32
 
 
@@ -36,7 +36,7 @@ class RunOptions(CellOptions, total=False):
     seed: int
     """Random seed of `random`, `numpy.random` and `os.urandom`. The default is 0."""
     memory_bytes: int
-    """Memory of the run, including the interpreter's own 176 MiB, if less than the pool's. At least 192 MiB."""
+    """Memory of the run, including the interpreter's own 177 MiB, if less than the pool's. At least 192 MiB."""
     caller: Hashable
     """Caller of the run. Callers take turns, so one caller with a long queue does not delay others. The default
     is the calling thread, which for coroutines is the thread of their event loop."""

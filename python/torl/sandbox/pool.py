@@ -54,7 +54,7 @@ class SandboxPool:
         workers: Number of processes. The default is one for each core that this process may use.
         cpu_seconds: CPU time of a run.
         wall_seconds: Wall time limit, for a machine so busy that the CPU time is not reached.
-        memory_bytes: Memory of a run, including the interpreter's own 176 MiB.
+        memory_bytes: Memory of a run, including the interpreter's own 177 MiB.
         output_bytes: Maximum output of a run to stdout and stderr together.
         files_bytes: Maximum total size of a run's files.
         result_cache_bytes: Size of the outcome cache. A run whose inputs all equal those of a pending or cached run

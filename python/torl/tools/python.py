@@ -35,7 +35,7 @@ class PythonOptions(Section):
     wall_seconds: PositiveFloat = 60.0
     """Wall-clock limit of a run, in seconds. A worker that exceeds it is killed and replaced."""
     memory_mib: Annotated[int, Field(ge=192, le=4096)] = 512
-    """Memory limit of a run, in MiB, including 176 MiB for the interpreter itself."""
+    """Memory limit of a run, in MiB, including 177 MiB for the interpreter itself."""
     output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
     """Output limit of a run, in KiB: stdout and stderr together."""
 

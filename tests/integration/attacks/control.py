@@ -134,7 +134,7 @@ faulthandler._sigabrt()
 import faulthandler
 faulthandler._sigfpe()
 
-# %% signal to oneself: error AttributeError
+# %% signal to oneself: crash
 import os, signal
 os.kill(os.getpid(), signal.SIGKILL)
 

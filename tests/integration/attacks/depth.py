@@ -292,28 +292,28 @@ tree.tostring(tree.fromstring('<x>' * 10**4 + '</x>' * 10**4))
 import ast
 ast.literal_eval('[' * 10**4 + ']' * 10**4)
 
-# %% parser of parentheses: memory or error SyntaxError
+# %% parser of parentheses: error MemoryError or error SyntaxError
 eval('(' * 10**5 + ')' * 10**5)
 
-# %% parser of brackets: memory or error SyntaxError
+# %% parser of brackets: error MemoryError or error SyntaxError
 eval('[' * 150 + ']' * 150)
 
-# %% parser of unary operators: memory or error RecursionError
+# %% parser of unary operators: error MemoryError or error RecursionError
 eval('-' * 10**5 + '1')
 
-# %% parser of negations: memory or error RecursionError
+# %% parser of negations: error MemoryError or error RecursionError
 eval('not ' * 10**5 + '1')
 
-# %% parser of powers: memory or error RecursionError
+# %% parser of powers: error MemoryError or error RecursionError
 eval('**'.join(['1'] * 10**5))
 
-# %% parser of lambdas: memory or error RecursionError
+# %% parser of lambdas: error MemoryError or error RecursionError
 eval('lambda: ' * 10**5 + '1')
 
-# %% parser of conditionals: memory or error RecursionError
+# %% parser of conditionals: error MemoryError or error RecursionError
 eval('1 if 1 else ' * 10**5 + '1')
 
-# %% parser of f-strings: memory
+# %% parser of f-strings: error MemoryError
 eval('f"{' * 200 + '1' + '}"' * 200)
 
 # %% parser of indents: error IndentationError
@@ -322,10 +322,10 @@ exec('\n'.join(' ' * i + 'if 1:' for i in range(200)) + '\n' + ' ' * 200 + 'pass
 # %% parser of blocks: error SyntaxError
 exec('\n'.join(' ' * i + 'for x in y:' for i in range(50)) + '\n' + ' ' * 50 + 'pass')
 
-# %% parser of else clauses: memory or error RecursionError
+# %% parser of else clauses: error MemoryError or error RecursionError
 exec('if 0: pass\n' + 'elif 0: pass\n' * 10**5)
 
-# %% parser of patterns: memory or error SyntaxError
+# %% parser of patterns: error MemoryError or error SyntaxError
 exec('match 1:\n case ' + '[' * 10**4 + 'x' + ']' * 10**4 + ': pass')
 
 # %% parser of attributes: error RecursionError

@@ -74,7 +74,7 @@ class _Request(BaseModel):
     """Fields of all requests."""
 
     memory_limit_MB: int = -1
-    """Memory of the run in MiB, including the interpreter's own 176 MiB. At least 192; -1 is the server's limit."""
+    """Memory of the run in MiB, including the interpreter's own 177 MiB. At least 192; -1 is the server's limit."""
     files: Files = {}
     """Files by path relative to the working directory, in base64."""
     fetch_files: list[FilePath] = []
