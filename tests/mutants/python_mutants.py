@@ -90,7 +90,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "if not oldest <= version <= step:", "if False:", _STEP),
     ("training/step.py", "tuple(with_normalized_rewards(batch)) if", "batch if", _STEP),
     ("training/step.py", ', step, "shuffled rewards")', ', "shuffled rewards")', _STEP),
-    ("training/step.py", "batch = chosen.kept[:wanted]", "batch = chosen.kept", _STEP),
+    ("training/selection.py", "batch = chosen.kept[:wanted]", "batch = chosen.kept", _STEP),
     ("training/step.py", " if prompt.problem.id not in problems]", "]", _STEP),
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
@@ -331,7 +331,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/transcript.py", "if not all(map(math.isfinite, sampled.logprobs)):", "if False:", _EPISODE),
     ("api/event_loop.py", "signal.signal(signal.SIGINT, note)", "pass", "unit/test_api_interrupt.py"),
     ("config/loading.py", "table[parent] = default_table_at(config_class, tree, parents[:depth])", "pass", _CONFIG),
-    ("training/step.py", ">= self.config.min_group_size", ">= 1", _FAILED_EPISODES),
+    ("training/selection.py", ">= config.min_group_size", ">= 1", _FAILED_EPISODES),
     ("rollout/group_file.py", "if len(group.trajectories) < samples:", "if False:", _FAILED_EPISODES),
     ("tools/wrappers.py", "self._attempt(session.fork(), arguments)", "self._attempt(session, arguments)", _BOUNDED),
     (

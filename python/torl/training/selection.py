@@ -9,7 +9,8 @@ import numpy as np
 
 from torl.algorithms.masks import wants_reference
 from torl.algorithms.rewards import normalize_rewards
-from torl.config import SelectionConfig
+from torl.config import SelectionConfig, TrainConfig
+from torl.records import metric_names as names
 from torl.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
 
 _MAX_SHOWN = 5  # rewards in a message
@@ -47,6 +48,41 @@ def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Sel
     if (limit := config.drop_undecided_above) is not None:
         kept = [group for group in in_range if undecided_fraction(group) <= limit]
     return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(in_range), len(in_range) - len(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSelection:
+    """The groups of a step that are trained on.
+
+    Attributes:
+        batch: Groups to train on, at most `rollout.prompts_per_step`.
+        kept: Number of groups that may be trained on.
+        missing: Number of groups that dynamic sampling lacks.
+        counts: Metrics of the selection.
+    """
+
+    batch: tuple[ScoredGroup, ...]
+    kept: int
+    missing: int
+    counts: Mapping[str, float]
+
+
+def select_batch(groups: Sequence[ScoredGroup], config: TrainConfig) -> BatchSelection:
+    """Select the groups to train on from all groups of a step, with the rewards used for training."""
+    wanted = config.rollout.prompts_per_step
+    comparable = [group for group in groups if len(group.members) >= config.min_group_size]
+    chosen = select_groups(comparable, config.selection)
+    batch = chosen.kept[:wanted]
+    missing = max(0, wanted - len(chosen.kept)) if config.selection.dynamic_sampling else 0
+    counts = {
+        names.SELECTION_FAILED: len(groups) - len(comparable),
+        names.SELECTION_ZERO_VARIANCE: chosen.zero_variance,
+        names.SELECTION_OUT_OF_RANGE: chosen.out_of_range,
+        names.SELECTION_UNDECIDED: chosen.undecided,
+        names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
+        names.SELECTION_MISSING: missing,
+    }
+    return BatchSelection(batch, len(chosen.kept), missing, counts)
 
 
 def describe_missing_signal(groups: Sequence[ScoredGroup]) -> str | None:

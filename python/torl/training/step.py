@@ -23,7 +23,7 @@ from torl.seeds import derive_seed
 from torl.training.health import require_working_tools
 from torl.training.selection import (
     prompts_for_next_round,
-    select_groups,
+    select_batch,
     with_normalized_rewards,
     with_shuffled_rewards,
 )
@@ -101,31 +101,24 @@ class StepPlayer:
             reward_seconds += played.reward_seconds
             rounds += 1
             rewarded = self._apply_ablation(step, groups)
-            comparable = [group for group in rewarded if len(group.members) >= self.config.min_group_size]
-            chosen = select_groups(comparable, selection)
-            missing = wanted - len(chosen.kept) if selection.dynamic_sampling else 0
-            if missing <= 0 or rounds == selection.max_rounds or len(groups) == len(self.sampler):
+            chosen = select_batch(rewarded, self.config)
+            if not chosen.missing or rounds == selection.max_rounds or len(groups) == len(self.sampler):
                 break
-            count = min(prompts_for_next_round(wanted, len(chosen.kept), len(groups)), len(self.sampler))
-        if missing > 0:
-            self.console.warning(f"step {step + 1}: {len(chosen.kept)} of {wanted} groups kept after {rounds} rounds")
+            count = min(prompts_for_next_round(wanted, chosen.kept, len(groups)), len(self.sampler))
+        if chosen.missing:
+            self.console.warning(f"step {step + 1}: {chosen.kept} of {wanted} groups kept after {rounds} rounds")
         if failures:
             self.console.warning(
                 f"step {step + 1}: dropped {len(failures)} failed episodes; last error: {failures[-1]}"
             )
-        batch = chosen.kept[:wanted]
+        batch = chosen.batch
         step_played = PlayedStep(
             groups=tuple(groups),
             batch=tuple(with_normalized_rewards(batch)) if self.config.algorithm.normalize_rewards else batch,
             counts={
                 names.FAILED_EPISODES: len(failures),
                 names.SELECTION_ROUNDS: rounds,
-                names.SELECTION_FAILED: len(rewarded) - len(comparable),
-                names.SELECTION_ZERO_VARIANCE: chosen.zero_variance,
-                names.SELECTION_OUT_OF_RANGE: chosen.out_of_range,
-                names.SELECTION_UNDECIDED: chosen.undecided,
-                names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
-                names.SELECTION_MISSING: max(0, missing),
+                **chosen.counts,
             },
             seconds=time.perf_counter() - started,
             reward_seconds=reward_seconds,

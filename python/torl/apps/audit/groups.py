@@ -9,7 +9,7 @@ from torl.config import TrainConfig
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord
 from torl.seeds import derive_seed
-from torl.training.selection import select_groups, with_shuffled_rewards
+from torl.training.selection import select_batch, with_shuffled_rewards
 from torl.types import ScoredGroup, ScoredTrajectory
 
 Groups = Mapping[str, Sequence[TrajectoryRecord]]
@@ -73,24 +73,12 @@ class RecordedSelection:
     @classmethod
     def from_records(cls, groups: Groups, step: int, config: TrainConfig) -> "RecordedSelection":
         """Select the groups of a step as the run did."""
-        wanted = config.rollout.prompts_per_step
         scored: Sequence[ScoredGroup] = [scored_group(members) for members in groups.values()]
         if config.ablation.shuffle_rewards:
             scored = with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
-        comparable = [group for group in scored if len(group.members) >= config.min_group_size]
-        chosen = select_groups(comparable, config.selection)
-        batch = chosen.kept[:wanted]
-        missing = wanted - len(chosen.kept) if config.selection.dynamic_sampling else 0
-        counts = {
-            names.TRAINED_GROUPS: len(batch),
-            names.SELECTION_FAILED: len(scored) - len(comparable),
-            names.SELECTION_ZERO_VARIANCE: chosen.zero_variance,
-            names.SELECTION_OUT_OF_RANGE: chosen.out_of_range,
-            names.SELECTION_UNDECIDED: chosen.undecided,
-            names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
-            names.SELECTION_MISSING: max(0, missing),
-        }
-        return cls(frozenset(group.members[0].trajectory.group_id for group in batch), counts)
+        chosen = select_batch(scored, config)
+        kept = frozenset(group.members[0].trajectory.group_id for group in chosen.batch)
+        return cls(kept, {names.TRAINED_GROUPS: len(chosen.batch), **chosen.counts})
 
 
 def check_selection(check: Check, groups: Groups, step: int, selection: RecordedSelection) -> None:
