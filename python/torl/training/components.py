@@ -10,7 +10,7 @@ from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
-from torl.hub import require_trainable, resolve_model, resolve_model_config
+from torl.hub import require_trainable, resolve_model
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
@@ -132,10 +132,11 @@ async def open_run_components(
 
 async def _read_inputs(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> _Inputs:
     """Read the model, the problems and the checkpoint, and place the run."""
-    require_trainable(resolve_model_config(config.model.path))
+    model_path = resolve_model(config.model.path)
+    require_trainable(model_path)
     require_evaluation_metric(config)
-    require_fitting(config, resolve_model(config.model.path))
-    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
+    require_fitting(config, model_path)
+    model = ModelDirectory.open(str(model_path), config.rollout.tools, config.rollout.environment)
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
     console.line(f"train: {prompts}")
