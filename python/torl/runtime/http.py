@@ -63,7 +63,7 @@ def log_no_malformed_requests() -> None:
 class BoundedConnections:
     """A protocol factory of asyncio that keeps the number of connections of an aiohttp server below a maximum.
 
-    A further connection closes the oldest idle one, and is closed itself if there is none.
+    Above the maximum, a new connection replaces the oldest idle one, or is closed if all are busy.
     """
 
     def __init__(self, server: Any, maximum: int, busy: Container[object]) -> None:
