@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -23,6 +24,14 @@ def kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     until(lambda: not alive(pid) and threads_of(pid) <= 1)
+
+
+def is_sandbox_worker(pid: int) -> bool:
+    """Whether a process is a sandbox's worker; earlier tests may have left threads that start other processes."""
+    try:
+        return b"serve_sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return False
 
 
 def threads_of(pid: int) -> int:
@@ -52,7 +61,8 @@ def test_workers_killed_while_they_start_cost_no_run() -> None:
         for count in range(1, 4):
             until(lambda dead=[starting]: pool.processes() not in ([], dead))  # type: ignore[misc]
             [starting] = pool.processes()
-            assert {starting} == {pid for pid in descendants_of_this_process() - before if alive(pid)}
+            others = descendants_of_this_process() - before - {starting}
+            assert not [pid for pid in others if alive(pid) and is_sandbox_worker(pid)]
             kill(starting)
             until(lambda count=count: pool.stats()["failed_starts"] == count)  # type: ignore[misc]
         assert future.result(timeout=60).stdout == "1\n"
