@@ -9,6 +9,7 @@ import numpy as np
 
 import torl
 from torl import (
+    BatchTokens,
     EstimatorInputs,
     Grade,
     Group,
@@ -115,6 +116,23 @@ def scaled(rewards: EstimatorInputs, scale: float = 1.0) -> TokenAdvantages:
 def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
     """-weight * A * logprob."""
     return PolicyLossValues.from_per_token(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)
+
+
+def most_uncertain(batch: BatchTokens, fraction: float = 0.2) -> Float32Array:
+    """1 for the tokens of the batch with the highest entropy, 0 for others."""
+    assert batch.entropies_K is not None
+    return (batch.entropies_K >= np.quantile(batch.entropies_K, 1 - fraction)).astype(np.float32)
+
+
+@torl.requires(reference=True, entropies=True, batch_values=most_uncertain)
+def near_reference(inputs: LossInputs, fraction: float = 0.2, pull: float = 0.1) -> PolicyLossValues:
+    """The policy gradient with the engine's importance ratio on the most uncertain tokens, near the reference model."""
+    assert inputs.ref_logprobs is not None
+    assert inputs.batch_values is not None
+    ratio = inputs.log_ratio_to(inputs.rollout_logprobs).exp()
+    distance = inputs.log_ratio_to(inputs.ref_logprobs).square()
+    per_token = inputs.batch_values * (pull * distance - ratio * inputs.masked_advantages())
+    return PolicyLossValues.from_per_token(inputs, per_token, clipped=inputs.entropies < 1e-3)
 
 
 def results(member: ScoredTrajectory, weight: float = 0.05) -> Float32Array:

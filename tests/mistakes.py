@@ -123,6 +123,15 @@ def a_tensor(inputs: LossInputs) -> Any:
     return -inputs.log_ratio().exp() * inputs.advantages
 
 
+def one_value(batch: torl.BatchTokens) -> Any:
+    return np.ones(1, np.float32)
+
+
+@torl.requires(batch_values=one_value)
+def with_one_value(inputs: LossInputs) -> Any:
+    return None
+
+
 def without_inputs() -> Any:
     return None
 

@@ -553,6 +553,8 @@ class TrainingSample:
         old_logprobs: Log-probabilities according to the learner, before the first update of the step.
         token_rewards: Rewards of single tokens, in addition to the reward at the end.
         ref_logprobs: Log-probabilities according to the reference model.
+        entropies: Entropies of the learner's policy, before the first update of the step.
+        batch_values: Values of a policy loss that depend on the whole batch (`requires(batch_values=...)`).
         values: Values according to the critic, before the first update of the step.
         returns: Value targets of the critic.
         episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
@@ -573,6 +575,8 @@ class TrainingSample:
     episode: int | None = None
     policy_versions: Int32Array | None = None
     imitation_weights: Float32Array | None = None
+    entropies: Float32Array | None = None
+    batch_values: Float32Array | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

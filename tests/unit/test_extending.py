@@ -27,7 +27,7 @@ from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.imitation import Imitation
 from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
-from torl.config import TrainConfig
+from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.choices import (
     AgentChoice,
     AggregationChoice,
@@ -45,11 +45,13 @@ from torl.engine import Engine
 from torl.environments import Environment, Message, make_environment
 from torl.errors import ComponentError, ConfigError, EpisodeComponentError
 from torl.formats import Format
+from torl.learner.batch_values import with_batch_values
 from torl.options import ChosenFrom, load_object, options_of
 from torl.rewards import Reward
 from torl.rollout.grading import score_group
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
+from torl.types import TrainingSample
 
 CUSTOM = """
 [run]
@@ -272,8 +274,14 @@ async def estimate(name: str) -> None:
 
 async def loss(name: str) -> None:
     numbers = torch.zeros(3)
-    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long())
+    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long(), numbers, numbers)
     chosen(PolicyLossChoice, f"mistakes:{name}").bind()(inputs)
+
+
+async def batch_values(name: str) -> None:
+    samples = [TrainingSample(np.zeros(4, np.int32), np.arange(4) > 0, *[np.zeros(4, np.float32)] * 2)]
+    algorithm = AlgorithmConfig.model_validate({"policy_loss": f"mistakes:{name}"})
+    with_batch_values(samples, algorithm, seed=0)
 
 
 async def imitate(name: str) -> None:
@@ -341,6 +349,13 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
         (estimate, "infinite", False, "the advantage estimator", "advantages_M must be finite, got 5 other values"),
         (estimate, "an_array", False, "the advantage estimator", "expected TokenAdvantages, got ndarray"),
         (loss, "a_tensor", False, r"the policy loss \(mistakes:{}\)", "expected PolicyLossValues, .* got Tensor"),
+        (
+            batch_values,
+            "with_one_value",
+            False,
+            r"the policy loss \(mistakes:one_value\)",
+            r"expected values of shape \(3,\), got \(1,\)",
+        ),
         (imitate, "negative_weights", False, r"the imitation \(mistakes:{}\)", "weights must be finite and at least 0"),
         (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
         (

@@ -10,13 +10,14 @@ All estimators raise `ValueError` for inconsistent shapes and non-finite rewards
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
+from torl.algorithms.requirements import requires
 from torl.algorithms.turns import Turns
 from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
@@ -26,7 +27,6 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Lambda = Annotated[float, Field(ge=0, le=1)]
 TurnDiscount = Annotated[float, Field(ge=0, le=1)]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,8 @@ class Estimator(Protocol):
 
         import numpy as np
 
-        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages, requires
+        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
+        from torl.algorithms.requirements import requires
         from torl.options import NonNegativeFloat
 
         @requires(min_group_size=2)
@@ -119,21 +120,6 @@ class Estimator(Protocol):
     def __call__(self, inputs: EstimatorInputs, /) -> TokenAdvantages:
         """Compute the advantages, with the options already bound."""
         ...
-
-
-def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Function], Function]:
-    """Declare the requirements of an estimator.
-
-    Args:
-        critic: Whether it requires the values of a critic.
-        min_group_size: Minimum number of trajectories in a group.
-    """
-
-    def mark(function: Function) -> Function:
-        vars(function).update(needs_critic=critic, min_group_size=min_group_size)
-        return function
-
-    return mark
 
 
 # --- group-relative estimators: one advantage for all tokens of a trajectory -------------------------------

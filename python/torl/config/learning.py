@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from torl.algorithms.losses import KlEstimator
 from torl.algorithms.masks import MASK
+from torl.algorithms.requirements import Requirements, requirements_of
 from torl.config.choices import (
     AggregationChoice,
     CorrectionChoice,
@@ -112,24 +113,29 @@ class AlgorithmConfig(Section):
         return self.epochs * self.mini_batches
 
     @property
+    def requirements(self) -> Requirements:
+        """The requirements of the components."""
+        return requirements_of(self.estimator.target) | requirements_of(self.policy_loss.target)
+
+    @property
     def needs_critic(self) -> bool:
         """Whether the estimator requires a critic."""
-        return bool(getattr(self.estimator.target, "needs_critic", False))
+        return self.requirements.critic
 
     @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories per prompt that the estimator requires."""
-        return int(getattr(self.estimator.target, "min_group_size", 1))
+        return self.requirements.min_group_size
 
     @property
     def needs_old_logprobs(self) -> bool:
         """Whether the trainer computes log-probabilities before its first update."""
-        return self.optimizer_steps > 1 or self.penalizes_rewards
+        return self.optimizer_steps > 1 or self.penalizes_rewards or self.requirements.old_logprobs
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a KL term or a mask requires a reference model."""
-        return self.kl.coefficient > 0 or self.keep_reference
+        """Whether a KL term, a component of the algorithm or a mask requires a reference model."""
+        return self.kl.coefficient > 0 or self.keep_reference or self.requirements.reference
 
     @property
     def penalizes_rewards(self) -> bool:

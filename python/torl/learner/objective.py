@@ -55,6 +55,7 @@ class RowTensors:
         self.ref_logprob_K = self._numbers(row.ref_logprob_K)
         self.value_K = self._numbers(row.value_K)
         self.return_K = self._numbers(row.return_K)
+        self.batch_value_K = self._numbers(row.batch_value_K)
         self.imitated = None if row.imitated is None else ImitatedTensors.from_tokens(row.imitated, device)
         # None in the first update of a step, whose weights are those that are being trained.
         self.old_logprob_K = None if row.old_logprob_K is None else self._numbers(row.old_logprob_K)
@@ -94,7 +95,17 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         algorithm: Terms of the loss.
     """
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
-    inputs = LossInputs(logprobs, old_logprobs, row.advantage_K, row.mask_K, row.sequence_K)
+    inputs = LossInputs(
+        logprobs,
+        old_logprobs,
+        row.advantage_K,
+        row.mask_K,
+        row.sequence_K,
+        row.rollout_logprob_K,
+        entropies.detach(),
+        row.ref_logprob_K if algorithm.needs_reference else None,
+        row.batch_value_K if algorithm.requirements.batch_values is not None else None,
+    )
     policy_loss = algorithm.policy_loss.bind()(inputs)
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
