@@ -113,6 +113,18 @@ def scaled(rewards: EstimatorInputs, scale: float = 1.0) -> TokenAdvantages:
     return TokenAdvantages(rewards.broadcast_to_tokens(scale * (rewards.totals - rewards.totals.mean())))
 
 
+@torl.requires(reference=True, old_logprobs=True)
+def early_code(rewards: EstimatorInputs, scale: float = 1.0, delta: float = 0.1) -> TokenAdvantages:
+    """`scaled`, more for early code in short responses and for calls, and less far from the reference model."""
+    assert rewards.old_logprobs_M is not None
+    assert rewards.ref_logprobs_M is not None
+    place_N = np.where(rewards.first_code < 0, 1.0, rewards.first_code / np.maximum(rewards.sampled_tokens, 1))
+    bonus_N = delta * (rewards.calls + rewards.correct + rewards.parts["short"] - place_N)
+    advantages_M = rewards.broadcast_to_tokens(scale * (rewards.totals - rewards.totals.mean()) + bonus_N)
+    advantages_M += np.where(rewards.mask_M, 0.01 * (rewards.ref_logprobs_M - rewards.old_logprobs_M), 0)
+    return TokenAdvantages(advantages_M)
+
+
 def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
     """-weight * A * logprob."""
     return PolicyLossValues.from_per_token(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)

@@ -296,11 +296,13 @@ class Block:
         code: Code of the block.
         start: Index in the text of the turn of the first character of the code.
         stop: Index after the last character of the code.
+        token: Index in the turn of the token that contains the first character of the code.
     """
 
     code: str
     start: int
     stop: int
+    token: int
 
 
 class StopReason(StrEnum):
@@ -419,6 +421,18 @@ class Trajectory:
     def sampled_text(self) -> str:
         """Text of all turns, with a newline instead of each observation."""
         return "\n".join(turn.text for turn in self.turns)
+
+    @property
+    def first_code(self) -> int | None:
+        """Index in the response of the first token of code: of the first block, or else of the first turn with a call.
+
+        None for a response without blocks and calls.
+        """
+        starts = [turn.start + turn.blocks[0].token for turn in self.turns if turn.blocks]
+        if starts:
+            return starts[0]
+        called = {call.start for call in self.tool_calls}
+        return next((turn.start for turn in self.turns if turn.stop in called), None)
 
     def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
         """Return the calls of a turn, in order."""

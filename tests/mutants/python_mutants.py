@@ -99,8 +99,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
-    ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
-    ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
+    ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
+    ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection

@@ -88,12 +88,12 @@ name = "custom_components:ShortAndTidy"
 bonus = 0.25
 
 [algorithm.estimator]
-name = "custom_components:scaled"
+name = "custom_components:early_code"
 scale = 2.0
 
 [algorithm.policy_loss]
-name = "custom_components:likelihood"
-weight = 0.5
+name = "custom_components:near_reference"
+fraction = 0.5
 
 [algorithm.imitation]
 name = "custom_components:results"
@@ -179,7 +179,7 @@ def test_the_configuration_holds_their_options(tmp_path: Path) -> None:
     config = load_config(TrainConfig, path)
     assert config.rollout.format.make().bracket == "["  # type: ignore[attr-defined]
     assert config.reward.make().bonus == 0.25  # type: ignore[attr-defined]
-    assert config.algorithm.estimator.target is custom_components.scaled
+    assert config.algorithm.estimator.target is custom_components.early_code
     path.write_text(CUSTOM.format(directory=tmp_path / "run").replace("bonus", "bonos"))
     with pytest.raises(torl.TorlError, match=r"reward\.bonos is unknown; did you mean reward\.bonus"):
         load_config(TrainConfig, path)

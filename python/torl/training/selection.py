@@ -110,18 +110,19 @@ def prompts_for_next_round(wanted: int, kept: int, played: int) -> int:
 
 
 def with_shuffled_rewards(groups: Sequence[ScoredGroup], seed: int) -> list[ScoredGroup]:
-    """Permute the total rewards among all trajectories, as an ablation.
+    """Permute the total rewards among all trajectories, with their parts and correctness, as an ablation.
 
     Turn rewards are added to the reward at the end, so that none of them stays with the trajectory that earned it.
     """
-    rewards = [member.grade.total for group in groups for member in group.members]
-    Random(seed).shuffle(rewards)
-    return [
-        replace(
-            group, members=tuple(replace(each, grade=replace(each.grade, turn_rewards=())) for each in group.members)
-        )
-        for group in _with_rewards(groups, rewards)
-    ]
+    grades = [member.grade for group in groups for member in group.members]
+    Random(seed).shuffle(grades)
+    remaining = iter(grades)
+
+    def with_next(member: ScoredTrajectory) -> ScoredTrajectory:
+        grade = next(remaining)
+        return replace(member, grade=replace(grade, turn_rewards=()), reward=grade.total)
+
+    return [replace(group, members=tuple(map(with_next, group.members))) for group in groups]
 
 
 def with_normalized_rewards(groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:
