@@ -20,6 +20,7 @@ from torl import (
     OutcomeStatus,
     PolicyLossValues,
     Problem,
+    ScoredGroup,
     ScoredTrajectory,
     StopCondition,
     StopReason,
@@ -145,6 +146,18 @@ def near_reference(inputs: LossInputs, fraction: float = 0.2, pull: float = 0.1)
     distance = inputs.log_ratio_to(inputs.ref_logprobs).square()
     per_token = inputs.batch_values * (pull * distance - ratio * inputs.masked_advantages())
     return PolicyLossValues.from_per_token(inputs, per_token, clipped=inputs.entropies < 1e-3)
+
+
+def toolless(group: ScoredGroup, min_calls: int = 1) -> bool:
+    """Whether fewer than `min_calls` responses of a group call a tool."""
+    return sum(bool(member.trajectory.tool_calls) for member in group.members) < min_calls
+
+
+def some(group: ScoredGroup, count: int = 2) -> list[ScoredTrajectory]:
+    """The longest response and random others."""
+    longest = max(group.members, key=lambda member: len(member.trajectory))
+    others = [member for member in group.members if member is not longest]
+    return [*Random(group.id).sample(others, min(len(others), count - 1)), longest]
 
 
 def results(member: ScoredTrajectory, weight: float = 0.05) -> Float32Array:

@@ -136,6 +136,18 @@ def without_inputs() -> Any:
     return None
 
 
+def neither_yes_nor_no(group: torl.ScoredGroup) -> Any:
+    return None
+
+
+def the_same_twice(group: torl.ScoredGroup) -> Any:
+    return [group.members[0], group.members[0]]
+
+
+def numbers(group: torl.ScoredGroup) -> Any:
+    return [0, 1]
+
+
 def negative_weights(member: torl.ScoredTrajectory) -> Any:
     return np.full(len(member.trajectory), -1.0)
 

@@ -531,6 +531,11 @@ class ScoredGroup:
     members: tuple[ScoredTrajectory, ...]
 
     @property
+    def id(self) -> str:
+        """Name of the group: "step/problem"."""
+        return self.members[0].trajectory.group_id
+
+    @property
     def accuracy(self) -> float:
         """Fraction of the members with a correct answer, in any format."""
         return sum(member.grade.correct for member in self.members) / len(self.members)

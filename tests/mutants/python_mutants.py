@@ -104,8 +104,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection
-    ("training/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
-    ("training/selection.py", "undecided_fraction(group) <= limit", "undecided_fraction(group) < limit", _SELECTION),
+    ("algorithms/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
+    ("algorithms/selection.py", "len(group.members) > above", "len(group.members) >= above", _SELECTION),
+    ("training/selection.py", "len(group.members) < min_group_size", "not group.members", _SELECTION),
     (
         "algorithms/masks.py",
         "LENGTH and not member.grade.credited",
@@ -523,7 +524,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
     ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
     ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
-    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "sample_index) in selection.kept for", "sample_index) or True for", _AUDIT_RECORDS),
     ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),

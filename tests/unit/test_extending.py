@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 import custom_components
 import mistakes
 import torl
-from builders import group, printed, scored, trajectory, turn
+from builders import group, printed, scored, scored_group, trajectory, turn
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
 from torl.agents import Agent
@@ -27,6 +27,7 @@ from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.imitation import Imitation
 from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
+from torl.algorithms.selection import GroupFilter, MemberFilter
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.choices import (
     AgentChoice,
@@ -34,7 +35,9 @@ from torl.config.choices import (
     EnvironmentChoice,
     EstimatorChoice,
     FormatChoice,
+    GroupFilterChoice,
     ImitationChoice,
+    MemberFilterChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
@@ -86,6 +89,13 @@ first = 100
 [reward]
 name = "custom_components:ShortAndTidy"
 bonus = 0.25
+
+[selection.members.some]
+name = "custom_components:some"
+count = 3
+
+[selection.groups.toolless]
+name = "custom_components:toolless"
 
 [algorithm.estimator]
 name = "custom_components:early_code"
@@ -158,8 +168,12 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
         assert {"reward/part/short", "reward/part/tidy", "tool/counter/starts"} <= row.keys()
         assert row["tool/counter/starts"] == 1
         assert row["learner/updates"] == 1
+        assert row["selection/dropped_members/some"] == 3  # one of four in each of three groups
+    learned = [row for row in rows(custom_run) if row["advantage"] is not None]
+    dropped = sum(row["selection/dropped_groups/toolless"] for row in trained)
+    assert len(learned) == 3 * (6 - dropped) > 0
     imitated = sum(
-        call["stop"] - call["start"] for row in rows(custom_run) for call in row["tool_calls"] if call["status"] == "ok"
+        call["stop"] - call["start"] for row in learned for call in row["tool_calls"] if call["status"] == "ok"
     )
     assert sum(row["learner/imitated_tokens"] for row in trained) == imitated > 0
     assert all(row["learner/imitation_loss"] > 0 for row in trained)
@@ -284,6 +298,14 @@ async def batch_values(name: str) -> None:
     with_batch_values(samples, algorithm, seed=0)
 
 
+async def filter_groups(name: str) -> None:
+    chosen(GroupFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
+
+
+async def filter_members(name: str) -> None:
+    chosen(MemberFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
+
+
 async def imitate(name: str) -> None:
     chosen(ImitationChoice, f"mistakes:{name}").bind()(scored(trajectory("a")))
 
@@ -356,6 +378,9 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             r"the policy loss \(mistakes:one_value\)",
             r"expected values of shape \(3,\), got \(1,\)",
         ),
+        (filter_groups, "neither_yes_nor_no", False, r"the group filter \(mistakes:{}\)", "expected bool, got None"),
+        (filter_members, "the_same_twice", False, "the member filter", "got one of them twice"),
+        (filter_members, "numbers", False, "the member filter", "expected members of the group, got another object"),
         (imitate, "negative_weights", False, r"the imitation \(mistakes:{}\)", "weights must be finite and at least 0"),
         (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
         (
@@ -464,7 +489,7 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation]
+FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation, GroupFilter, MemberFilter]
 BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 

@@ -12,6 +12,7 @@ from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrect
 from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.policy import check_policy_loss
 from torl.algorithms.masks import MASK, Mask
+from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, GroupFilter, MemberFilter
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
@@ -50,6 +51,8 @@ RewardChoice = Annotated[
     ChosenFrom(REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True),
 ]
 MaskChoice = Annotated[Choice[Mask], MASK]
+GroupFilterChoice = Annotated[Choice[GroupFilter], GROUP_FILTER]
+MemberFilterChoice = Annotated[Choice[MemberFilter], MEMBER_FILTER]
 EstimatorChoice = Annotated[
     Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
 ]
