@@ -105,6 +105,12 @@ class Choice(Generic[Chosen]):
         bound = partial(self.target, **self._keywords())
         return cast(Chosen, guard_function(bound, self.kind, self.check if is_custom else None))
 
+    def bind_helper(self, function: Callable[..., Any], check: Check) -> Callable[..., Any]:
+        """Return another function of the component with those options that it names, guarded like the component."""
+        names = inspect.signature(function).parameters
+        keywords = {name: value for name, value in self._keywords().items() if name in names}
+        return guard_function(partial(function, **keywords), self.kind, check)
+
     def dump(self) -> dict[str, Any]:
         """Return the section that makes this choice."""
         sections = [section for section in (self.options, self.common_options) if section is not None]

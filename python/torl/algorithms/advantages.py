@@ -10,23 +10,23 @@ All estimators raise `ValueError` for inconsistent shapes and non-finite rewards
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
+from torl.algorithms.requirements import requires
 from torl.algorithms.turns import Turns
 from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
-from torl.types import BoolArray, Float32Array, Int32Array
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Lambda = Annotated[float, Field(ge=0, le=1)]
 TurnDiscount = Annotated[float, Field(ge=0, le=1)]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,48 @@ class EstimatorInputs:
     """The critic's values before each token. None unless the estimator requires a critic."""
     turns_M: Int32Array | None = None
     """Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens."""
+    members_N: Sequence[ScoredTrajectory] = ()
+    """The trajectories with their grades, in the order of `rewards_N`, which may have been normalized."""
+    old_logprobs_M: Float32Array | None = None
+    """Log-probabilities of the policy before the update. None unless `@requires(old_logprobs=True)`."""
+    ref_logprobs_M: Float32Array | None = None
+    """Log-probabilities of the reference model. None unless `@requires(reference=True)`."""
+    entropies_M: Float32Array | None = None
+    """Entropies of the policy before the update. None unless `@requires(entropies=True)`."""
+
+    @property
+    def parts(self) -> Mapping[str, Float64Array]:
+        """Parts of the rewards by name, each of shape (N,); 0 for a trajectory without the part."""
+        parts = [member.grade.parts for member in self.members_N]
+        names = sorted({name for each in parts for name in each})
+        return {name: np.array([each.get(name, 0.0) for each in parts], np.float64) for name in names}
+
+    @property
+    def correct(self) -> BoolArray:
+        """Whether each answer is rewarded as correct (`Grade.credited`), shape (N,)."""
+        return np.array([member.grade.credited for member in self.members_N], np.bool_)
+
+    @property
+    def calls(self) -> Int64Array:
+        """Number of tool calls of each episode, shape (N,)."""
+        episodes = [member.trajectory.episode_trajectories for member in self.members_N]
+        return np.array([sum(len(each.tool_calls) for each in episode) for episode in episodes], np.int64)
+
+    @property
+    def sampled_tokens(self) -> Int64Array:
+        """Number of sampled tokens of each episode, masked or not, shape (N,)."""
+        episodes = [member.trajectory.episode_trajectories for member in self.members_N]
+        return np.array([sum(int(each.loss_mask_T.sum()) for each in episode) for episode in episodes], np.int64)
+
+    @property
+    def first_code(self) -> Int64Array:
+        """Number of sampled tokens before the first code of each trajectory, shape (N,); -1 without code.
+
+        Code begins with the first code block, or else with the first turn that calls a tool.
+        """
+        places = [(member.trajectory, member.trajectory.first_code) for member in self.members_N]
+        before = [-1 if place is None else int(each.loss_mask_T[:place].sum()) for each, place in places]
+        return np.array(before, np.int64)
 
     @property
     def totals(self) -> Float64Array:
@@ -99,7 +141,8 @@ class Estimator(Protocol):
 
         import numpy as np
 
-        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages, requires
+        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
+        from torl.algorithms.requirements import requires
         from torl.options import NonNegativeFloat
 
         @requires(min_group_size=2)
@@ -119,21 +162,6 @@ class Estimator(Protocol):
     def __call__(self, inputs: EstimatorInputs, /) -> TokenAdvantages:
         """Compute the advantages, with the options already bound."""
         ...
-
-
-def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Function], Function]:
-    """Declare the requirements of an estimator.
-
-    Args:
-        critic: Whether it requires the values of a critic.
-        min_group_size: Minimum number of trajectories in a group.
-    """
-
-    def mark(function: Function) -> Function:
-        vars(function).update(needs_critic=critic, min_group_size=min_group_size)
-        return function
-
-    return mark
 
 
 # --- group-relative estimators: one advantage for all tokens of a trajectory -------------------------------
