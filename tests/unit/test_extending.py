@@ -26,8 +26,9 @@ from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.imitation import Imitation
-from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
+from torl.algorithms.losses import ImportanceCorrection, KlEstimator, LossInputs, PolicyLoss
 from torl.algorithms.selection import GroupFilter, MemberFilter
+from torl.algorithms.teacher_prompts import TeacherPrompt
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.choices import (
     AgentChoice,
@@ -37,10 +38,12 @@ from torl.config.choices import (
     FormatChoice,
     GroupFilterChoice,
     ImitationChoice,
+    KlEstimatorChoice,
     MemberFilterChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
+    TeacherPromptChoice,
     ToolChoice,
 )
 from torl.config.loading import load_config
@@ -104,6 +107,12 @@ scale = 2.0
 [algorithm.policy_loss]
 name = "custom_components:near_reference"
 fraction = 0.5
+
+[algorithm.kl]
+current_policy = true
+prompt = {{ name = "custom_components:with_answer", hint = "Its answer:" }}
+coefficient = 0.01
+estimator = {{ name = "custom_components:symmetric", scale = 0.5 }}
 
 [algorithm.imitation]
 name = "custom_components:results"
@@ -177,6 +186,7 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
     )
     assert sum(row["learner/imitated_tokens"] for row in trained) == imitated > 0
     assert all(row["learner/imitation_loss"] > 0 for row in trained)
+    assert all(row["learner/reference_kl"] > 0 for row in trained)  # after another prompt
 
 
 @pytest.mark.timeout(600)
@@ -298,6 +308,17 @@ async def batch_values(name: str) -> None:
     with_batch_values(samples, algorithm, seed=0)
 
 
+async def estimate_kl(name: str) -> None:
+    numbers = torch.zeros(3)
+    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long(), numbers, numbers, numbers)
+    chosen(KlEstimatorChoice, f"mistakes:{name}").bind()(inputs)
+
+
+async def write_prompt(name: str) -> None:
+    graded = scored_group(True, False)
+    chosen(TeacherPromptChoice, f"mistakes:{name}").bind()(graded.members[0], graded)
+
+
 async def filter_groups(name: str) -> None:
     chosen(GroupFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
 
@@ -378,6 +399,8 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             r"the policy loss \(mistakes:one_value\)",
             r"expected values of shape \(3,\), got \(1,\)",
         ),
+        (estimate_kl, "float_estimate", False, "the KL estimator", "expected the estimate as a tensor of floats, got"),
+        (write_prompt, "question", False, r"the teacher prompt \(mistakes:{}\)", "expected Problem or None, got str"),
         (filter_groups, "neither_yes_nor_no", False, r"the group filter \(mistakes:{}\)", "expected bool, got None"),
         (filter_members, "the_same_twice", False, "the member filter", "got one of them twice"),
         (filter_members, "numbers", False, "the member filter", "expected members of the group, got another object"),
@@ -489,7 +512,17 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation, GroupFilter, MemberFilter]
+FUNCTIONS = [
+    Estimator,
+    PolicyLoss,
+    Aggregation,
+    ImportanceCorrection,
+    Imitation,
+    GroupFilter,
+    MemberFilter,
+    KlEstimator,
+    TeacherPrompt,
+]
 BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 
@@ -509,7 +542,7 @@ def test_docstring_example_can_be_chosen_unchanged(
     monkeypatch.setitem(sys.modules, module_name, module)
     exec(compile(program, module_name, "exec"), vars(module))
     target = load_object(place)
-    given = 1 if protocol in (Engine, *FUNCTIONS) else 0
+    given = 2 if protocol is TeacherPrompt else 1 if protocol in (Engine, *FUNCTIONS) else 0
     assert issubclass(options_of(target, given), torl.Section)
     bases = (protocol,) if protocol in BASES else ()
     assert ChosenFrom({}, "example", positional_count=given, bases=bases).find(place) is target

@@ -244,6 +244,15 @@ class TrainConfig(ModelRunConfig):
         return self
 
     @model_validator(mode="after")
+    def _teacher_prompts_fit(self) -> Self:
+        partner = next((name for name in ("agent", "environment") if getattr(self.rollout, name) is not None), None)
+        if self.algorithm.kl.prompt is not None and partner is not None:
+            raise ValueError(
+                f"algorithm.kl.prompt cannot be combined with rollout.{partner}, which changes prompts itself"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _masks_keep_reference(self) -> Self:
         if any(wants_reference(mask.target) for mask in self.selection.mask.values()):
             self.__dict__["algorithm"] = self.algorithm.model_copy(update={"keep_reference": True})
@@ -261,3 +270,15 @@ class TrainConfig(ModelRunConfig):
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
             )
         return self
+
+
+def reference_model(algorithm: AlgorithmConfig, model: ModelConfig) -> ModelConfig | None:
+    """Return the reference model that is loaded in addition to the policy; None if the algorithm needs none.
+
+    The policy itself is the reference model if `kl.current_policy` is set, and with its adapters disabled.
+    """
+    kl = algorithm.kl
+    is_policy = kl.current_policy or (model.adapters is not None and kl.path is None)
+    if not algorithm.needs_reference or is_policy:
+        return None
+    return model if kl.path is None else model.model_copy(update={"path": kl.path})

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, kl_to_reference, logprob_gap
+from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, logprob_gap
 from torl.config import AlgorithmConfig
 from torl.learner.batch import PackedRow
 from torl.learner.imitation import ImitatedTokens
@@ -127,7 +127,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()
     if algorithm.needs_reference:
-        kl = kl_to_reference(logprobs, row.ref_logprob_K, row.mask_K, algorithm.kl.estimator)
+        kl = algorithm.kl.estimator.bind()(inputs).masked_fill(~row.mask_K, 0.0)
         sums["reference_kl"] = kl.sum()
         if algorithm.kl.target == "loss":
             per_token = per_token + algorithm.kl.coefficient * kl

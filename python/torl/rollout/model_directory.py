@@ -102,6 +102,24 @@ def require_weights(model: Path) -> None:
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
+def require_same_vocabulary(model: ModelDirectory, other: str, setting: str) -> None:
+    """Check that another model knows every token of a model under the same id.
+
+    Raises:
+        ConfigError: A token is missing or has another id.
+        DataError: The other model has no tokenizer or no weights.
+    """
+    path = resolve_model(other)
+    require_weights(path)
+    known = load_tokenizer(path).get_vocab()
+    wrong = [token for token, token_id in model.tokenizer.get_vocab().items() if known.get(token) != token_id]
+    if wrong:
+        raise ConfigError(
+            f"{setting} = {other}: {len(wrong)} tokens of {model.path} are missing or have other ids, such as "
+            f"{min(wrong)!r}; use a model with the same vocabulary"
+        )
+
+
 def require_fitting(config: TrainConfig, model: Path) -> None:
     """Check the settings that depend on the files of a model only, before anything is loaded.
 
