@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from torl.algorithms.advantages import example_inputs
 from torl.algorithms.masks import wants_reference
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
@@ -241,6 +242,14 @@ class TrainConfig(ModelRunConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _estimator_returns_advantages(self) -> Self:
+        estimator = self.algorithm.estimator
+        if estimator.is_custom:
+            critic = self.algorithm.needs_critic
+            estimator.bind()(example_inputs(self.rollout.samples_per_prompt, critic=critic))
         return self
 
     @model_validator(mode="after")
