@@ -240,6 +240,11 @@ class ChosenFrom:
         """Return the fields of the options of each registered name."""
         return {name: self.options_of(self.find(name)) for name in self.registry}
 
+    def common_option_names(self, target: Callable[..., Any]) -> frozenset[str]:
+        """Return the names of the options that all choices have."""
+        common = self._common_options_of(target)
+        return frozenset() if common is None else frozenset(common.model_fields)
+
     def _positional_count_of(self, target: Callable[..., Any]) -> int:
         return self.positional_count if isinstance(self.positional_count, int) else self.positional_count(target)
 
