@@ -132,6 +132,27 @@ def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
             raise InvalidResultError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} other values")
 
 
+def example_inputs(group_size: int, *, critic: bool = False) -> EstimatorInputs:
+    """Return two groups of different rewards, on which a custom estimator is tried before a run starts.
+
+    A trajectory has a prompt of one token, and two turns of two tokens with an observed token between them.
+
+    Args:
+        group_size: Number of trajectories of a group.
+        critic: Whether the inputs contain values.
+    """
+    count = 2 * group_size
+    turns_M = np.tile(np.array([-1, 0, 0, -1, 1, 1], np.int32), count)
+    return EstimatorInputs(
+        rewards_N=np.linspace(-1.0, 1.0, count),
+        groups_N=["0/first"] * group_size + ["0/second"] * group_size,
+        lengths_N=np.full(count, 6, np.int64),
+        mask_M=turns_M >= 0,
+        values_M=np.zeros(len(turns_M), np.float32) if critic else None,
+        turns_M=turns_M,
+    )
+
+
 class Estimator(Protocol):
     '''An advantage estimator: a function of `EstimatorInputs` and its own options that returns `TokenAdvantages`.
 
