@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar, Self
 
+import numpy as np
+
 import torl
 from torl import (
     EstimatorInputs,
@@ -17,6 +19,7 @@ from torl import (
     OutcomeStatus,
     PolicyLossValues,
     Problem,
+    ScoredTrajectory,
     StopCondition,
     StopReason,
     TokenAdvantages,
@@ -24,6 +27,7 @@ from torl import (
     Trajectory,
     Turn,
 )
+from torl.types import Float32Array
 
 
 class LineCounter(torl.StatefulTool):
@@ -111,6 +115,15 @@ def scaled(rewards: EstimatorInputs, scale: float = 1.0) -> TokenAdvantages:
 def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
     """-weight * A * logprob."""
     return PolicyLossValues.from_per_token(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)
+
+
+def results(member: ScoredTrajectory, weight: float = 0.05) -> Float32Array:
+    """The observations of calls that succeeded."""
+    weights_T = np.zeros(len(member.trajectory), np.float32)
+    for call in member.trajectory.tool_calls:
+        if call.outcome.ok:
+            weights_T[call.start : call.stop] = weight
+    return weights_T
 
 
 def shouted(problem: Problem, ending: str = "!") -> str:

@@ -127,6 +127,10 @@ def without_inputs() -> Any:
     return None
 
 
+def negative_weights(member: torl.ScoredTrajectory) -> Any:
+    return np.full(len(member.trajectory), -1.0)
+
+
 def one_weight(sampled_tokens_N: Any) -> Any:
     return np.ones(1)
 

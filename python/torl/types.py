@@ -557,6 +557,8 @@ class TrainingSample:
         returns: Value targets of the critic.
         episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
         policy_versions: Versions of the policy that sampled the tokens; -1 for tokens that were not sampled.
+        imitation_weights: Weights of the cross-entropy of each token, at least 0. Unlike the other arrays, they may be
+            above 0 on prompts and observations, and None stands for zeros.
     """
 
     token_ids: Int32Array
@@ -570,6 +572,7 @@ class TrainingSample:
     returns: Float32Array | None = None
     episode: int | None = None
     policy_versions: Int32Array | None = None
+    imitation_weights: Float32Array | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

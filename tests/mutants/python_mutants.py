@@ -278,7 +278,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
-    ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
+    ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
     ("learner/optimizer_steps.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
     ("learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
     # --- episodes

@@ -19,12 +19,13 @@ from pydantic import TypeAdapter
 import custom_components
 import mistakes
 import torl
-from builders import group, printed, trajectory, turn
+from builders import group, printed, scored, trajectory, turn
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
 from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
+from torl.algorithms.imitation import Imitation
 from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
 from torl.config import TrainConfig
 from torl.config.choices import (
@@ -33,6 +34,7 @@ from torl.config.choices import (
     EnvironmentChoice,
     EstimatorChoice,
     FormatChoice,
+    ImitationChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
@@ -90,6 +92,10 @@ scale = 2.0
 [algorithm.policy_loss]
 name = "custom_components:likelihood"
 weight = 0.5
+
+[algorithm.imitation]
+name = "custom_components:results"
+weight = 0.1
 
 [engine]
 dtype = "float32"
@@ -150,6 +156,11 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
         assert {"reward/part/short", "reward/part/tidy", "tool/counter/starts"} <= row.keys()
         assert row["tool/counter/starts"] == 1
         assert row["learner/updates"] == 1
+    imitated = sum(
+        call["stop"] - call["start"] for row in rows(custom_run) for call in row["tool_calls"] if call["status"] == "ok"
+    )
+    assert sum(row["learner/imitated_tokens"] for row in trained) == imitated > 0
+    assert all(row["learner/imitation_loss"] > 0 for row in trained)
 
 
 @pytest.mark.timeout(600)
@@ -265,6 +276,10 @@ async def loss(name: str) -> None:
     chosen(PolicyLossChoice, f"mistakes:{name}").bind()(inputs)
 
 
+async def imitate(name: str) -> None:
+    chosen(ImitationChoice, f"mistakes:{name}").bind()(scored(trajectory("a")))
+
+
 async def aggregate(name: str) -> None:
     chosen(AggregationChoice, f"mistakes:{name}").bind()(np.array([1, 2]))
 
@@ -326,6 +341,7 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
         (estimate, "infinite", False, "the advantage estimator", "advantages_M must be finite, got 5 other values"),
         (estimate, "an_array", False, "the advantage estimator", "expected TokenAdvantages, got ndarray"),
         (loss, "a_tensor", False, r"the policy loss \(mistakes:{}\)", "expected PolicyLossValues, .* got Tensor"),
+        (imitate, "negative_weights", False, r"the imitation \(mistakes:{}\)", "weights must be finite and at least 0"),
         (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
         (
             parse,
@@ -433,7 +449,7 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
+FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation]
 BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 

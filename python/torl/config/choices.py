@@ -7,6 +7,7 @@ from pydantic import Field
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
+from torl.algorithms.imitation import IMITATIONS, Imitation, check_imitation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
 from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.policy import check_policy_loss
@@ -61,6 +62,9 @@ AggregationChoice = Annotated[
 CorrectionChoice = Annotated[
     Choice[ImportanceCorrection],
     ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction),
+]
+ImitationChoice = Annotated[
+    Choice[Imitation], ChosenFrom(IMITATIONS, "imitation", positional_count=1, check=check_imitation)
 ]
 
 

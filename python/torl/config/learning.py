@@ -10,6 +10,7 @@ from torl.config.choices import (
     AggregationChoice,
     CorrectionChoice,
     EstimatorChoice,
+    ImitationChoice,
     MaskChoice,
     PolicyLossChoice,
     default_choice,
@@ -97,6 +98,9 @@ class AlgorithmConfig(Section):
     """Keep the initial policy as a reference model even without a KL term. A mask that needs it turns this on."""
     entropy_bonus: NonNegativeFloat = 0.0
     """Entropy coefficient: the weight of the entropy bonus in the loss."""
+    imitation: ImitationChoice | None = None
+    """Cross-entropy of single tokens in addition to the policy loss: "observations" (ECHO), or the sampled tokens of
+    "correct_responses". Unset imitates none."""
     epochs: PositiveInt = 1
     """Number of passes over the trajectories of a step."""
     mini_batches: PositiveInt = 1

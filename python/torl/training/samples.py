@@ -33,6 +33,7 @@ async def prepare_samples(
     trajectories = [each for member in members for each in member.episode_trajectories]
     masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
     samples = await asyncio.to_thread(training_samples, members)
+    samples = with_imitation(samples, trajectories, config.algorithm)
     late = config.selection.mask_after_advantages
     samples = await annotate(samples if late else mask_samples(samples, masks))
     masks |= masked_by_reference(trajectories, samples, config.selection)
@@ -55,6 +56,24 @@ def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]
         replace(_training_sample(each, rewards_turns), episode=episode)
         for episode, member in enumerate(scored)
         for each in member.episode_trajectories
+    ]
+
+
+def with_imitation(
+    samples: Sequence[TrainingSample], trajectories: Sequence[ScoredTrajectory], algorithm: AlgorithmConfig
+) -> list[TrainingSample]:
+    """Add the imitation weights of the trajectories to their samples, 0 on prompts.
+
+    Raises:
+        ComponentError: The imitation raised an exception, or returned an invalid value.
+    """
+    if algorithm.imitation is None:
+        return list(samples)
+    imitation = algorithm.imitation.bind()
+    weights = [np.asarray(imitation(each), np.float32) for each in trajectories]
+    return [
+        replace(sample, imitation_weights=np.pad(weights_T, (len(sample) - len(weights_T), 0)))
+        for sample, weights_T in zip(samples, weights, strict=True)
     ]
 
 

@@ -181,4 +181,5 @@ def _without_loss(sample: TrainingSample) -> TrainingSample:
         loss_mask=np.zeros_like(sample.loss_mask),
         advantages=zeros(sample.advantages),
         returns=zeros(sample.returns),
+        imitation_weights=zeros(sample.imitation_weights),
     )
