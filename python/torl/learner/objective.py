@@ -94,8 +94,12 @@ def try_custom_functions(algorithm: AlgorithmConfig) -> None:
     logprobs = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     mask, sequences = torch.tensor([True, True, False]), torch.tensor([0, 1, 1])
     if algorithm.policy_loss.is_custom:
-        advantages = torch.tensor([1.0, -1.0, 0.0])
-        algorithm.policy_loss.bind()(LossInputs(logprobs, logprobs.detach(), advantages, mask, sequences))
+        fixed = logprobs.detach()
+        advantages, entropies = torch.tensor([1.0, -1.0, 0.0]), torch.ones(3)
+        ref_logprobs = fixed if algorithm.needs_reference else None
+        batch_values = torch.ones(3) if algorithm.requirements.batch_values is not None else None
+        inputs = LossInputs(logprobs, fixed, advantages, mask, sequences, fixed, entropies, ref_logprobs, batch_values)
+        algorithm.policy_loss.bind()(inputs)
     correction = algorithm.importance_correction
     if correction is not None and correction.is_custom:
         correction.bind()(CorrectionInputs(logprobs.detach(), logprobs.detach(), mask, sequences))
