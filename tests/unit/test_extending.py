@@ -22,6 +22,7 @@ import torl
 from builders import group, printed, scored, scored_group, trajectory, turn
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
+from torl.__main__ import main
 from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
@@ -39,11 +40,13 @@ from torl.config.choices import (
     GroupFilterChoice,
     ImitationChoice,
     KlEstimatorChoice,
+    MaskChoice,
     MemberFilterChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
     TeacherPromptChoice,
+    TemplateChoice,
     ToolChoice,
 )
 from torl.config.loading import load_config
@@ -53,11 +56,11 @@ from torl.errors import ComponentError, ConfigError, EpisodeComponentError
 from torl.formats import Format
 from torl.learner.batch_values import with_batch_values
 from torl.options import ChosenFrom, load_object, options_of
-from torl.rewards import Reward
+from torl.rewards import Reward, make_reward
 from torl.rollout.grading import score_group
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
-from torl.types import TrainingSample
+from torl.types import ScoredTrajectory, TrainingSample
 
 CUSTOM = """
 [run]
@@ -229,6 +232,14 @@ samples_per_prompt = 4
 @pytest.mark.parametrize(
     ("section", "message"),
     [
+        (
+            '[reward.parts]\nanswer = "mistakes:two_arguments"',
+            "the parameters of two_arguments cannot be options: group: no value of a configuration is a Group",
+        ),
+        (
+            '[reward.parts]\nanswer = "mistakes:two_numbers"',
+            "parts.answer.limit is missing: the parameter 'limit' of mistakes:two_numbers has no default",
+        ),
         ('[reward]\nname = "mistakes:Calculator"', r"reward: mistakes:Calculator is a Tool; a Reward is wanted"),
         (
             '[rollout.tools.x]\nname = "mistakes:TooFew"',
@@ -314,7 +325,7 @@ async def estimate_kl(name: str) -> None:
     chosen(KlEstimatorChoice, f"mistakes:{name}").bind()(inputs)
 
 
-async def write_prompt(name: str) -> None:
+async def write_teacher_prompt(name: str) -> None:
     graded = scored_group(True, False)
     chosen(TeacherPromptChoice, f"mistakes:{name}").bind()(graded.members[0], graded)
 
@@ -350,6 +361,18 @@ async def run_agent(name: str) -> None:
 
 async def read_problems(name: str) -> None:
     list(chosen(ProblemChoice, f"mistakes:{name}").bind()())
+
+
+async def grade_part(name: str) -> None:
+    await score_group(make_reward(chosen(RewardChoice, f"mistakes:{name}")), GROUP)
+
+
+async def mask(name: str) -> None:
+    chosen(MaskChoice, f"mistakes:{name}").bind()(ScoredTrajectory(GROUP.trajectories[0], torl.Grade(1.0), 1.0))
+
+
+async def write_prompt(name: str) -> None:
+    chosen(TemplateChoice, f"mistakes:{name}").bind()(torl.Problem("p", "?", "1"))
 
 
 def chosen(annotation: Any, name: str, **options: Any) -> Any:
@@ -400,7 +423,13 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             r"expected values of shape \(3,\), got \(1,\)",
         ),
         (estimate_kl, "float_estimate", False, "the KL estimator", "expected the estimate as a tensor of floats, got"),
-        (write_prompt, "question", False, r"the teacher prompt \(mistakes:{}\)", "expected Problem or None, got str"),
+        (
+            write_teacher_prompt,
+            "question",
+            False,
+            r"the teacher prompt \(mistakes:{}\)",
+            "expected Problem or None, got str",
+        ),
         (filter_groups, "neither_yes_nor_no", False, r"the group filter \(mistakes:{}\)", "expected bool, got None"),
         (filter_members, "the_same_twice", False, "the member filter", "got one of them twice"),
         (filter_members, "numbers", False, "the member filter", "expected members of the group, got another object"),
@@ -436,6 +465,18 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             "expected str or None",
         ),
         (read_problems, "cut_off", False, r"the problem source \(mistakes:{}\)", "ValueError: the file is cut off"),
+        (
+            read_problems,
+            "dictionaries",
+            False,
+            "the problem source",
+            r"expected Problem\(id, question, answer\), got dict",
+        ),
+        (read_problems, "number_as_answer", False, "the problem source", "expected str as answer .* 'p', got int 1"),
+        (grade_part, "text_reward", False, "the reward", r"expected a finite number or a Grade, got str '1\.0'"),
+        (grade_part, "infinite_reward", False, "the reward", "expected a finite number or a Grade, got float nan"),
+        (mask, "mask_for_each_token", False, r"the mask \(mistakes:{}\)", "expected bool: .*; got list"),
+        (write_prompt, "no_prompt", False, "the prompt template", "expected a text, a list of messages.*; got int 1"),
     ],
 )
 @pytest.mark.timeout(10)
@@ -475,6 +516,32 @@ def test_format_that_cannot_call_a_tool_of_the_run_is_refused(tmp_path: Path) ->
     path.write_text(BASE.format(directory=tmp_path / "run", section=section))
     with pytest.raises(ConfigError, match=r"rollout\.tools\.x cannot be called in the format 'torl': it calls python"):
         load_config(TrainConfig, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrong_shape", r"returned an invalid value .*\nexpected advantages_M of shape \(48,\), got \(8,\)"),
+        ("an_array", "returned an invalid value .*\nexpected TokenAdvantages, got ndarray"),
+        ("by_level", "failed in by_level.*\nAttributeError: .* has no attribute 'levels'"),
+    ],
+)
+def test_wrong_estimator_is_refused_before_the_run(name: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section=f'[algorithm.estimator]\nname = "mistakes:{name}"'))
+    with pytest.raises(ComponentError, match=message):
+        load_config(TrainConfig, path)
+
+
+def test_torl_reports_a_component_that_fails_in_a_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section='[algorithm]\nestimator = "mistakes:an_array"'))
+    assert main(["train", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("error: the advantage estimator (mistakes:an_array) returned an invalid value")
 
 
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

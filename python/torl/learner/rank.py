@@ -47,6 +47,7 @@ from torl.learner.messages import (
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
+from torl.learner.objective import try_custom_functions
 from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import join_process_group, leave_process_group
@@ -80,6 +81,7 @@ class Rank:
 
         Raises:
             DataError: A model cannot be read.
+            ComponentError: A custom loss, importance correction or aggregation fails on a few tokens.
         """
         setup = self.setup = rank_setup.learner
         self.rank = rank
@@ -90,6 +92,7 @@ class Rank:
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
+        try_custom_functions(setup.algorithm)
         device = join_process_group(rank_setup, rank, world_size)
         ranks_per_row = setup.learner.sequence_parallel
         parallel = SequenceParallel(ranks_per_row) if ranks_per_row > 1 else None
