@@ -133,6 +133,15 @@ learning_rate = 1e-4
 
 [evaluation]
 every_steps = 0
+max_response_tokens = 8
+
+[evaluation.reward]
+name = "custom_components:ShortAndTidy"
+bonus = 0.5
+
+[data.evaluation.others]
+name = "custom_components:multiples"
+count = 2
 """
 
 
@@ -174,8 +183,10 @@ def test_custom_components_are_all_used_in_training(custom_run: Path) -> None:
 @pytest.mark.timeout(600)
 def test_metrics_have_the_custom_names(custom_run: Path) -> None:
     trained = [json.loads(line) for line in (custom_run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [row for row in trained if "time/evaluation" in row]
     trained = [row for row in trained if "time/step" in row]
-    assert len(trained) == 2
+    assert (len(trained), len(evaluated)) == (2, 2)
+    assert {row["evaluation/others/response/max_tokens"] for row in evaluated} == {8}
     for row in trained:
         assert {"reward/part/short", "reward/part/tidy", "tool/counter/starts"} <= row.keys()
         assert row["tool/counter/starts"] == 1
@@ -197,7 +208,8 @@ def test_the_audit_of_such_a_run_finds_nothing(custom_run: Path) -> None:
     audit = torl.verify(custom_run, logprob_samples=8)
     assert audit.ok
     assert all(check.compared for check in audit.checks)
-    assert audit["prompts"].compared == audit["tokens"].compared == 24
+    assert audit["prompts"].compared == audit["tokens"].compared == 24 + 2 * 2
+    assert audit["rewards"].compared == 24 + 2 * 2
 
 
 def test_the_configuration_holds_their_options(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from torl.options import (
     Seed,
     named_by_key,
 )
+from torl.rewards import Reward
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
 
@@ -88,10 +89,18 @@ class EvaluationConfig(Section):
     """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
     max_tool_calls: NonNegativeInt | None = None
     """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
+    max_response_tokens: PositiveInt | None = None
+    """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
+    reward: RewardChoice | None = None
+    """Reward that grades evaluations. Unset uses `reward`, the reward of training."""
 
     def longest_prompt(self, data: PromptConfig) -> int:
         """Return the maximum prompt length, in tokens."""
         return self.max_prompt_tokens or data.max_prompt_tokens
+
+    def longest_response(self, rollout: RolloutConfig) -> int:
+        """Return the maximum response length, in tokens."""
+        return self.max_response_tokens or rollout.max_response_tokens
 
     def episodes(self, problems: int) -> int:
         """Return the number of episodes that an evaluation on this many problems plays."""
@@ -153,6 +162,16 @@ class ModelRunConfig(Section):
         """The maximum length of a prompt that is played, in tokens."""
         return self.data.max_prompt_tokens
 
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that is played, in tokens."""
+        return self.rollout.max_response_tokens
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return None
+
     @model_validator(mode="after")
     def _format_reaches_tools(self) -> Self:
         form = self.rollout.format.make()
@@ -173,6 +192,7 @@ class ModelRunConfig(Section):
             **({} if self.rollout.environment is None else {"rollout.environment": self.rollout.environment}),
             "engine": self.engine,
             "reward": self.reward,
+            **({} if self.evaluation_reward is None else {"evaluation.reward": self.evaluation_reward}),
         }
         for key, choice in choices.items():
             try:
@@ -224,6 +244,16 @@ class TrainConfig(ModelRunConfig):
     def longest_prompt(self) -> int:
         """The maximum length of a prompt that training or an evaluation plays, in tokens."""
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
+
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that training or an evaluation plays, in tokens."""
+        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
 
     @property
     def min_group_size(self) -> int:
