@@ -1,11 +1,11 @@
 """Prepare the problems of a run in three steps.
 
 torl data prepare FILE... --against FILE... --output DIRECTORY
-torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG] [--section.field ...]
-torl data select --problems FILE --output FILE [--run RUN --min-learning-impact 0.6]
-                           [--pass-rate-range 0.1,0.9] [--count N]
+torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG]
+torl data select --problems FILE --output FILE [--pass-rate-range 0.1,0.9] [--count N]
 
 An interrupted step resumes. Each step reports the dropped problems by reason; the last line of its output is JSON.
+Options of a step: torl data prepare --help
 """
 
 import argparse
