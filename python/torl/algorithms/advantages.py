@@ -31,22 +31,28 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class EstimatorInputs:
-    """The rewards of a step, and the other inputs of an advantage estimator."""
+    """The rewards of a step, and the other inputs of an advantage estimator.
+
+    Axis `_N` are the trajectories of the step; axis `_M` are all their tokens (prompts, sampled tokens, observations),
+    one trajectory after the other.
+
+    Attributes:
+        rewards_N: Reward of each trajectory, received at its last sampled token.
+        groups_N: Group of each trajectory: equal for trajectories that are compared with each other.
+        lengths_N: Number of tokens of each trajectory.
+        mask_M: Loss mask: True for sampled tokens.
+        token_rewards_M: Rewards of single tokens: turn rewards, or a KL penalty on each token.
+        values_M: The critic's values before each token. None unless the estimator requires a critic.
+        turns_M: Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens.
+    """
 
     rewards_N: Float64Array
-    """Reward of each trajectory, received at its last sampled token."""
     groups_N: Sequence[Hashable]
-    """Group of each trajectory: equal for trajectories that are compared with each other."""
     lengths_N: Int64Array
-    """Number of tokens of each trajectory."""
     mask_M: BoolArray
-    """Loss mask: True for sampled tokens."""
     token_rewards_M: Float32Array | None = None
-    """Rewards of single tokens: turn rewards, or a KL penalty on each token."""
     values_M: Float32Array | None = None
-    """The critic's values before each token. None unless the estimator requires a critic."""
     turns_M: Int32Array | None = None
-    """Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens."""
 
     @property
     def totals(self) -> Float64Array:
@@ -62,12 +68,15 @@ class EstimatorInputs:
 
 @dataclass(frozen=True, slots=True)
 class TokenAdvantages:
-    """The result of an advantage estimator."""
+    """The result of an advantage estimator.
+
+    Attributes:
+        advantages_M: Advantage of each token; 0 for tokens that were not sampled.
+        returns_M: Value targets of the critic. None unless the estimator requires a critic.
+    """
 
     advantages_M: Float32Array
-    """Advantage of each token; 0 for tokens that were not sampled."""
     returns_M: Float32Array | None = None
-    """Value targets of the critic. None unless the estimator requires a critic."""
 
 
 def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
@@ -120,8 +129,7 @@ class Estimator(Protocol):
 
         import numpy as np
 
-        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages, requires
-        from torl.options import NonNegativeFloat
+        from torl import EstimatorInputs, NonNegativeFloat, TokenAdvantages, requires
 
         @requires(min_group_size=2)
         def best_of_group(inputs: EstimatorInputs, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:

@@ -36,18 +36,21 @@ DualClip = Annotated[float, Field(gt=1)]
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """The inputs of a policy loss: tensors of the same shape."""
+    """The inputs of a policy loss: tensors of the same shape.
+
+    Attributes:
+        logprobs: Log-probabilities under the current weights, with gradient.
+        old_logprobs: Log-probabilities under the weights before the first update of the step.
+        advantages: Advantage of each token.
+        loss_mask: True for sampled tokens (bool). The other tensors are ignored elsewhere.
+        sequences: Index of each token's sequence, from 0 (int64).
+    """
 
     logprobs: "Tensor"
-    """Log-probabilities under the current weights, with gradient."""
     old_logprobs: "Tensor"
-    """Log-probabilities under the weights before the first update of the step."""
     advantages: "Tensor"
-    """Advantage of each token."""
     loss_mask: "Tensor"
-    """True for sampled tokens (bool). The other tensors are ignored elsewhere."""
     sequences: "Tensor"
-    """Index of each token's sequence, from 0 (int64)."""
 
     def log_ratio(self) -> "Tensor":
         """Return the log of the importance ratio, clamped to +-20, 0 outside the mask, with gradient."""
@@ -60,16 +63,20 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLossValues:
-    """A policy loss, and sums that describe the update, to be divided by the number of sampled tokens."""
+    """A policy loss, and sums that describe the update, to be divided by the number of sampled tokens.
+
+    Attributes:
+        per_token: Loss of each token, with gradient; 0 outside the mask. Has the shape of the inputs.
+        clipped_tokens: Number of tokens whose gradient is removed by clipping, or whose weight is clipped (CISPO).
+            Scalar.
+        dual_clipped_tokens: Number of tokens whose gradient is removed by the dual clip. Scalar.
+        approximate_kl: Sum over sampled tokens of the k3 estimate of KL(old || current), which is not negative. Scalar.
+    """
 
     per_token: "Tensor"
-    """Loss of each token, with gradient; 0 outside the mask. Has the shape of the inputs."""
     clipped_tokens: "Tensor"
-    """Number of tokens whose gradient is removed by clipping, or whose weight is clipped (CISPO). Scalar."""
     dual_clipped_tokens: "Tensor"
-    """Number of tokens whose gradient is removed by the dual clip. Scalar."""
     approximate_kl: "Tensor"
-    """Sum over sampled tokens of the k3 estimate of KL(old || current), which is not negative. Scalar."""
 
     @classmethod
     def from_per_token(
@@ -128,8 +135,7 @@ class PolicyLoss(Protocol):
 
     Example: a loss that penalizes the squared distance of the importance ratio from 1 instead of clipping it.
 
-        from torl.algorithms.losses import LossInputs, PolicyLossValues
-        from torl.options import NonNegativeFloat
+        from torl import LossInputs, NonNegativeFloat, PolicyLossValues
 
         def tethered(inputs: LossInputs, pull: NonNegativeFloat = 1.0) -> PolicyLossValues:
             """-ratio * A + pull * (ratio - 1)^2 / 2."""
