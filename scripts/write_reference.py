@@ -22,7 +22,7 @@ _API = {
     "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
     "EngineSetup",
     "Functions of a configuration": "ProblemSource PromptTemplate PromptVariant Estimator EstimatorInputs "
-    "TokenAdvantages requires needs_reference PolicyLoss LossInputs PolicyLossValues CorrectionInputs",
+    "TokenAdvantages requires PolicyLoss LossInputs BatchTokens PolicyLossValues CorrectionInputs Imitation",
     "Values": "Problem Prompt Trajectory Turn Block StopReason FinishReason ToolRequest MalformedCall ToolCall Outcome "
     "OutcomeStatus Group Grade ScoredTrajectory ScoredGroup TrainingSample TurnRequest SamplingParameters SampledTurn "
     "StopCondition Scanner Markup",

@@ -127,8 +127,33 @@ def a_tensor(inputs: LossInputs) -> Any:
     return -inputs.log_ratio().exp() * inputs.advantages
 
 
+def one_value(batch: torl.BatchTokens) -> Any:
+    return np.ones(1, np.float32)
+
+
+@torl.requires(batch_values=one_value)
+def with_one_value(inputs: LossInputs) -> Any:
+    return None
+
+
 def without_inputs() -> Any:
     return None
+
+
+def neither_yes_nor_no(group: torl.ScoredGroup) -> Any:
+    return None
+
+
+def the_same_twice(group: torl.ScoredGroup) -> Any:
+    return [group.members[0], group.members[0]]
+
+
+def numbers(group: torl.ScoredGroup) -> Any:
+    return [0, 1]
+
+
+def negative_weights(member: torl.ScoredTrajectory) -> Any:
+    return np.full(len(member.trajectory), -1.0)
 
 
 def one_weight(sampled_tokens_N: Any) -> Any:

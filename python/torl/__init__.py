@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from torl.algorithms.advantages import Estimator as Estimator
     from torl.algorithms.advantages import EstimatorInputs as EstimatorInputs
     from torl.algorithms.advantages import TokenAdvantages as TokenAdvantages
-    from torl.algorithms.advantages import requires as requires
+    from torl.algorithms.imitation import Imitation as Imitation
+    from torl.algorithms.losses import BatchTokens as BatchTokens
     from torl.algorithms.losses import CorrectionInputs as CorrectionInputs
     from torl.algorithms.losses import LossInputs as LossInputs
     from torl.algorithms.losses import PolicyLoss as PolicyLoss
     from torl.algorithms.losses import PolicyLossValues as PolicyLossValues
-    from torl.algorithms.masks import needs_reference as needs_reference
+    from torl.algorithms.requirements import requires as requires
     from torl.api import History as History
     from torl.api import Policy as Policy
     from torl.api import Run as Run
@@ -113,9 +114,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "torl._core": "Scanner StopCondition repetition",
     "torl.agents": "Agent",
-    "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages requires",
-    "torl.algorithms.losses": "CorrectionInputs LossInputs PolicyLoss PolicyLossValues",
-    "torl.algorithms.masks": "needs_reference",
+    "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages",
+    "torl.algorithms.imitation": "Imitation",
+    "torl.algorithms.losses": "BatchTokens CorrectionInputs LossInputs PolicyLoss PolicyLossValues",
+    "torl.algorithms.requirements": "requires",
     "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
     "torl.component": "Component RunContext",
     "torl.data": "ProblemSource",

@@ -120,6 +120,12 @@ class Choice(Generic[Chosen]):
         checks = (self.check, self.item_check) if self.is_custom else ()
         return cast(Chosen, guard_function(partial(self.target, **self._keywords()), self.kind, *checks or (None,)))
 
+    def bind_helper(self, function: Callable[..., Any], check: Check) -> Callable[..., Any]:
+        """Return another function of the component with those options that it names, guarded like the component."""
+        names = inspect.signature(function).parameters
+        keywords = {name: value for name, value in self._keywords().items() if name in names}
+        return guard_function(partial(function, **keywords), self.kind, check)
+
     def dump(self) -> dict[str, Any]:
         """Return the section that makes this choice."""
         sections = [section for section in (self.options, self.common_options) if section is not None]
@@ -399,7 +405,7 @@ def _options_fields(target: Callable[..., Any], positional_count: int) -> dict[s
     fields = _fields(target, positional_count)
     if "name" in fields:
         raise ValueError("'name' is the key of the choice; rename the parameter")
-    if not target.__module__.startswith("torl."):
+    if not (target.__module__ or "").startswith("torl."):
         for name, (annotation, _) in fields.items():
             _require_schema(name, annotation)
     return fields

@@ -99,13 +99,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
-    ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
-    ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
+    ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
+    ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection
-    ("training/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
-    ("training/selection.py", "undecided_fraction(group) <= limit", "undecided_fraction(group) < limit", _SELECTION),
+    ("algorithms/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
+    ("algorithms/selection.py", "len(group.members) > above", "len(group.members) >= above", _SELECTION),
+    ("training/selection.py", "len(group.members) < min_group_size", "not group.members", _SELECTION),
     (
         "algorithms/masks.py",
         "LENGTH and not member.grade.credited",
@@ -278,7 +279,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
-    ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
+    ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
     ("learner/optimizer_steps.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
     ("learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
     # --- episodes
@@ -523,7 +524,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
     ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
     ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
-    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "sample_index) in selection.kept for", "sample_index) or True for", _AUDIT_RECORDS),
     ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),

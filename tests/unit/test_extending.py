@@ -19,22 +19,27 @@ from pydantic import TypeAdapter
 import custom_components
 import mistakes
 import torl
-from builders import group, printed, trajectory, turn
+from builders import group, printed, scored, scored_group, trajectory, turn
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
 from torl.__main__ import main
 from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
+from torl.algorithms.imitation import Imitation
 from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
-from torl.config import TrainConfig
+from torl.algorithms.selection import GroupFilter, MemberFilter
+from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.choices import (
     AgentChoice,
     AggregationChoice,
     EnvironmentChoice,
     EstimatorChoice,
     FormatChoice,
+    GroupFilterChoice,
+    ImitationChoice,
     MaskChoice,
+    MemberFilterChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
@@ -46,12 +51,13 @@ from torl.engine import Engine
 from torl.environments import Environment, Message, make_environment
 from torl.errors import ComponentError, ConfigError, EpisodeComponentError
 from torl.formats import Format
+from torl.learner.batch_values import with_batch_values
 from torl.options import ChosenFrom, load_object, options_of
 from torl.rewards import Reward, make_reward
 from torl.rollout.grading import score_group
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
-from torl.types import ScoredTrajectory
+from torl.types import ScoredTrajectory, TrainingSample
 
 CUSTOM = """
 [run]
@@ -87,13 +93,24 @@ first = 100
 name = "custom_components:ShortAndTidy"
 bonus = 0.25
 
+[selection.members.some]
+name = "custom_components:some"
+count = 3
+
+[selection.groups.toolless]
+name = "custom_components:toolless"
+
 [algorithm.estimator]
-name = "custom_components:scaled"
+name = "custom_components:early_code"
 scale = 2.0
 
 [algorithm.policy_loss]
-name = "custom_components:likelihood"
-weight = 0.5
+name = "custom_components:near_reference"
+fraction = 0.5
+
+[algorithm.imitation]
+name = "custom_components:results"
+weight = 0.1
 
 [engine]
 dtype = "float32"
@@ -154,6 +171,15 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
         assert {"reward/part/short", "reward/part/tidy", "tool/counter/starts"} <= row.keys()
         assert row["tool/counter/starts"] == 1
         assert row["learner/updates"] == 1
+        assert row["selection/dropped_members/some"] == 3  # one of four in each of three groups
+    learned = [row for row in rows(custom_run) if row["advantage"] is not None]
+    dropped = sum(row["selection/dropped_groups/toolless"] for row in trained)
+    assert len(learned) == 3 * (6 - dropped) > 0
+    imitated = sum(
+        call["stop"] - call["start"] for row in learned for call in row["tool_calls"] if call["status"] == "ok"
+    )
+    assert sum(row["learner/imitated_tokens"] for row in trained) == imitated > 0
+    assert all(row["learner/imitation_loss"] > 0 for row in trained)
 
 
 @pytest.mark.timeout(600)
@@ -170,7 +196,7 @@ def test_the_configuration_holds_their_options(tmp_path: Path) -> None:
     config = load_config(TrainConfig, path)
     assert config.rollout.format.make().bracket == "["  # type: ignore[attr-defined]
     assert config.reward.make().bonus == 0.25  # type: ignore[attr-defined]
-    assert config.algorithm.estimator.target is custom_components.scaled
+    assert config.algorithm.estimator.target is custom_components.early_code
     path.write_text(CUSTOM.format(directory=tmp_path / "run").replace("bonus", "bonos"))
     with pytest.raises(torl.TorlError, match=r"reward\.bonos is unknown; did you mean reward\.bonus"):
         load_config(TrainConfig, path)
@@ -273,8 +299,26 @@ async def estimate(name: str) -> None:
 
 async def loss(name: str) -> None:
     numbers = torch.zeros(3)
-    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long())
+    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long(), numbers, numbers)
     chosen(PolicyLossChoice, f"mistakes:{name}").bind()(inputs)
+
+
+async def batch_values(name: str) -> None:
+    samples = [TrainingSample(np.zeros(4, np.int32), np.arange(4) > 0, *[np.zeros(4, np.float32)] * 2)]
+    algorithm = AlgorithmConfig.model_validate({"policy_loss": f"mistakes:{name}"})
+    with_batch_values(samples, algorithm, seed=0)
+
+
+async def filter_groups(name: str) -> None:
+    chosen(GroupFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
+
+
+async def filter_members(name: str) -> None:
+    chosen(MemberFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
+
+
+async def imitate(name: str) -> None:
+    chosen(ImitationChoice, f"mistakes:{name}").bind()(scored(trajectory("a")))
 
 
 async def aggregate(name: str) -> None:
@@ -350,6 +394,17 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
         (estimate, "infinite", False, "the advantage estimator", "advantages_M must be finite, got 5 other values"),
         (estimate, "an_array", False, "the advantage estimator", "expected TokenAdvantages, got ndarray"),
         (loss, "a_tensor", False, r"the policy loss \(mistakes:{}\)", "expected PolicyLossValues, .* got Tensor"),
+        (
+            batch_values,
+            "with_one_value",
+            False,
+            r"the policy loss \(mistakes:one_value\)",
+            r"expected values of shape \(3,\), got \(1,\)",
+        ),
+        (filter_groups, "neither_yes_nor_no", False, r"the group filter \(mistakes:{}\)", "expected bool, got None"),
+        (filter_members, "the_same_twice", False, "the member filter", "got one of them twice"),
+        (filter_members, "numbers", False, "the member filter", "expected members of the group, got another object"),
+        (imitate, "negative_weights", False, r"the imitation \(mistakes:{}\)", "weights must be finite and at least 0"),
         (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
         (
             parse,
@@ -495,7 +550,7 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection]
+FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation, GroupFilter, MemberFilter]
 BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 

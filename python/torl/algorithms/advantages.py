@@ -8,25 +8,27 @@ All estimators raise `ValueError` for inconsistent shapes and non-finite rewards
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
+from torl.algorithms.requirements import Requirements, requires
 from torl.algorithms.turns import Turns
+from torl.errors import TorlError
 from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
-from torl.types import BoolArray, Float32Array, Int32Array
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Lambda = Annotated[float, Field(ge=0, le=1)]
 TurnDiscount = Annotated[float, Field(ge=0, le=1)]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,10 @@ class EstimatorInputs:
         token_rewards_M: Rewards of single tokens: turn rewards, or a KL penalty on each token.
         values_M: The critic's values before each token. None unless the estimator requires a critic.
         turns_M: Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens.
+        members_N: The trajectories with their grades, in the order of `rewards_N`, which may have been normalized.
+        old_logprobs_M: Log-probabilities of the policy before the update. None unless `@requires(old_logprobs=True)`.
+        ref_logprobs_M: Log-probabilities of the reference model. None unless `@requires(reference=True)`.
+        entropies_M: Entropies of the policy before the update. None unless `@requires(entropies=True)`.
     """
 
     rewards_N: Float64Array
@@ -53,6 +59,44 @@ class EstimatorInputs:
     token_rewards_M: Float32Array | None = None
     values_M: Float32Array | None = None
     turns_M: Int32Array | None = None
+    members_N: Sequence[ScoredTrajectory] = ()
+    old_logprobs_M: Float32Array | None = None
+    ref_logprobs_M: Float32Array | None = None
+    entropies_M: Float32Array | None = None
+
+    @property
+    def parts(self) -> Mapping[str, Float64Array]:
+        """Parts of the rewards by name, each of shape (N,); 0 for a trajectory without the part."""
+        parts = [member.grade.parts for member in self.members_N]
+        names = sorted({name for each in parts for name in each})
+        return {name: np.array([each.get(name, 0.0) for each in parts], np.float64) for name in names}
+
+    @property
+    def correct(self) -> BoolArray:
+        """Whether each answer is rewarded as correct (`Grade.credited`), shape (N,)."""
+        return np.array([member.grade.credited for member in self.members_N], np.bool_)
+
+    @property
+    def calls(self) -> Int64Array:
+        """Number of tool calls of each episode, shape (N,)."""
+        episodes = [member.trajectory.episode_trajectories for member in self.members_N]
+        return np.array([sum(len(each.tool_calls) for each in episode) for episode in episodes], np.int64)
+
+    @property
+    def sampled_tokens(self) -> Int64Array:
+        """Number of sampled tokens of each episode, masked or not, shape (N,)."""
+        episodes = [member.trajectory.episode_trajectories for member in self.members_N]
+        return np.array([sum(int(each.loss_mask_T.sum()) for each in episode) for episode in episodes], np.int64)
+
+    @property
+    def first_code(self) -> Int64Array:
+        """Number of sampled tokens before the first code of each trajectory, shape (N,); -1 without code.
+
+        Code begins with the first code block, or else with the first turn that calls a tool.
+        """
+        places = [(member.trajectory, member.trajectory.first_code) for member in self.members_N]
+        before = [-1 if place is None else int(each.loss_mask_T[:place].sum()) for each, place in places]
+        return np.array(before, np.int64)
 
     @property
     def totals(self) -> Float64Array:
@@ -99,25 +143,49 @@ def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
             raise InvalidResultError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} other values")
 
 
-def example_inputs(group_size: int, *, critic: bool = False) -> EstimatorInputs:
-    """Return two groups of different rewards, on which a custom estimator is tried before a run starts.
+class _NotInExampleError(TorlError):
+    """The example of `try_estimator` has no graded trajectories."""
 
-    A trajectory has a prompt of one token, and two turns of two tokens with an observed token between them.
+
+class _NoMembers(Sequence[ScoredTrajectory]):
+    def __len__(self) -> int:
+        raise _NotInExampleError
+
+    def __getitem__(self, index: Any) -> Any:
+        raise _NotInExampleError
+
+
+def try_estimator(estimator: "Estimator", requirements: Requirements, group_size: int) -> None:
+    """Call a custom estimator with two groups of different rewards, before a run starts.
+
+    A trajectory has a prompt of one token, and two turns of two tokens with an observed token between them. An
+    estimator that reads grades or texts is not checked any further: the example lacks both.
 
     Args:
+        estimator: Guarded function with its options bound.
+        requirements: Its requirements.
         group_size: Number of trajectories of a group.
-        critic: Whether the inputs contain values.
+
+    Raises:
+        ComponentError: The estimator raised an exception or returned an invalid value.
     """
     count = 2 * group_size
     turns_M = np.tile(np.array([-1, 0, 0, -1, 1, 1], np.int32), count)
-    return EstimatorInputs(
+    zeros_M = np.zeros(len(turns_M), np.float32)
+    inputs = EstimatorInputs(
         rewards_N=np.linspace(-1.0, 1.0, count),
         groups_N=["0/first"] * group_size + ["0/second"] * group_size,
         lengths_N=np.full(count, 6, np.int64),
         mask_M=turns_M >= 0,
-        values_M=np.zeros(len(turns_M), np.float32) if critic else None,
+        values_M=zeros_M if requirements.critic else None,
         turns_M=turns_M,
+        members_N=_NoMembers(),
+        old_logprobs_M=zeros_M if requirements.old_logprobs else None,
+        ref_logprobs_M=zeros_M if requirements.reference else None,
+        entropies_M=zeros_M if requirements.entropies else None,
     )
+    with suppress(_NotInExampleError):
+        estimator(inputs)
 
 
 class Estimator(Protocol):
@@ -148,21 +216,6 @@ class Estimator(Protocol):
     def __call__(self, inputs: EstimatorInputs, /) -> TokenAdvantages:
         """Compute the advantages, with the options already bound."""
         ...
-
-
-def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Function], Function]:
-    """Declare the requirements of an estimator.
-
-    Args:
-        critic: Whether it requires the values of a critic.
-        min_group_size: Minimum number of trajectories in a group.
-    """
-
-    def mark(function: Function) -> Function:
-        vars(function).update(needs_critic=critic, min_group_size=min_group_size)
-        return function
-
-    return mark
 
 
 # --- group-relative estimators: one advantage for all tokens of a trajectory -------------------------------

@@ -7,10 +7,12 @@ from pydantic import Field
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
+from torl.algorithms.imitation import IMITATIONS, Imitation, check_imitation
 from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
 from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.policy import check_policy_loss
 from torl.algorithms.masks import MASK, Mask
+from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, GroupFilter, MemberFilter
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler, check_problem
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
@@ -57,6 +59,8 @@ RewardChoice = Annotated[
     ),
 ]
 MaskChoice = Annotated[Choice[Mask], MASK]
+GroupFilterChoice = Annotated[Choice[GroupFilter], GROUP_FILTER]
+MemberFilterChoice = Annotated[Choice[MemberFilter], MEMBER_FILTER]
 EstimatorChoice = Annotated[
     Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
 ]
@@ -69,6 +73,9 @@ AggregationChoice = Annotated[
 CorrectionChoice = Annotated[
     Choice[ImportanceCorrection],
     ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction),
+]
+ImitationChoice = Annotated[
+    Choice[Imitation], ChosenFrom(IMITATIONS, "imitation", positional_count=1, check=check_imitation)
 ]
 
 

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar, Self
 import tomli_w
 from pydantic import Field, model_validator
 
-from torl.algorithms.advantages import example_inputs
+from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
+from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
@@ -248,8 +249,7 @@ class TrainConfig(ModelRunConfig):
     def _estimator_returns_advantages(self) -> Self:
         estimator = self.algorithm.estimator
         if estimator.is_custom:
-            critic = self.algorithm.needs_critic
-            estimator.bind()(example_inputs(self.rollout.samples_per_prompt, critic=critic))
+            try_estimator(estimator.bind(), requirements_of(estimator.target), self.rollout.samples_per_prompt)
         return self
 
     @model_validator(mode="after")

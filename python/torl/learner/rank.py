@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -55,6 +54,7 @@ from torl.learner.update import (
     evaluate_rows,
     has_finite_weights,
     policy_logprobs,
+    policy_outputs,
     run_critic,
     update_critic,
     update_policy,
@@ -211,14 +211,21 @@ class Rank:
         device, temperature = self.engine.device, self.setup.temperature
         on_row = partial(self._report, RowComputed())
         computed: dict[Annotation, list[Float32Array]] = {}
+        before_update = {"old_logprobs", "entropies"}.intersection(annotations)
+        if before_update:  # one pass for both
+            outputs = partial(
+                policy_outputs, self.engine, temperature, "log" if "entropies" in before_update else "off"
+            )
+            found = evaluate_rows(self.engine, rows, device, outputs, on_row)
+            both = {"old_logprobs": [array[:, 0] for array in found], "entropies": [array[:, 1] for array in found]}
+            computed |= {name: both[name] for name in annotations if name in before_update}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
                 computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
-            else:
-                reference = name == "ref_logprobs"
-                policy = self._reference if reference and self._reference is not None else self.engine
-                with disabled_adapters(policy) if reference else nullcontext():
+            elif name == "ref_logprobs":
+                policy = self.engine if self._reference is None else self._reference
+                with disabled_adapters(policy):
                     logprobs = partial(policy_logprobs, policy, temperature)
                     computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
         return computed

@@ -129,7 +129,7 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
         location = location if separator else argument
         run = Path(location)
         trained = (run / "config.toml").is_file()
-        label = label if separator else run.name or location
+        label = label if separator else (run.name or location).rpartition(":")[2]
         if not re.fullmatch(r"[\w.+-]+", label) or label in models:
             raise ConfigError(f"{argument}: the label {label!r} is invalid or already used: write LABEL={location}")
         path = str(run / "model") if trained else location
