@@ -405,7 +405,7 @@ def _options_fields(target: Callable[..., Any], positional_count: int) -> dict[s
     fields = _fields(target, positional_count)
     if "name" in fields:
         raise ValueError("'name' is the key of the choice; rename the parameter")
-    if not target.__module__.startswith("torl."):
+    if not (target.__module__ or "").startswith("torl."):
         for name, (annotation, _) in fields.items():
             _require_schema(name, annotation)
     return fields

@@ -189,7 +189,7 @@ class TurnRequest:
         stop_condition: End of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`.
         at_line_start: Whether the text of `prefix` is empty or ends with a newline.
         episode: Number of the episode. Lower numbers take precedence; the turns of an episode share a prefix cache.
-        group: Name of the episodes with the same prompt, which is best computed once.
+        group: Name that the episodes of one prompt share. Engines may compute their common prefix once.
     """
 
     id: str
@@ -405,7 +405,12 @@ class Trajectory:
     environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
+        """Return the number of response tokens, observed ones included."""
         return len(self.token_ids_T)
+
+    def __repr__(self) -> str:
+        numbers = f"{len(self.turns)} turns, {len(self.tool_calls)} calls, {len(self)} tokens"
+        return f"<Trajectory {self.sample_index} of {self.group_id}: {numbers}, finish reason {self.finish_reason}>"
 
     @property
     def episode_trajectories(self) -> tuple["Trajectory", ...]:
@@ -451,6 +456,7 @@ class Group:
         prompt: Common prompt.
         trajectories: One trajectory for each episode, in the order of their samples. Branches share its grade.
         max_response_tokens: Token limit of the responses.
+        grades: Sums of the rubric's parts before this one, one for each trajectory. Empty outside a rubric.
     """
 
     prompt: Prompt
@@ -466,7 +472,7 @@ class Grade:
     Attributes:
         reward: Reward at the last sampled token.
         correct: Whether the answer is correct.
-        answer: Answer in the last sampled \\boxed{...}, or None.
+        answer: Answer that was compared with the reference, or None without an answer.
         failure: "timeout" or "error" if the grader failed, in which case the answer counts as wrong.
         parts: Parts of the reward by name, whose sum is `reward`. Each part is logged.
         turn_rewards: Additional rewards at the last token of each turn: one for every turn, or none.

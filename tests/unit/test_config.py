@@ -15,7 +15,7 @@ from torl.__main__ import main
 from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.config.fields import choice_at, choice_of_field, fields_of
-from torl.config.loading import dump_config, find_config, load_config, presets
+from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.options import Choice
 from torl.recipes.torl import ToRLFormat, ToRLOptions
@@ -108,7 +108,7 @@ def test_dumped_tree_reads_back_equal(config_file: Path, tmp_path: Path) -> None
         config_file, "--data.evaluation.heldout", "heldout.jsonl", "--algorithm.policy_loss.dual_clip", "3.0"
     )
     again = tmp_path / "again.toml"
-    again.write_text(dump_config(config))
+    again.write_text(str(config))
     assert load_config(TrainConfig, again) == config
 
 
@@ -458,7 +458,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
     run = tmp_path / "runs" / "mine"
     run.mkdir(parents=True)
     config = parse(config_file)
-    (run / "config.toml").write_text(dump_config(config))
+    (run / "config.toml").write_text(str(config))
     assert find_config(run) == run / "config.toml"
     assert parse(run) == config
     with pytest.raises(ConfigError, match=r"runs/config\.toml: cannot be read"):
@@ -466,7 +466,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()  # a directory without a run hides no preset
     assert find_config("demo") == presets()["demo"]
-    (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
+    (tmp_path / "demo" / "config.toml").write_text(str(config))
     assert find_config("demo") == Path("demo/config.toml")
 
 

@@ -38,7 +38,7 @@ FLOORS: list[set[str]] = [
     {"interop"},
     {"api", "commands", "plan"},
     {"__main__"},
-    {"train", "sample", "evaluate", "verify"},
+    {"train"},
     {"recipes"},
 ]
 # The libraries that only one place may import.

@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -14,7 +16,6 @@ from torl.__main__ import COMMANDS, main
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
 MODULE_OF = vars(torl)["_MODULE_OF"]
-PROGRAMS = ["train", "sample", "evaluate", "verify"]
 
 
 def output_of(program: str) -> str:
@@ -69,41 +70,60 @@ def test_unknown_name_is_an_attribute_error() -> None:
         from torl import nothing_of_the_kind  # noqa: F401
 
 
+def described_fields(documented: type) -> set[str]:
+    """The names under "Attributes:" in the docstring of a class and its bases."""
+    text = "\n".join(inspect.getdoc(base) or "" for base in documented.__mro__ if base.__module__.startswith("torl."))
+    return set(re.findall(r"^    (\w+): \S", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", [name for name in torl.__all__ if inspect.isclass(getattr(torl, name))])
+def test_help_describes_every_field_and_method_of_a_public_class(name: str) -> None:
+    documented = getattr(torl, name)
+    assert inspect.getdoc(documented)
+    members = {key: value for key, value in vars(documented).items() if not key.startswith("_")}
+    for key in members:
+        member = inspect.getattr_static(documented, key)
+        if isinstance(member, property) or callable(member) or isinstance(member, classmethod | staticmethod):
+            assert inspect.getdoc(getattr(documented, key)), key
+    if issubclass(documented, torl.Section):
+        assert all(field.description for field in documented.model_fields.values())
+        return
+    fields = {key for key in vars(documented).get("__annotations__", {}) if not key.startswith("_")}
+    assert fields - {"component_kind"} <= described_fields(documented)
+
+
 # --- functions and programs -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_importing_a_program_fails_and_keeps_the_function(name: str) -> None:
+def test_importing_the_program_fails_and_keeps_the_function() -> None:
     program = (
         "import torl\n"
         "try:\n"
-        f"    import torl.{name}\n"
+        "    import torl.train\n"
         "except ImportError as error:\n"
         "    print(error)\n"
-        f"import torl.config, torl.__main__\n"
-        f"from torl import {name}\n"
-        f"print(callable(torl.{name}), torl.{name} is {name}, torl.{name}.__module__)"
+        "import torl.config, torl.__main__\n"
+        "from torl import train\n"
+        "print(callable(torl.train), torl.train is train, torl.train.__module__)"
     )
     message, facts = output_of(program).splitlines()
-    assert message == f"torl.{name} is a function: `import torl`, then `torl.{name}(...)`"
+    assert message == "torl.train is a function: `import torl`, then `torl.train(...)`"
     assert facts == "True True torl.api.calls"
 
 
 def test_no_name_is_also_an_importable_submodule() -> None:
-    for name in set(torl.__all__) - set(PROGRAMS):
+    for name in set(torl.__all__) - {"train"}:
         with pytest.raises(ModuleNotFoundError):
             import_module(f"torl.{name}")
-    for name in PROGRAMS:
-        with pytest.raises(ImportError, match="is a function"):
-            import_module(f"torl.{name}")
+    with pytest.raises(ImportError, match="is a function"):
+        import_module("torl.train")  # the program `python -m torl.train`
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_programs_run_as_modules(name: str) -> None:
-    ended = subprocess.run([sys.executable, "-m", f"torl.{name}", "--help"], capture_output=True, text=True, timeout=60)
+def test_the_program_runs_as_a_module() -> None:
+    ended = subprocess.run([sys.executable, "-m", "torl.train", "--help"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0
     assert ended.stdout.startswith("usage: ")
-    child = f"import runpy; runpy.run_module('torl.{name}', run_name='__mp_main__')"  # as a spawned process does
+    child = "import runpy; runpy.run_module('torl.train', run_name='__mp_main__')"  # as a spawned process does
     assert output_of(child) == ""
 
 

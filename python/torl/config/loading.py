@@ -1,4 +1,4 @@
-"""Configurations from TOML files and overrides: find, extend, merge and validate them, and write them back.
+"""Configurations from TOML files and overrides: find, extend, merge and validate them.
 
 A file may extend others, `extends = "demo"` or `extends = ["demo", "more.toml"]`: its own settings override theirs, and
 later ones override earlier ones. `false` for a choice (`rollout.tools.python = false`) removes an inherited one. In a
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from torl.config.explain import Layer, explain
@@ -152,11 +151,6 @@ def validate_config(
     except ValidationError as error:
         message = explain(config_class, error.errors(), tree, layers, overrides, caller=caller, keywords=keywords)
         raise ConfigError(message) from error
-
-
-def dump_config(config: BaseModel) -> str:
-    """Return the resolved tree as TOML, without unset fields; reading it back gives an equal tree."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Self
 
+import tomli_w
 from pydantic import Field, model_validator
 
 from torl.algorithms.advantages import try_estimator
@@ -156,6 +157,10 @@ class ModelRunConfig(Section):
     """The devices of the learner and the engines."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """The machines of the run."""
+
+    def __str__(self) -> str:
+        """Return the resolved tree as TOML, without unset fields; reading it back gives an equal tree."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     @property
     def longest_prompt(self) -> int:

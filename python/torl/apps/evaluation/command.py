@@ -16,7 +16,7 @@ from torl.apps.evaluation.results import read_results, shared_problems
 from torl.apps.evaluation.tables import all_tables, markdown
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
-from torl.config.loading import dump_config, find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, TorlError
 from torl.records.files import atomic_write
 from torl.report.console import Console
@@ -159,4 +159,4 @@ async def _regrade(parsed: ParsedArguments, console: Console) -> None:
         changed = await regrade(directory, config, console)
         console.line(f"{directory.name}: {changed} verdicts changed")
         with atomic_write(settings) as file:
-            file.write(dump_config(config).encode())
+            file.write(str(config).encode())

@@ -8,7 +8,6 @@ from pathlib import Path
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
-from torl.config.loading import dump_config
 from torl.report.console import Console
 from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
@@ -43,7 +42,7 @@ async def play_model(
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
-    write_or_check_settings(directory, dump_config(config))
+    write_or_check_settings(directory, str(config))
     problems = {
         name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
     }
