@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel
 
 from torl.config.fields import choice_at, choice_of_field, fields_of
+from torl.config.schedule import BY_STEP
 from torl.config.sections import ModelRunConfig
 from torl.errors import ConfigError
 from torl.options import ChosenFrom, suggestion
@@ -140,7 +141,8 @@ def _add(group: Any, name: str, is_flag: bool, **texts: Any) -> None:
 def _setting(name: str, info: Any, choice: ChosenFrom | None) -> Setting:
     meaning = info.description or ""
     if choice is None:
-        return Setting(name, type_name(info.annotation), meaning, _default(info), info.annotation is bool)
+        type = type_name(info.annotation) + ("|[[STEP, VALUE], ...]" if BY_STEP in info.metadata else "")
+        return Setting(name, type, meaning, _default(info), info.annotation is bool)
     if choice.shorthand is None:
         meaning = f"{meaning} One of {', '.join(choice.registry)}, or package.module:Name for a custom one.".strip()
     type = "NAME" if choice.shorthand is None else choice.shorthand[1].upper()

@@ -130,14 +130,14 @@ class Rank:
     def execute(self, request: RankRequest) -> Any:
         """Run the command of a request and return its value."""
         match request:
-            case UpdatePolicy(rows, sampled_tokens):
-                return self.update_policy(rows, sampled_tokens)
-            case UpdateCritic(rows, sampled_tokens):
+            case UpdatePolicy(rows, sampled_tokens, step):
+                return self.update_policy(rows, sampled_tokens, step)
+            case UpdateCritic(rows, sampled_tokens, _):
                 return self.update_critic(rows, sampled_tokens)
             case RequireFinite():
                 return self.require_finite(request)
-            case Annotate(rows, annotations):
-                return self.annotate(rows, annotations)
+            case Annotate(rows, annotations, step):
+                return self.annotate(rows, annotations, step)
             case OpenChannel():
                 return self._publisher.open(request)
             case SendWeights(rendezvous, checksum):
@@ -157,10 +157,10 @@ class Rank:
             case _:
                 assert_never(request)
 
-    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
+    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int, step: int = 0) -> dict[str, float]:
         """Compute the gradients of this rank's rows, take one optimizer step, and return its metrics."""
         self._require("optimizer", "parameters")
-        setup = self.setup
+        setup = self.setup.at_step(step)
         total = setup.total_steps * setup.algorithm.optimizer_steps
         metrics = update_policy(
             self.engine,
@@ -206,11 +206,11 @@ class Rank:
         )
 
     def annotate(
-        self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...]
+        self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...], step: int = 0
     ) -> dict[Annotation, list[Float32Array]]:
         """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
         self._require("parameters")
-        device, temperature = self.engine.device, self.setup.temperature
+        device, temperature = self.engine.device, self.setup.at_step(step).temperature
         on_row = partial(self._report, RowComputed())
         computed: dict[Annotation, list[Float32Array]] = {}
         before_update = {"old_logprobs", "entropies"}.intersection(annotations)
