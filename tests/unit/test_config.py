@@ -191,7 +191,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[selection]\naccuracy_range = [0.8, 0.2]", "accuracy_range must be two fractions, the lower first"),
         (
             "[selection]\ndynamic_sampling = true",
-            "dynamic_sampling requires drop_zero_variance_groups or accuracy_range",
+            "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups",
         ),
         (
             "[reward.parts]\nlength = { name = 'overlong', buffer = 3072 }",
