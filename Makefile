@@ -58,7 +58,7 @@ pipeline: install
 		--model.path $(PIPELINE_MODEL) --data.train $(PIPELINE)/train.jsonl --data.evaluation '$(PIPELINE_MEASURED)' \
 		--run.directory $$run $$(test ! -e $$run/config.toml || echo --run.resume) --run.steps $(PIPELINE_STEPS) \
 		--rollout.max_tool_calls $$calls --evaluation.max_problems 8 || exit 1; done
-	$(BIN)/python -m torl evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
+	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
 		--max-tool-calls $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
 test: install $(VENV)/ray/installed

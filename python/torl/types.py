@@ -586,6 +586,7 @@ class TrainingSample:
         policy_versions: Versions of the policy that sampled the tokens; -1 for tokens that were not sampled.
         imitation_weights: Weights of the cross-entropy of each token, at least 0. Unlike the other arrays, they may be
             above 0 on prompts and observations, and None stands for zeros.
+        reference_sample: The same response after another prompt, for the reference model. None for the same prompt.
     """
 
     token_ids: Int32Array
@@ -602,6 +603,7 @@ class TrainingSample:
     imitation_weights: Float32Array | None = None
     entropies: Float32Array | None = None
     batch_values: Float32Array | None = None
+    reference_sample: "TrainingSample | None" = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -96,7 +96,7 @@ def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything
         run = tmp_path / name.replace(" ", "_")
         dialogue.train(run, {**options, **changes})
         found[name] = dialogue.measured(run)
-        audit = subprocess.run([sys.executable, "-m", "torl", "verify", str(run)], cwd=ROOT, check=False)
+        audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
         assert audit.returncode == 0
     informed = found["told the color"]
     assert informed["accuracy"][1] > informed["accuracy"][0] + 0.2

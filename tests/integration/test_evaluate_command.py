@@ -1,4 +1,4 @@
-"""`torl evaluate`, every part real: its options reach the episodes, and its records hold what it measured."""
+"""`python -m torl.evaluate`, every part real: its options reach the episodes, and its records hold what it measured."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
         *(f"base={MODEL}", "--suite", PROBLEMS, "--tools", "both", "--config", "demo", "--output", str(output)),
         *("--evaluation.samples_per_problem", "2", "--evaluation.max_problems", "3", "--engine.cpu_threads", "1"),
     ]
-    with running("torl", "evaluate", *words, log=tmp_path / "log") as command:
+    with running("torl.evaluate", *words, log=tmp_path / "log") as command:
         assert command.wait() == 0, command.output()
         command.assert_nothing_left()
         assert "| base, N = 1 |" in command.output()

@@ -22,7 +22,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
         *("--sample.problems", "torl:demo/problems/heldout.jsonl", "--sample.output", str(output)),
         *("--sample.samples_per_problem", "4", "--sample.max_problems", "24", "--rollout.max_concurrent_episodes", "4"),
     ]
-    with running("torl", "sample", "demo", *words, log=tmp_path / "first.log") as command:
+    with running("torl.sample", "demo", *words, log=tmp_path / "first.log") as command:
         deadline = time.monotonic() + 200
         while not output.exists() or output.stat().st_size < 10_000:
             assert time.monotonic() < deadline, command.output()
@@ -33,7 +33,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
         file.write(b'{"step": 0, "group')  # as a kill in the middle of a line would leave it
     before = {(r.trajectory.group_id, r.trajectory.sample_index): r for r in read_trajectories(output)}
     assert 0 < len(before) < 96
-    with running("torl", "sample", "demo", *words, log=tmp_path / "second.log") as command:
+    with running("torl.sample", "demo", *words, log=tmp_path / "second.log") as command:
         assert command.wait(200) == 0, command.output()
         command.assert_nothing_left()
         summary = command.last_json()
@@ -42,9 +42,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
     assert len(after) == summary["trajectories"] == 96
     for name, record in before.items():
         assert after[name].trajectory.token_ids_T.tolist() == record.trajectory.token_ids_T.tolist()
-    with running(
-        "torl", "sample", "demo", *words, "--rollout.temperature", "0.5", log=tmp_path / "third.log"
-    ) as command:
+    with running("torl.sample", "demo", *words, "--rollout.temperature", "0.5", log=tmp_path / "third.log") as command:
         assert command.wait(100) == 1
         assert "has other settings" in command.output()
 

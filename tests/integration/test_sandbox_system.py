@@ -178,6 +178,17 @@ CELLS = [
     ("files = !ls\nfiles", "", "[]"),
     ("from IPython.display import display, Math\ndisplay(Math('x'))", "<IPython.core.display.Math object>\n", None),
     ("%time x + 1", None, "4"),
+    ("%%time\ny = 5\nx + y", None, "8"),
+    ("%%writefile b.py\nimport sys\nz = sys.argv\n", "Writing b.py\n", None),
+    ("%run b.py 1\nz", "", "['b.py', '1']"),
+    ("%env A=1\n%env A", "env: A=1\n", "'1'"),
+    ("%%html\n<b>x</b>", "<IPython.core.display.HTML object>\n", None),
+    ("%%python3\nx = 7\nprint(x)", "7\n", None),
+    ("x\n%who", "a\t asyncio\t display\t f\t files\t Math\t task\t x\t y\t z\t \n", None),
+    ("x.bit_length?", None, None),
+    ("from tqdm.notebook import tqdm\nsum(tqdm([1, 2]))", "", "3"),
+    ("%reset -f\n%who", "Interactive namespace is empty.\n", None),
+    ("x = 3", "", None),
     ("%timeit x + 1", None, None),
 ]
 

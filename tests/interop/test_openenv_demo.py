@@ -30,5 +30,5 @@ def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path, monkeypatc
     found = dialogue.measured(run)
     assert found["accuracy"][1] > found["accuracy"][0] + 0.2
     assert found["asks"][1] > 0.75
-    audit = subprocess.run([sys.executable, "-m", "torl", "verify", str(run)], cwd=ROOT, check=False)
+    audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
     assert audit.returncode == 0

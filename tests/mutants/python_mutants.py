@@ -133,7 +133,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _MASKING,
     ),
     # --- samples and records of a step
-    ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
+    ("training/samples.py", "algorithm.kl.coefficient * kl_M", "-algorithm.kl.coefficient * kl_M", _SAMPLES),
     ("training/step.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
     ("training/samples.py", "turn.stop - 1 for turn", "turn.start for turn", _SAMPLES),
     ("training/samples.py", "sample.token_rewards is not None and not sample", "False and not sample", _SAMPLES),
@@ -221,7 +221,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
-    ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
+    (
+        "algorithms/losses/divergence.py",
+        "clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)\n",
+        "clamp(max=LOG_RATIO_LIMIT)\n",
+        _LOSSES,
+    ),
     # --- advantages
     ("algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
@@ -247,7 +252,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/losses/correction.py", "self.high < self.low", "self.high <= self.low", _ALGORITHM_OPTIONS),
     ("algorithms/losses/policy.py", " / counts.clamp(min=1)", "", _LOSSES),
     ("algorithms/losses/value.py", "errors.maximum(clipped) / 2", "clipped / 2", _LOSSES),
-    ("algorithms/losses/divergence.py", "return -x\n", "return x\n", _LOSSES),
+    ("algorithms/losses/kl.py", "return -_log_ratio(inputs)\n", "return _log_ratio(inputs)\n", _LOSSES),
     ("algorithms/aggregation.py", "max(1, present_N.sum()) * np.maximum", "len(present_N) * np.maximum", _LOSSES),
     ("algorithms/aggregation.py", "1 / max(1.0, tokens_N.sum())", "1 / len(tokens_N)", _BATCH),
     ("learner/objective.py", "per_token = per_token * weights", "pass", _POLICY),

@@ -16,6 +16,7 @@ from torl.__main__ import COMMANDS, main
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
 MODULE_OF = vars(torl)["_MODULE_OF"]
+PROGRAMS = ["train", "sample", "evaluate", "verify"]
 
 
 def output_of(program: str) -> str:
@@ -95,35 +96,38 @@ def test_help_describes_every_field_and_method_of_a_public_class(name: str) -> N
 # --- functions and programs -----------------------------------------------------------------------------------------
 
 
-def test_importing_the_program_fails_and_keeps_the_function() -> None:
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_importing_a_program_fails_and_keeps_the_function(name: str) -> None:
     program = (
         "import torl\n"
         "try:\n"
-        "    import torl.train\n"
+        f"    import torl.{name}\n"
         "except ImportError as error:\n"
         "    print(error)\n"
-        "import torl.config, torl.__main__\n"
-        "from torl import train\n"
-        "print(callable(torl.train), torl.train is train, torl.train.__module__)"
+        f"import torl.config, torl.__main__\n"
+        f"from torl import {name}\n"
+        f"print(callable(torl.{name}), torl.{name} is {name}, torl.{name}.__module__)"
     )
     message, facts = output_of(program).splitlines()
-    assert message == "torl.train is a function: `import torl`, then `torl.train(...)`"
+    assert message == f"torl.{name} is a function: `import torl`, then `torl.{name}(...)`"
     assert facts == "True True torl.api.calls"
 
 
 def test_no_name_is_also_an_importable_submodule() -> None:
-    for name in set(torl.__all__) - {"train"}:
+    for name in set(torl.__all__) - set(PROGRAMS):
         with pytest.raises(ModuleNotFoundError):
             import_module(f"torl.{name}")
-    with pytest.raises(ImportError, match="is a function"):
-        import_module("torl.train")  # the program `python -m torl.train`
+    for name in PROGRAMS:
+        with pytest.raises(ImportError, match="is a function"):
+            import_module(f"torl.{name}")
 
 
-def test_the_program_runs_as_a_module() -> None:
-    ended = subprocess.run([sys.executable, "-m", "torl.train", "--help"], capture_output=True, text=True, timeout=60)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_run_as_modules(name: str) -> None:
+    ended = subprocess.run([sys.executable, "-m", f"torl.{name}", "--help"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0
     assert ended.stdout.startswith("usage: ")
-    child = "import runpy; runpy.run_module('torl.train', run_name='__mp_main__')"  # as a spawned process does
+    child = f"import runpy; runpy.run_module('torl.{name}', run_name='__mp_main__')"  # as a spawned process does
     assert output_of(child) == ""
 
 

@@ -27,6 +27,7 @@ from torl.options import (
     Seed,
     named_by_key,
 )
+from torl.rewards import Reward
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
 
@@ -89,10 +90,18 @@ class EvaluationConfig(Section):
     """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
     max_tool_calls: NonNegativeInt | None = None
     """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
+    max_response_tokens: PositiveInt | None = None
+    """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
+    reward: RewardChoice | None = None
+    """Reward that grades evaluations. Unset uses `reward`, the reward of training."""
 
     def longest_prompt(self, data: PromptConfig) -> int:
         """Return the maximum prompt length, in tokens."""
         return self.max_prompt_tokens or data.max_prompt_tokens
+
+    def longest_response(self, rollout: RolloutConfig) -> int:
+        """Return the maximum response length, in tokens."""
+        return self.max_response_tokens or rollout.max_response_tokens
 
     def episodes(self, problems: int) -> int:
         """Return the number of episodes that an evaluation on this many problems plays."""
@@ -158,6 +167,16 @@ class ModelRunConfig(Section):
         """The maximum length of a prompt that is played, in tokens."""
         return self.data.max_prompt_tokens
 
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that is played, in tokens."""
+        return self.rollout.max_response_tokens
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return None
+
     @model_validator(mode="after")
     def _format_reaches_tools(self) -> Self:
         form = self.rollout.format.make()
@@ -178,6 +197,7 @@ class ModelRunConfig(Section):
             **({} if self.rollout.environment is None else {"rollout.environment": self.rollout.environment}),
             "engine": self.engine,
             "reward": self.reward,
+            **({} if self.evaluation_reward is None else {"evaluation.reward": self.evaluation_reward}),
         }
         for key, choice in choices.items():
             try:
@@ -231,6 +251,16 @@ class TrainConfig(ModelRunConfig):
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that training or an evaluation plays, in tokens."""
+        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
+
+    @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories in a group of the batch; a single one cannot be compared."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
@@ -243,6 +273,15 @@ class TrainConfig(ModelRunConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _teacher_prompts_fit(self) -> Self:
+        partner = next((name for name in ("agent", "environment") if getattr(self.rollout, name) is not None), None)
+        if self.algorithm.kl.prompt is not None and partner is not None:
+            raise ValueError(
+                f"algorithm.kl.prompt cannot be combined with rollout.{partner}, which changes prompts itself"
+            )
         return self
 
     @model_validator(mode="after")
@@ -270,3 +309,15 @@ class TrainConfig(ModelRunConfig):
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
             )
         return self
+
+
+def reference_model(algorithm: AlgorithmConfig, model: ModelConfig) -> ModelConfig | None:
+    """Return the reference model that is loaded in addition to the policy; None if the algorithm needs none.
+
+    The policy itself is the reference model if `kl.current_policy` is set, and with its adapters disabled.
+    """
+    kl = algorithm.kl
+    is_policy = kl.current_policy or (model.adapters is not None and kl.path is None)
+    if not algorithm.needs_reference or is_policy:
+        return None
+    return model if kl.path is None else model.model_copy(update={"path": kl.path})

@@ -83,6 +83,11 @@ def require_trainable(directory: Path) -> None:
     try:
         settings = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, StrictDataclassError) as error:
+        if "auto_map" in (directory / "config.json").read_text(encoding="utf-8", errors="replace"):
+            raise DataError(
+                f"model.path = {directory}: the model comes with code (auto_map in its config.json), which is not "
+                "executed; use a model type of transformers"
+            ) from error
         raise DataError(f"model.path = {directory}: transformers cannot read its config.json: {error}") from error
     if reason := untrainable_reason(settings):
         raise DataError(f"model.path = {directory}: a {settings.model_type} model cannot be trained: {reason}")

@@ -51,13 +51,16 @@ class LearnerSetup:
     def from_config(cls, config: TrainConfig) -> Self:
         """Create the setup of a run. Models on the Hub are resolved to local directories."""
         model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
-        critic = config.critic
+        algorithm, critic = config.algorithm, config.critic
+        if algorithm.kl.path is not None:
+            kl = algorithm.kl.model_copy(update={"path": str(resolve_model(algorithm.kl.path))})
+            algorithm = algorithm.model_copy(update={"kl": kl})
         if critic.path is not None:
             critic = critic.model_copy(update={"path": str(resolve_model(critic.path))})
         return cls(
             model=model,
             learner=config.learner,
-            algorithm=config.algorithm,
+            algorithm=algorithm,
             critic=critic,
             temperature=config.rollout.temperature,
             total_steps=config.run.steps,

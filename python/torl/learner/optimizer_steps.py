@@ -52,6 +52,10 @@ async def annotate(
         return [
             _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in annotations}) for sample in samples
         ]
+    if "ref_logprobs" in annotations and any(sample.reference_sample is not None for sample in samples):
+        others = [name for name in annotations if name != "ref_logprobs"]
+        behind = await annotate(group, list(map(_for_reference, samples)), ["ref_logprobs"], learner)
+        return list(map(_with_reference, await annotate(group, samples, others, learner), behind))
     ranks_per_row = learner.sequence_parallel
     batch = pack_batch(
         without_imitation(samples),
@@ -74,6 +78,21 @@ async def annotate(
 
 def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]) -> TrainingSample:
     return replace(sample, **dict[str, Any](arrays))  # type: ignore[arg-type]
+
+
+def _for_reference(sample: TrainingSample) -> TrainingSample:
+    """Return the sample that the reference model sees, masked if the sample is."""
+    seen = sample if sample.reference_sample is None else sample.reference_sample
+    mask = seen.loss_mask if sample.loss_mask.any() else np.zeros_like(seen.loss_mask)
+    return TrainingSample(seen.token_ids, mask, seen.rollout_logprobs)
+
+
+def _with_reference(sample: TrainingSample, seen: TrainingSample) -> TrainingSample:
+    """Add the reference model's log-probabilities of the sample that it saw, which has the same sampled tokens."""
+    assert seen.ref_logprobs is not None
+    ref_logprobs = np.zeros(len(sample), np.float32)
+    ref_logprobs[sample.loss_mask] = seen.ref_logprobs[seen.loss_mask]
+    return replace(sample, ref_logprobs=ref_logprobs, reference_sample=None)
 
 
 async def take_steps(

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, assert_never
 import numpy as np
 import torch
 
+from torl.config import reference_model
 from torl.errors import DivergedError, LearnerError
 from torl.learner.batch import PackedRow
 from torl.learner.checkpoint.restore import restore_rank
@@ -119,8 +121,8 @@ class Rank:
             cuda=self.engine.device.type == "cuda",
         )
         self._reference: Any = None
-        if setup.algorithm.needs_reference and setup.model.adapters is None:
-            self._reference = start_reference(setup.model, setup.learner, device, parallel)
+        if (reference := reference_model(setup.algorithm, setup.model)) is not None:
+            self._reference = start_reference(reference, setup.learner, device, parallel)
         is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
         self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
         self._empty_cache()
@@ -225,7 +227,7 @@ class Rank:
                 computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
             elif name == "ref_logprobs":
                 policy = self.engine if self._reference is None else self._reference
-                with disabled_adapters(policy):
+                with nullcontext() if self.setup.algorithm.kl.current_policy else disabled_adapters(policy):
                     logprobs = partial(policy_logprobs, policy, temperature)
                     computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
         return computed

@@ -182,7 +182,7 @@ with ThreadPool(3) as pool:
     print(pool.map(lambda x: x + 1, range(5)), pool.apply(max, (1, 2)))
     print(list(pool.imap(str, range(3))), sorted(pool.imap_unordered(str, range(3))))
 with Pool(2) as pool:
-    print(pool.starmap(pow, [(2, 3), (3, 2)]), pool.apply_async(len, ("abc",)).get(timeout=1))
+    print(pool.starmap(pow, [(2, 3), (3, 2)]), pool.apply_async(len, ("abc",)).get(timeout=50))
 # %% a timer that goes off
 import threading, time
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
@@ -77,7 +78,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
     Raises:
         RewardError: The reward failed. The remaining files are unchanged.
     """
-    reward = make_reward(config.reward)
+    reward = make_reward(config.evaluation.reward or config.reward)
     changed = 0
     try:
         with console.progress("starting the reward"):
@@ -88,7 +89,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
                 after: list[ScoredGroup] = []
                 for group in before:
                     trajectories = tuple(member.trajectory for member in group.members)
-                    ungraded = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
+                    ungraded = Group(group.prompt, trajectories, config.longest_response)
                     after.append(await score_group(reward, ungraded))
                     wait.advance()
             cell.file.replace(after)
@@ -127,7 +128,7 @@ async def _fill(
     evaluation = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
     temperature = 0.0 if cell.mode == "greedy" else evaluation.temperature
     await play_to_file(
-        rollouts,
+        replace(rollouts, reward=rollouts.evaluation_reward or rollouts.reward),
         prompts,
         cell.file,
         console,
