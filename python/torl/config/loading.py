@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from torl.config.explain import Layer, explain
+from torl.config.explain import Layer, Sources, explain
 from torl.config.fields import choice_at, default_table_at, fields_of, is_text
 from torl.errors import ConfigError
 from torl.options import suggestion
@@ -156,7 +156,7 @@ def validate_config(
     try:
         return config_class.model_validate(tree)
     except ValidationError as error:
-        message = explain(config_class, error.errors(), tree, layers, overrides, caller=caller, keywords=keywords)
+        message = explain(config_class, error.errors(), tree, Sources(layers, overrides, caller, keywords))
         raise ConfigError(message) from error
 
 
