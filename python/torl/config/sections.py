@@ -24,6 +24,7 @@ from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoi
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
+from torl.engine import EngineOptions
 from torl.options import (
     Choice,
     NonNegativeInt,
@@ -351,7 +352,9 @@ class TrainConfig(ModelRunConfig):
             return self
         if self.algorithm.importance_correction is None:
             raise ValueError("rollout.max_staleness requires algorithm.importance_correction (tis, icepop or mis)")
-        if getattr(self.engine.options, "sleep_while_learning", None) or self.learner.offload_while_sampling:
+        engine = self.engine.options
+        sleeps = isinstance(engine, EngineOptions) and engine.sleep_while_learning
+        if sleeps or self.learner.offload_while_sampling:
             raise ValueError(
                 "rollout.max_staleness requires separate devices for the engine: "
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
