@@ -101,9 +101,10 @@ def stream_problems(
     the same.
 
     Args:
-        path: File or dataset, as for `load_problems`.
-        columns: Columns, as for `load_problems`.
-        split: Split, as for `load_problems`.
+        path: Path on disk, path inside the package (`torl:`), or name of a dataset on the Hub (`hf:`). A directory is
+            read as a dataset with the layout of the Hub.
+        columns: Columns of problem, answer and id, if they have other names: { problem = "question.text" }.
+        split: Split of a directory or a dataset on the Hub. The default is "train".
 
     Raises:
         DataError: The file is missing or empty, or a row is invalid. At the end of the file, if more than one row in a
