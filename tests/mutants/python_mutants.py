@@ -286,8 +286,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     (
         "learner/process_group.py",
-        "_reduced_precision_reduction = False",
-        "_fp16_accumulation = False",
+        "precision_reduction = False",
+        "precision_reduction = True",
         f"{_CUDA}ranks.py",
     ),
     ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
