@@ -227,7 +227,7 @@ class LearnerConfig(Section):
     engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
     in float32 (2.5e-3 on GPUs) and 0.02 in bfloat16 if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops. Each annotated row restarts it."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it."""
 
     @property
     def resolved_row_tokens(self) -> int:
