@@ -218,7 +218,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
-    ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
+    ("text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
     # --- advantages

@@ -82,24 +82,27 @@ def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) 
     [
         ("{", "not valid JSON"),
         ("nonsense", "not valid JSON"),
-        ('{"id": "b", "problem": "p", "answer": NaN}', "NaN is not a JSON number"),
+        ('{"id": "b", "problem": "p", "answer": NaN}', "the answer is null"),
         ("[" * 100_000, "not valid JSON"),
         ('"text"', "must be an object, got text"),
         ("[1]", "must be an object, got a list"),
         ("5", "must be an object, got a number"),
         ("null", "must be an object, got null"),
         ("{}", "'problem' (or 'question') is missing; the object is empty"),
-        ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the fields are: answer, promblem"),
-        ('{"problem": "p", "solution": "1"}', "'answer' is missing; the fields are: problem, solution"),
-        ('{"problem": 5, "answer": "1"}', "'problem' must be text, got a number"),
-        ('{"problem": null, "answer": "1"}', "'problem' must be text, got null"),
-        ('{"problem": " ", "answer": "1"}', "'problem' is empty"),
-        ('{"problem": "p", "answer": null}', "'answer' must be text, a number or a list of them, got null"),
-        ('{"problem": "p", "answer": true}', "got true or false"),
+        ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the columns are: answer, promblem"),
+        ('{"problem": "p", "solution": "1"}', "'answer' is missing; the columns are: problem, solution"),
+        ('{"problem": 5, "answer": "1"}', "the question must be text, got a number"),
+        ('{"problem": ["p"], "answer": "1"}', "the question must be text, got a list"),
+        ('{"problem": null, "answer": "1"}', "the question must be text, got null"),
+        ('{"problem": " ", "answer": "1"}', "the question is empty"),
+        ('{"problem": "p", "answer": null}', "the answer is null"),
+        ('{"problem": "p", "answer": true}', "the answer must be text, a number or a list of them, got true or false"),
         ('{"problem": "p", "answer": {}}', "got an object"),
-        ('{"problem": "p", "answer": []}', "'answer' is an empty list"),
-        ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows"),
-        ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used in "),
+        ('{"problem": "p", "answer": []}', "the answer is an empty list"),
+        ('{"problem": "p", "answer": "As $x$ is 2, it is $\\\\boxed{4}$."}', "the answer is a solution"),
+        ('{"problem": "p", "answer": "2 + 2 = 4\\n#### 4"}', "the answer is a solution"),
+        ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows are invalid: 1 no answer"),
+        ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used for another problem"),
         ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a list"),
         ('{"id": 1.5, "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a number"),
     ],
@@ -130,8 +133,8 @@ def test_an_empty_file(tmp_path: Path, content: str) -> None:
 def test_files_that_are_not_there_or_of_no_known_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         load_problems(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match=r"problem files must end in \.jsonl, \.json, \.parquet, got '\.csv'"):
-        load_problems(write(tmp_path / "p.csv", "a"))
+    with pytest.raises(DataError, match=r"problem files must end in \.jsonl, \.json, \.parquet, \.csv, got '\.tsv'"):
+        load_problems(write(tmp_path / "p.tsv", "a"))
     (tmp_path / "d.jsonl").mkdir()
     with pytest.raises(DataError, match="not a file"):
         load_problems(tmp_path / "d.jsonl")
@@ -148,7 +151,7 @@ def test_few_problems_without_answer_are_left_out_with_a_warning(
     with caplog.at_level(logging.WARNING):
         problems = load_problems(write(tmp_path / "p.jsonl", *rows))
     assert [problem.id for problem in problems] == [str(number) for number in range(200) if number != 7]
-    assert "dropped 1 of 200 problems without an answer: line 8" in caplog.text
+    assert "dropped 1 of 200 rows (1 no answer): line 8" in caplog.text
     rows[8]["answer"] = ""
     assert len(load_problems(write(tmp_path / "p.jsonl", *rows))) == 198  # exactly one in a hundred
     rows[9]["answer"] = ""
@@ -164,10 +167,12 @@ def test_parquet_of_verl(tmp_path: Path) -> None:
     assert second.id == "b"
 
 
-def test_repeated_rows_of_parquet_get_ids_of_their_own(tmp_path: Path) -> None:
+def test_copies_of_a_row_are_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_parquet(tmp_path / "p.parquet", verl_row(), verl_row(), verl_row())
-    assert [problem.id for problem in load_problems(path)] == ["a", "a#2", "a#3"]
-    with pytest.raises(DataError, match=r"row 2: the id 'a' was already used in .*row 1"):
+    with caplog.at_level(logging.WARNING):
+        assert [problem.id for problem in load_problems(path)] == ["a"]
+    assert "dropped 2 copies of rows" in caplog.text
+    with pytest.raises(DataError, match=r"row 2: the id 'a' was already used for another problem"):
         load_problems(write_parquet(tmp_path / "q.parquet", verl_row(), verl_row("another question")))
 
 
@@ -183,16 +188,17 @@ def test_an_appended_instruction_is_cut_off(tmp_path: Path, question: str) -> No
         (verl_row(prompt=None), "'prompt' is missing"),
         (
             {"question": "q", "reward_model": {"ground_truth": "1"}},
-            "'prompt' is missing; the fields are: question, reward_model",
+            "'prompt' is missing; the columns are: question, reward_model",
         ),
-        (verl_row(answer=None), "'reward_model.ground_truth' is missing"),
+        (verl_row(answer=None), "the answer is null"),
+        (verl_row(reward_model={"style": "rule"}), "'reward_model.ground_truth' is missing"),
         (verl_row(reward_model=None), "'reward_model' is missing"),
         (
             verl_row(prompt=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
             "one user message",
         ),
         (verl_row(prompt=[{"role": "user", "content": "a"}] * 2), "got: user, user"),
-        (verl_row(prompt=[{"role": "user", "content": INSTRUCTION}]), "'prompt' is empty"),
+        (verl_row(prompt=[{"role": "user", "content": INSTRUCTION}]), "the question is empty"),
         (verl_row(prompt=[1]), "must be text or a list of messages"),
     ],
 )
@@ -211,8 +217,8 @@ def test_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:
         load_problems(path)
 
 
-@pytest.mark.parametrize("field", ["id", "problem", "answer"])
-def test_half_of_a_surrogate_pair_is_invalid_text(tmp_path: Path, field: str) -> None:
+@pytest.mark.parametrize(("field", "name"), [("id", "id"), ("problem", "question"), ("answer", "answer")])
+def test_half_of_a_surrogate_pair_is_invalid_text(tmp_path: Path, field: str, name: str) -> None:
     path = write(tmp_path / "set.jsonl", GOOD, GOOD | {"id": "b"} | {field: "x \ud800 y"})
-    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: '{field}' has a lone surrogate at character 2"):
+    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: the {name} has a lone surrogate at character 2"):
         load_problems(path)

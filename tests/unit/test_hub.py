@@ -149,7 +149,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     path.write_text(json.dumps({"uid": 7, "prompt": {"text": "1 + 1?"}, "gold": ["2", "3"], "level": 5}) + "\n")
     (problem,) = load_problems(path, columns={"id": "uid", "problem": "prompt.text", "answer": "gold"})
     assert (problem.id, problem.question, problem.answer, problem.metadata["level"]) == ("7", "1 + 1?", "2, 3", 5)
-    with pytest.raises(DataError, match=r"line 1: the column 'prompt\.txt' is missing; the fields are: gold, level"):
+    with pytest.raises(DataError, match=r"line 1: the column 'prompt\.txt' is missing; the columns are: gold, level"):
         load_problems(path, columns={"problem": "prompt.txt", "answer": "gold"})
 
 
