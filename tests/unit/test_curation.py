@@ -1,6 +1,7 @@
 """The steps of `python -m torl.data`, on files."""
 
 import json
+import re
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from builders import asked, scored, scored_group, trajectory
 from torl.apps.curation.command import main
-from torl.apps.curation.difficulty import accuracies_of_run, with_pass_rates
+from torl.apps.curation.difficulty import PassRateFile, accuracies_of_run, with_pass_rates
 from torl.apps.curation.selecting import SelectOptions, select
 from torl.data import load_problems
 from torl.errors import DataError
@@ -22,11 +23,17 @@ RAW = [
     {
         "id": "again",
         "problem": "What is the sum of all even numbers from 2 up to, and with, $100$ ?",
+        "answer": "2550",
+    },
+    {
+        "id": "other",
+        "problem": "What is the sum of all even numbers from 2 up to and with 100?",
         "answer": "1",
     },
     {"id": "proof", "problem": "Prove that there are infinitely many primes.", "answer": "proof"},
     {"id": "evaluated", "problem": "Hello! Find the smallest prime above 100. Thanks.", "answer": "101"},
     {"id": "half", "problem": "Half of what number is nine?", "answer": "\\boxed{\\dfrac{36}{2}}", "level": 3},
+    {"id": "root", "problem": "Which positive number has the square twelve?", "answer": "$2\\sqrt{3}$."},
     {"id": "broken", "problem": "Which one is it, then?", "answer": "\\frac{1}{"},
 ]
 
@@ -50,7 +57,11 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_kept_problems_are_verifiable_and_normalized(prepared: Path) -> None:
     problems = {problem.id: problem for problem in load_problems(prepared / "problems.jsonl")}
-    assert {name: problem.answer for name, problem in problems.items()} == {"sum": "2550", "half": "\\frac{36}{2}"}
+    assert {name: problem.answer for name, problem in problems.items()} == {
+        "sum": "2550",
+        "half": "\\frac{36}{2}",
+        "root": "2\\sqrt{3}",
+    }
     assert problems["half"].metadata == {"source": "raw", "level": 3}
 
 
@@ -59,14 +70,15 @@ def test_dropped_problem_has_a_reason_and_its_cause(prepared: Path) -> None:
     assert dropped["proof"]["reason"] == "proof"
     assert dropped["broken"]["reason"] == "unreadable_answer"
     assert dropped["again"] == {"id": "again", "reason": "near_duplicate", "because_of": "sum"}
+    assert dropped["other"] == {"id": "other", "reason": "same_question_other_answer", "because_of": "sum"}
     assert dropped["evaluated"] == {"id": "evaluated", "reason": "in_evaluation_set", "because_of": "set/e"}
     (hit,) = rows(prepared / "matches.jsonl")
     assert (hit["reason"], hit["shared"]) == ("ngram", "find the smallest prime above 100")
     counts = json.loads((prepared / "counts.json").read_text())
     assert counts["read"] == counts["kept"] + sum(counts["dropped"].values()) == len(RAW)
     remembered = {row["answer"]: row["readable"] for row in rows(prepared / "answers.jsonl")}
-    assert remembered["\\frac{36}{2}"]
-    assert remembered["101"]
+    assert remembered == {"101": True, "2\\sqrt{3}": True}
+    assert not (prepared / "candidates.partial").exists()
 
 
 # --- difficulty and choice ----------------------------------------------------------------------------------------
@@ -79,10 +91,20 @@ def group(problem: str, *correct: bool) -> ScoredGroup:
     )
 
 
-def test_pass_rates_go_with_the_problems() -> None:
-    hard, half = with_pass_rates([group("a", False, False), group("b", True, False)])
-    assert hard.metadata == {"pass_rate": 0.0, "samples": 2}
-    assert half.metadata == {"pass_rate": 0.5, "samples": 2}
+def test_pass_rates_are_kept_without_trajectories(tmp_path: Path) -> None:
+    """As groups end, in any order; a line that was cut is measured again."""
+    rates = PassRateFile(tmp_path / "rates.jsonl")
+    assert rates.read() == {}
+    for each in (group("b", True, False), group("a", False, False)):
+        rates.append(each)
+    with rates.path.open("ab") as file:
+        file.write(b'{"id": "c", "pass_r')
+    assert rates.read() == {"a": (0.0, 2), "b": (0.5, 2)}
+    assert len(rates.path.read_bytes()) < 120
+    problems = [Problem(name, "?", "1", {"level": 3}) for name in "abc"]
+    hard, half = with_pass_rates(problems, rates.read())
+    assert (hard.id, hard.metadata) == ("a", {"level": 3, "pass_rate": 0.0, "samples": 2})
+    assert (half.id, half.metadata) == ("b", {"level": 3, "pass_rate": 0.5, "samples": 2})
 
 
 def test_accuracies_come_from_the_records_of_a_run(tmp_path: Path) -> None:
@@ -170,18 +192,19 @@ def test_problems_without_an_answer_are_dropped_however_many_they_are(tmp_path: 
     questions = ("How many legs has a spider?", "And a chair?", "Show that it stands.")
     answers = ("8", "", "")
     prepare_raw(tmp_path / "raw", [{"problem": q, "answer": a} for q, a in zip(questions, answers, strict=True)])
-    assert [row["reason"] for row in rows(tmp_path / "raw/out/dropped.jsonl")] == ["no_answer", "no_answer"]
+    dropped = rows(tmp_path / "raw/out/dropped.jsonl")
+    assert dropped == [{"id": f"raw, line {number}", "reason": "no_answer"} for number in (2, 3)]
+    words = ["prepare", str(tmp_path / "raw/raw.jsonl"), "--output", str(tmp_path / "strict"), "--strict"]
+    assert main(words) == 1
 
 
-def test_an_id_that_one_source_uses_twice_and_nothing_left_are_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "twice.jsonl").write_text('{"id": 1, "problem": "a?", "answer": "1"}\n' * 2)
-    assert main(["prepare", str(tmp_path / "twice.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "the id '1' is used twice in one source, twice" in capsys.readouterr().err
-    (tmp_path / "none.jsonl").write_text('{"problem": "a?", "answer": ""}\n')
+def test_nothing_left_is_an_error_with_the_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.jsonl").write_text('{"problem": "a?", "answer": ""}\n' * 5)
     assert main(["prepare", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "no problem is left: {'no_answer': 1}" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert re.search(r"no problem is left; .*dropped\.jsonl has the reasons:\n +5  no_answer\n +none, line 1: ", error)
+    assert error.count("none, line") == 3
+    assert len(rows(tmp_path / "out/dropped.jsonl")) == 5
 
 
 def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

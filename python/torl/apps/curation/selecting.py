@@ -146,7 +146,7 @@ def balanced_sample(
 ) -> list[Problem]:
     """Select the problems with the highest scores from each stratum, `count` in all, in their original order.
 
-    Ties are broken by the seed and the ids.
+    Ties are broken by the seed and the ids, and the seed decides which strata get the remainder.
     """
 
     def rank(problem: Problem) -> tuple[float, bytes]:
@@ -155,7 +155,11 @@ def balanced_sample(
     strata: dict[Hashable, list[Problem]] = {}
     for problem in problems:
         strata.setdefault(stratum_of(problem), []).append(problem)
-    counts = allocate({stratum: len(strata[stratum]) for stratum in sorted(strata, key=repr)}, count)
+
+    def order(stratum: Hashable) -> bytes:
+        return hashlib.blake2b(f"{seed}/{stratum!r}".encode(), digest_size=8).digest()
+
+    counts = allocate({stratum: len(strata[stratum]) for stratum in sorted(strata, key=order)}, count)
     selected = {
         problem.id for stratum, members in strata.items() for problem in sorted(members, key=rank)[: counts[stratum]]
     }
