@@ -97,10 +97,14 @@ def test_text_answers_need_only_be_there() -> None:
         ("x^{12}+3", "x^{12}+4", True),
         ("9^{9^9}", "9^{9^2}", False),  # an exponent decides how long it takes
         ("\\frac{1}{0}", "\\frac{1}{2}", False),  # a zero whether it is a number
-        ("x+1", "y+1", False),
+        ("x+1", "y +  1", False),
+        ("3x^2 + k", "5y^2 + m", True),
+        ("2i", "2k", False),
+        ("\\sin x", "\\cos x", False),
+        ("AB", "BC", False),
     ],
 )
-def test_answers_of_one_shape_differ_in_digits_alone(one: str, other: str, same: bool) -> None:
+def test_answers_of_one_shape_differ_in_digits_and_variables_alone(one: str, other: str, same: bool) -> None:
     assert (shape_of(one) == shape_of(other)) is same
     shapes = AnswerShapes()
     assert (shapes.add(one) == shapes.add(other)) is same

@@ -96,7 +96,7 @@ class Layout:
         """
         if isinstance(row, InvalidRowError):
             raise row
-        if not isinstance(row, dict) and not (isinstance(row, list) and self.columns):
+        if not isinstance(row, dict) and not (isinstance(row, list) and self.columns.get("problem", "")[:1].isdigit()):
             raise InvalidRowError(location, "not_an_object", f"a problem must be an object, got {describe(row)}")
         if any(as_text(require_value(location, row, name)) not in values for name, values in self.where.items()):
             return None

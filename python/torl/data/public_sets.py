@@ -115,6 +115,8 @@ def _overridden(layout: Layout, options: Layout) -> Layout:
         changed["columns"] = {**layout.columns, **options.columns}
         if "answer" in options.columns and options.answer_from is None:
             changed["answer_from"] = None
+    if "where" in changed:
+        changed["where"] = {**layout.where, **options.where}
     if "split" in changed:
         changed["files"] = options.files
     return replace(layout, **changed)

@@ -26,7 +26,6 @@ _RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|l
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _CLOSE = Decimal("1e-6")
 _EXACT = Decimal("1e-9")
-_PRECISION = MappingProxyType({"float_rounding": 6, "numeric_precision": 15})  # math-verify's own
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
 _EXACT_PLACES = 4  # a reference with at most this many decimals is exact
@@ -97,7 +96,8 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     from sympy import Basic, nan, zoo
 
     exact = exact and not has_decimal(reference)
-    precision = _EXACT_PRECISION if exact else _PRECISION
+    options = {**(_EXACT_PRECISION if exact else {}), "timeout_seconds": None, "raise_on_error": True}
+    options["allow_set_relation_comp"] = True
     pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
     pairs |= dict.fromkeys(filter(None, [_as_tuples(*pair) for pair in pairs]))
     if exact:
@@ -108,9 +108,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
         if isinstance(target, Basic) and target in (nan, zoo):
             continue  # "1/0" is not a number, so it equals no number; math-verify raises
         try:
-            if verify(
-                gold, target, **precision, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True
-            ):
+            if verify(gold, target, **options):
                 return True
         except Exception as raised:
             error = raised

@@ -136,7 +136,7 @@ def _bracketed(interval: re.Match[str]) -> str:
 
 def split_choice(text: str) -> tuple[str, str] | None:
     r"""Return the letter of a choice and the text after it: ("C", "12") for \textbf{(C)}\ 12, or None."""
-    text = text.strip().strip("$").strip()
+    text = _without_dollars(text)
     whole = _IN_TEXT.fullmatch(text)
     head = None if whole else _IN_TEXT.match(text)
     found = _CHOICE.match(whole[1] if whole else head[1] if head else text)
@@ -160,7 +160,7 @@ def number_of_words(text: str) -> str | None:
     last = 10**12  # each word must be smaller than the one before, within its part
     for word in words:
         value = _NUMBERS.get(word, _TENS.get(word))
-        if value is not None and value < last and (last != 10 or value > 0):
+        if value is not None and value < last and (value > 0 or len(words) == 1):
             part, last = part + value, 10 if word in _TENS else 1
         elif word == "hundred" and 0 < part < 10:
             part, last = 100 * part, 100
@@ -173,7 +173,7 @@ def number_of_words(text: str) -> str | None:
 
 def as_tuple(text: str) -> str | None:
     r"""Return a column vector, or a tuple in any brackets, in parentheses: (1,2) for [1,2]."""
-    text = text.strip().strip("$").strip()
+    text = _without_dollars(text)
     if column := _COLUMN.fullmatch(text):
         return f"({','.join(entry.strip() for entry in _entries(column[2]))})"
     members = _LIST.fullmatch(text)
@@ -182,8 +182,13 @@ def as_tuple(text: str) -> str | None:
 
 def is_column(text: str) -> bool:
     """Whether a text is a matrix with a single column of at least two entries."""
-    column = _COLUMN.fullmatch(text.strip().strip("$").strip())
+    column = _COLUMN.fullmatch(_without_dollars(text))
     return column is not None and len(_entries(column[2])) > 1
+
+
+def _without_dollars(text: str) -> str:
+    inside = re.fullmatch(r"\s*\$([^$]*)\$\s*", text)
+    return (inside[1] if inside else text).strip()
 
 
 def _entries(rows: str) -> list[str]:

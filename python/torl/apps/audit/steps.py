@@ -193,10 +193,9 @@ class StepAudit:
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records)
-        calls = self.config.evaluation.max_tool_calls
-        rollout = (
-            self.config.rollout if calls is None else self.config.rollout.model_copy(update={"max_tool_calls": calls})
-        )
+        own = {name: getattr(self.config.evaluation, name) for name in ("max_tool_calls", "stop")}
+        changed = {name: value for name, value in own.items() if value is not None}
+        rollout = self.config.rollout.model_copy(update=changed)
         self._check_trajectories(records, replace(self.context, rollout=rollout), max_staleness=0)
 
     def _check_trajectories(

@@ -23,6 +23,7 @@ class CandidateFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._starts, self._shapes, self._answers = array("Q", [0]), array("q"), array("q")
+        self._sources, self._source_names = array("L"), dict[str, int]()
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -52,6 +53,7 @@ class CandidateFile:
         self._starts.append(self._starts[-1] + len(line))
         self._shapes.append(shape)
         self._answers.append(hash(problem.answer))
+        self._sources.append(self._source_names.setdefault(str(problem.metadata["source"]), len(self._source_names)))
 
     def lines(self) -> Iterator[bytes]:
         """Yield the encoded problems in order."""
@@ -62,6 +64,10 @@ class CandidateFile:
     def shape(self, index: int) -> int:
         """Return the shape of a problem's answer."""
         return self._shapes[index]
+
+    def source(self, index: int) -> str:
+        """Return the source of a problem."""
+        return list(self._source_names)[self._sources[index]]
 
     def have_same_answer(self, one: int, other: int) -> bool:
         """Whether two problems have answers of the same text."""

@@ -77,7 +77,7 @@ class EvaluationSets:
         if self._has_words or not len(self._rare):
             return self._has_words
         pairs = self._similar.pairs(index)
-        places = np.minimum(np.searchsorted(self._rare, pairs), len(self._rare) - 1)
+        places = np.minimum(self._rare.searchsorted(pairs), len(self._rare) - 1)
         return bool((self._rare[places] == pairs).any())
 
     def count_phrases(self, words: Sequence[str]) -> None:

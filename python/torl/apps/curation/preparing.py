@@ -169,28 +169,31 @@ async def _compare(
     with console.progress("comparing questions", len(candidates)) as wait:
         async for index, line in _interruptible(enumerate(candidates.lines())):
             wait.advance()
-            problem = json.loads(line)
             shape, text = candidates.shape(index), first + index
             if shape >= 0 and not readable[shape]:
+                problem = json.loads(line)
                 dropped.add(problem["id"], "unreadable_answer", problem["answer"])
                 continue
             match = None
             if evaluated.may_share(text):
+                problem = json.loads(line)
                 match = evaluated.find_ngram(problem["id"], words_of(problem["problem"]))
             neighbors = [] if match else similar.neighbors(text)
-            match = match or evaluated.near_match(problem["id"], neighbors)
+            if neighbors:
+                match = evaluated.near_match(candidates.id_of(index), neighbors)
             if match is not None:
                 matches.write(encode_rows([asdict(match)]))
-                because = f"{match.set_name}/{match.evaluation_problem}"
-                dropped.add(problem["id"], "in_evaluation_set", because_of=because)
+                dropped.add(
+                    match.problem, "in_evaluation_set", because_of=f"{match.set_name}/{match.evaluation_problem}"
+                )
             elif neighbors:
                 similarity, near = neighbors[0][0], neighbors[0][1] - first
                 conflicts = similarity == 1.0 and not candidates.have_same_answer(index, near)
                 reason = "same_question_other_answer" if conflicts else "near_duplicate"
-                dropped.add(problem["id"], reason, because_of=candidates.id_of(near))
+                dropped.add(candidates.id_of(index), reason, because_of=candidates.id_of(near))
             else:
                 similar.add(text)
-                kept[str(problem["source"])] += 1
+                kept[candidates.source(index)] += 1
                 selected.write(line)
     return kept
 

@@ -1,4 +1,4 @@
-"""Answers that the grader can read, judged once for all answers that differ in the digits of their numbers alone."""
+"""Answers that the grader can read, judged once for all answers that differ in digits and names of variables alone."""
 
 import asyncio
 import json
@@ -16,6 +16,7 @@ from torl.rewards.verdict import read_rational
 _BATCH_SIZE = 200  # answers graded between writes of the cache
 _MAX_GRADERS = 64
 _NUMBER = re.compile(r"(\^\s*\{?\s*-?)?(\d+)")
+_VARIABLE = re.compile(r"(?<![A-Za-z\\])[abckmnpqrstuvxyz](?![A-Za-z])")  # e, i and d mean more than a variable
 
 
 class AnswerShapes:
@@ -38,11 +39,16 @@ class AnswerShapes:
 
 
 def shape_of(answer: str) -> str:
-    """Return an answer with 1 for each digit of its numbers, except exponents and zero.
+    """Return an answer with the same digits in its numbers, and the same letter for its variables.
 
-    An exponent decides how long a comparison takes, and a zero whether a fraction is a number.
+    Exponents and zero remain: an exponent decides how long a comparison takes, and a zero whether a fraction is a
+    number. Numbers keep their length up to three digits, as in the fraction of 12.
     """
-    return _NUMBER.sub(lambda found: found[0] if found[1] or not found[2].strip("0") else "1" * len(found[2]), answer)
+
+    def digits(found: re.Match[str]) -> str:
+        return found[0] if found[1] or not found[2].strip("0") else "1" * min(3, len(found[2]))
+
+    return _VARIABLE.sub("x", _NUMBER.sub(digits, " ".join(answer.split())))
 
 
 async def readable_shapes(shapes: AnswerShapes, cache: Path, console: Console) -> list[bool]:

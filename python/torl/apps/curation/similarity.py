@@ -13,6 +13,7 @@ Hashes: TypeAlias = Any
 _WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
 _IGNORED = frozenset("$.,;:!?~\"'`()[]{}&\\")
 _COUNTERS: Final = 2**24  # pairs that share a counter only seem more frequent
+_SHARED: Final = 3  # pairs that similar texts share in their prefixes; more are slower to look up, fewer to compare
 _CHUNK: Final = 8192  # texts whose prefixes are found at once
 _FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 
@@ -41,7 +42,9 @@ class Shingles:
 
     def add(self, words: Sequence[str]) -> None:
         """Add the text with these words. Its index is the number of texts before it."""
-        encoded = np.unique(pair_hashes(words)).tobytes()
+        hashes = pair_hashes(words)
+        hashes.sort()
+        encoded = hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]].tobytes()
         self._hashes.frombytes(encoded)
         self._ends.append(len(self._hashes))
         self._digests.append(hash(encoded))
@@ -61,9 +64,9 @@ class Shingles:
 class SimilarTexts:
     """An exact index of texts by the Jaccard similarity of their word pairs.
 
-    Two sets with a Jaccard similarity of at least t share a member among the rarest |x| - ceil(t |x|) + 1 of each, so
-    only these are indexed and looked up (prefix filter: Chaudhuri et al. 2006; Bayardo et al. 2007). Of texts with the
-    same pairs, the first is indexed for all.
+    Two sets with a Jaccard similarity of at least t share l members among the rarest |x| - ceil(t |x|) + l of each, for
+    any l up to ceil(t |x|), so only these are indexed and looked up (prefix filter: Chaudhuri et al. 2006, Bayardo et
+    al. 2007; with l > 1: Wang et al. 2012). Of texts with the same pairs, the first is indexed for all.
     """
 
     def __init__(self, threshold: float, shingles: Shingles) -> None:
@@ -106,20 +109,16 @@ class SimilarTexts:
         """Return the similar members before a text with their similarities, the most similar first."""
         own = self.pairs(index)
         keys = self._prefix(own).astype(np.uint64) << np.uint64(32)
-        starts = np.searchsorted(self._entries, keys)
-        stops = np.searchsorted(self._entries, keys | np.uint64(index), side="right")
+        starts = self._entries.searchsorted(keys)
+        stops = self._entries.searchsorted(keys | np.uint64(index), side="right")
         slices = [self._entries[start:stop] for start, stop in zip(starts, stops, strict=True) if stop > start]
         if not slices:
             return []
-        texts = np.unique(np.concatenate(slices) & np.uint64(2**32 - 1)).view(np.int64)
-        texts = texts[self._member[texts] >= 0]
-        sizes = self._ends[texts + 1] - self._ends[texts]
-        fits = (sizes >= self._threshold * len(own) - 1e-9) & (len(own) >= self._threshold * sizes - 1e-9)
-        texts, sizes = texts[fits], sizes[fits]
+        texts, sizes = self._candidates(np.concatenate(slices) & np.uint64(2**32 - 1), len(own))
         if not len(texts):
             return []
         joined = np.concatenate([self.pairs(text) for text in texts])
-        places = np.minimum(np.searchsorted(own, joined), len(own) - 1)
+        places = np.minimum(own.searchsorted(joined), len(own) - 1)
         starts_of = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         shared = np.add.reduceat((own[places] == joined).astype(np.int64), starts_of)
         similarities = shared / (sizes + len(own) - shared)
@@ -130,14 +129,34 @@ class SimilarTexts:
         ]
         return sorted(found, key=lambda each: (-each[0], each[1]))
 
+    def _candidates(self, texts: Any, size: int) -> tuple[Any, Any]:
+        """Return the members that share enough of the prefix and may be large enough, and their sizes.
+
+        Args:
+            texts: Texts of the index entries that match a text, with repetitions.
+            size: Size of that text.
+        """
+        texts.sort()
+        first = np.append(True, texts[1:] != texts[:-1]).nonzero()[0]
+        shared = np.diff(np.append(first, len(texts)))
+        texts = texts[first].astype(np.int64)
+        sizes = self._ends[texts + 1] - self._ends[texts]
+        keep = (self._member[texts] >= 0) & (shared >= np.minimum(self._shared_sizes(sizes), self._shared_sizes(size)))
+        keep &= (sizes >= self._threshold * size - 1e-9) & (size >= self._threshold * sizes - 1e-9)
+        return texts[keep], sizes[keep]
+
     def _prefix(self, hashes: Hashes) -> Hashes:
         """Return the rarest pairs of a text, except pairs that no other text has."""
         frequency = self.frequency(hashes)
         rarest = np.lexsort((hashes, frequency))[: self._prefix_sizes(len(hashes))]
         return hashes[rarest[frequency[rarest] > 1]]
 
+    def _shared_sizes(self, sizes: Any) -> Any:
+        """Return the numbers of pairs that similar texts share in their prefixes."""
+        return np.minimum(_SHARED, np.ceil(self._threshold * sizes - 1e-9).astype(int))
+
     def _prefix_sizes(self, sizes: Any) -> Any:
-        return sizes - np.ceil(self._threshold * sizes - 1e-9).astype(int) + 1
+        return sizes - np.ceil(self._threshold * sizes - 1e-9).astype(int) + self._shared_sizes(sizes)
 
     def _entries_of(self, start: int) -> Any:
         """Return the index entries of a chunk of texts: a rare pair in the upper half, its text in the lower."""

@@ -14,22 +14,35 @@ _PROOF = re.compile(
     r"\b(?:prove|show|demonstrate|verify|justify)\b(?:\s+that\b|\s*:)|\b(?:докажите|доказать)\b|证明|證明|求证|求證",
     re.IGNORECASE,
 )
+_PROOF_WORDS = [
+    "prove",
+    "show",
+    "demonstrate",
+    "verify",
+    "justify",
+    "докажите",
+    "доказать",
+    "证明",
+    "證明",
+    "求证",
+    "求證",
+]
 _ASKS = re.compile(
     r"\?|\b(?:find|determine|compute|calculate|evaluate|what|how many|how much|which|solve|express|simplify|give)\b|"
     r"\b(?:найдите|найти|определите|вычислите|сколько)\b|\uff1f|求(?![证證])",
     re.IGNORECASE,
 )
 _NO_ANSWER = frozenset({"", "proof", "notfound", "not found", "none", "n/a", "nan", "null", "see solution", "omitted"})
-_PARTS = tuple(
-    re.compile(rf"(?:^|[.;:?\n]){first}.*?[.;:?,\n]\s*{second}", re.DOTALL)
-    for first, second in (
-        (r"\s*\(?a\)", r"\(?b\)"),
-        (r"\s*\(i\)", r"\(ii\)"),
-        (r"\s*\(1\)", r"\(2\)"),
-        (r"[^.;:?\n]*,\s*\(1\)\s*[A-Za-z]", r"\(2\)\s*[A-Za-z]"),
-        (r"\s*(?i:part 1\b)", r"(?i:part 2\b)"),
-    )
-)
+# The second part of a question, a search for which is fast, and both parts.
+_PARTS = {
+    hint: re.compile("|".join(rf"(?:^|[.;:?\n]){first}.*?[.;:?,\n]\s*{second}" for first, second in parts), re.DOTALL)
+    for hint, parts in {
+        "b)": [(r"\s*\(?a\)", r"\(?b\)")],
+        "(ii)": [(r"\s*\(i\)", r"\(ii\)")],
+        "(2)": [(r"\s*\(1\)", r"\(2\)"), (r"[^.;:?\n]*,\s*\(1\)\s*[A-Za-z]", r"\(2\)\s*[A-Za-z]")],
+        "part 2": [(r"\s*(?i:part 1\b)", r"(?i:part 2\b)")],
+    }.items()
+}
 _CHOICES = re.compile(
     r"(?:^|[\s($])A[).:]\s*\S.*(?:^|[\s($])B[).:]\s*\S|\\(?:text(?:bf)?|mathrm)\{\s*\(?A\)?", re.DOTALL
 )
@@ -85,13 +98,18 @@ def rejection_reason(problem: Problem, *, text_answers: bool = False, any_script
         return "proof" if answer.lower() == "proof" else "no_answer"
     if text_answers:
         return None
-    if _PROOF.search(question) and not _ASKS.search(_PROOF.sub("", question)):
+    lower = question.lower()
+    if (
+        any(word in lower for word in _PROOF_WORDS)
+        and _PROOF.search(question)
+        and not _ASKS.search(_PROOF.sub("", question))
+    ):
         return "proof"
     if not any_script and _in_other_script(question):
         return "other_script"
     if (letter := split_choice(answer)) is not None and letter[0] in "ABCDE" and _CHOICES.search(question):
         return "multiple_choice"
-    if any(parts.search(question) for parts in _PARTS) or _SEVERAL.search(answer):
+    if any(hint in lower and parts.search(question) for hint, parts in _PARTS.items()) or _SEVERAL.search(answer):
         return "multiple_parts"
     if _unmatched(answer):
         return "unreadable_answer"
