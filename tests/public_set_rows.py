@@ -25,6 +25,14 @@ QUESTIONS: tuple[tuple[str, str], ...] = (
     ("A cube of volume 27 is painted and cut into unit cubes. How many have exactly two painted faces?", "12"),
     ("Determine the sum of the digits of $10^{12} - 12$.", "106"),
 )
+OTHERS: tuple[tuple[str, str], ...] = (
+    ("A snail climbs 3 meters each day and slides back 2 at night. After how many days is it 10 meters up?", "8"),
+    ("How many triangles have their corners among the corners of a regular octagon?", "56"),
+    ("The product of two consecutive positive integers is 306. Find the smaller one.", "17"),
+    ("What is the remainder of $7^{100}$ on division by 5?", "1"),
+    ("Two dice are rolled. With what probability do they show a sum of 9?", "\\frac{1}{9}"),
+    ("For how many integers $k$ does $x^2 + kx + 9$ have a double root?", "2"),
+)
 """Questions and answers, no two of them similar."""
 
 
@@ -180,8 +188,11 @@ def dapo() -> Rows:
         "$Answer (without quotes) where $Answer is the answer to the problem.\n\n"
     )
     after = '\n\nRemember to put your answer on its own line after "Answer:".'
-    rows = [verl(before + q + after, a, "math_dapo", f"uuid-{number}") for number, (q, a) in enumerate(QUESTIONS)]
-    return Rows({"data/dapo-math-17k.parquet": rows * 3}, dropped={"copy": 24}, metadata={"data_source": "math_dapo"})
+    pairs = [*OTHERS, *QUESTIONS[:6]]
+    rows = [verl(before + q + after, a, "math_dapo", f"uuid-{number}") for number, (q, a) in enumerate(pairs)]
+    questions, answers = zip(*pairs, strict=True)
+    files = {"data/dapo-math-17k.parquet": rows * 3}
+    return Rows(files, answers, {"copy": 24}, questions, {"data_source": "math_dapo"})
 
 
 def gsm8k(split: str = "train") -> Rows:

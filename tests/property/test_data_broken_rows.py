@@ -32,10 +32,7 @@ BROKEN: dict[str, list[str]] = {
         f'{{"problem": "p", "answer": {value}}}' for value in ("null", '""', "NaN", "[]", '["1", null]', '"N/A"')
     ],
     "answer_not_text": ['{"problem": "p", "answer": true}', '{"problem": "p", "answer": {"value": 1}}'],
-    "solution_as_answer": [
-        '{"problem": "p", "answer": "so it is $\\\\boxed{4}$."}',
-        '{"problem": "p", "answer": "#### 4"}',
-    ],
+    "several_boxes": ['{"problem": "p", "answer": "$\\\\boxed{4}$ or $\\\\boxed{5}$"}'],
     "invalid_id": ['{"id": [1], "problem": "p", "answer": "1"}', '{"id": 1.5, "problem": "p", "answer": "1"}'],
     "lone_surrogate": ['{"problem": "\\ud800", "answer": "1"}'],
     "proof": ['{"problem": "Prove that it is so.", "answer": "proof"}'],

@@ -10,6 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from torl.data import load_problems
+from torl.data.problems import read_problems
+from torl.data.public_sets import find_problem_file
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -91,16 +93,18 @@ def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) 
         ("{}", "'problem' (or 'question') is missing; the object is empty"),
         ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the columns are: answer, promblem"),
         ('{"problem": "p", "solution": "1"}', "'answer' is missing; the columns are: problem, solution"),
+        ('{"problem": "p", "solution": "1"}', "set its column, such as answer=solution"),
         ('{"problem": 5, "answer": "1"}', "the question must be text, got a number"),
         ('{"problem": ["p"], "answer": "1"}', "the question must be text, got a list"),
         ('{"problem": null, "answer": "1"}', "the question must be text, got null"),
         ('{"problem": " ", "answer": "1"}', "the question is empty"),
-        ('{"problem": "p", "answer": null}', "the answer is null"),
+        ('{"problem": "p", "answer": null}', "the answer is null (1 of 2 rows are invalid: 1 no answer"),
         ('{"problem": "p", "answer": true}', "the answer must be text, a number or a list of them, got true or false"),
         ('{"problem": "p", "answer": {}}', "got an object"),
         ('{"problem": "p", "answer": []}', "the answer is an empty list"),
-        ('{"problem": "p", "answer": "As $x$ is 2, it is $\\\\boxed{4}$."}', "the answer is a solution"),
-        ('{"problem": "p", "answer": "2 + 2 = 4\\n#### 4"}', "the answer is a solution"),
+        ('{"problem": "p", "answer": "It is $\\\\boxed{4}$ or $\\\\boxed{5}$."}', "the solution has 2 different boxes"),
+        ('{"problem": "p", "answer": "$\\\\boxed{4}$, $\\\\boxed{5}$"}', "the solution has 2 different boxes"),
+        ('{"problem": "p", "answer": "Well. #### "}', "the answer is empty"),
         ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows are invalid: 1 no answer"),
         ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used for another problem"),
         ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a list"),
@@ -113,6 +117,30 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         load_problems(path)
     assert str(raised.value).startswith(f"{path}, line 2: ")
     assert reason in str(raised.value)
+
+
+def test_field_names_may_be_capitalized(tmp_path: Path) -> None:
+    """AIME's are."""
+    path = write(tmp_path / "p.jsonl", {"ID": "2024-I-1", "Problem": "p", "Answer": 204, "Solution": "s"})
+    (problem,) = load_problems(path)
+    assert (problem.id, problem.question, problem.answer) == ("2024-I-1", "p", "204")
+    assert problem.metadata == {"Solution": "s"}
+
+
+def test_missing_number_of_pandas_is_no_answer(tmp_path: Path) -> None:
+    rows = [{"problem": f"p{n}", "answer": float("nan") if n == 7 else n / 2} for n in range(200)]
+    problems = load_problems(write_parquet(tmp_path / "p.parquet", *rows))
+    assert [problem.answer for problem in problems[5:8]] == ["2.5", "3.0", "4.0"]
+
+
+def test_rows_around_an_invalid_one_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'{"problem": "p", "answer": "1"}\n{"problem": "\xff"}\n{\n{"problem": "q", "answer": "2"}\n')
+    read = read_problems(find_problem_file(str(path)))
+    found = [str(row) if isinstance(row, DataError) else row.answer for row in read]
+    assert [found[0], found[3]] == ["1", "2"]
+    assert "line 2: not UTF-8" in found[1]
+    assert "line 3: not valid JSON" in found[2]
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
@@ -222,3 +250,28 @@ def test_half_of_a_surrogate_pair_is_invalid_text(tmp_path: Path, field: str, na
     path = write(tmp_path / "set.jsonl", GOOD, GOOD | {"id": "b"} | {field: "x \ud800 y"})
     with pytest.raises(DataError, match=rf"set\.jsonl, line 2: the {name} has a lone surrogate at character 2"):
         load_problems(path)
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("She sold 48/2 = <<48/2=24>>24 clips in May, and 72 in both months together.\n#### 72", "72"),
+        ("101*72=7272, plus 24 is <<7272+24=7296>>7296\nSo it is.\n#### 7,296", "7,296"),
+        ("As $x^2 = 4$ and x is positive, the answer is $\\boxed{\\dfrac{2}{1}}$ meters.", "\\dfrac{2}{1}"),
+        ("First $\\boxed{2}$, and after all that was done above, $\\boxed{ 2 }$.", "2"),
+        ("It is $\\boxed{\\frac{1}{2}}$, so $\\boxed{\\dfrac{1}{2}}$.", "\\dfrac{1}{2}"),
+        ("The box \\boxed{\\text{is }\\boxed{3}} within.", "3"),
+    ],
+)
+def test_answer_is_taken_from_a_solution(tmp_path: Path, solution: str, answer: str) -> None:
+    """As GSM8K and MATH have them."""
+    path = write(tmp_path / "p.jsonl", {"problem": "p", "answer": solution})
+    assert load_problems(path)[0].answer == answer
+    assert load_problems(path, answer_from="answer")[0].answer == answer
+
+
+def test_column_of_solutions_must_have_final_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", {"problem": "p", "solution": "Short."})
+    assert load_problems(path, columns={"answer": "solution"})[0].answer == "Short."
+    with pytest.raises(DataError, match="has neither a box nor '####'"):
+        load_problems(path, answer_from="solution")

@@ -122,6 +122,8 @@ PATTERNS = [
     metric_names.status_fraction("*"),
     metric_names.error_fraction("*"),
     metric_names.masked("*"),
+    metric_names.dropped_groups("*"),
+    metric_names.dropped_members("*"),
     metric_names.evaluation_name("*", "*"),
     *metric_names.reward_counts({"*": 0}),
     *metric_names.tool_counts("*", {"*": 0}),

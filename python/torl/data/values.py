@@ -134,10 +134,11 @@ def derive_answer(location: str, value: Any) -> str:
 
 
 def is_solution(answer: str) -> bool:
-    """Whether a text holds a final answer inside other text, so that it is not an answer."""
+    """Whether a text holds a final answer in other text, or several boxes."""
     if FINAL_ANSWER_MARK in answer:
         return True
-    return next(find_boxes(answer), None) is not None and _WHOLE_BOX.fullmatch(answer) is None
+    boxes = list(find_boxes(answer))
+    return len(boxes) > 1 or (len(boxes) == 1 and _WHOLE_BOX.fullmatch(answer) is None)
 
 
 def encodable(location: str, name: str, value: str) -> str:

@@ -25,7 +25,7 @@ _KNOWN_ERRORS: dict[str, type[TorlError]] = {
     for error in (CheckpointError, ComponentError, DataError, DivergedError, LearnerError, WeightTransferError)
 }
 
-Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "values"]
+Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "entropies", "values"]
 """A field of `TrainingSample` that the ranks compute."""
 
 LearnerMemoryPart: TypeAlias = Literal["cache", "optimizer", "parameters"]
@@ -51,13 +51,16 @@ class LearnerSetup:
     def from_config(cls, config: TrainConfig) -> Self:
         """Create the setup of a run. Models on the Hub are resolved to local directories."""
         model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
-        critic = config.critic
+        algorithm, critic = config.algorithm, config.critic
+        if algorithm.kl.path is not None:
+            kl = algorithm.kl.model_copy(update={"path": str(resolve_model(algorithm.kl.path))})
+            algorithm = algorithm.model_copy(update={"kl": kl})
         if critic.path is not None:
             critic = critic.model_copy(update={"path": str(resolve_model(critic.path))})
         return cls(
             model=model,
             learner=config.learner,
-            algorithm=config.algorithm,
+            algorithm=algorithm,
             critic=critic,
             temperature=config.rollout.temperature,
             total_steps=config.run.steps,

@@ -77,7 +77,8 @@ class Run:
         self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
     ) -> list[TrainingSample]:
         """Update the policy on the batch of a step and return its samples."""
-        samples, masked = await prepare_samples(played.batch, learner.annotate, self.components.config)
+        components = self.components
+        samples, masked = await prepare_samples(played.batch, learner.annotate, components.config, components.encode)
         metrics |= {names.masked(reason): count for reason, count in masked.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         metrics |= names.learner_metrics(await learner.update(samples, step=step))

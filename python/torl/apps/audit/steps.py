@@ -84,7 +84,8 @@ class StepAudit:
         if records:
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
-                self._check_rewards(records, reward, path), asyncio.to_thread(self._check_records, step, records)
+                self._check_rewards(records, reward, path, self.config.rollout.max_response_tokens),
+                asyncio.to_thread(self._check_records, step, records),
             )
 
     async def check_evaluation(self, step: int, name: str, reward: Reward) -> None:
@@ -113,7 +114,7 @@ class StepAudit:
             count = None if problems is None or failed else problems * samples
             by_file[label] = records = await asyncio.to_thread(self._read, path, count)
             await asyncio.gather(
-                self._check_rewards(records, reward, path),
+                self._check_rewards(records, reward, path, settings.longest_response(self.config.rollout)),
                 asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed),
             )
         if failed and problems is not None:
@@ -147,10 +148,12 @@ class StepAudit:
         self.checks.files.add(right, f"{path.name}: expected {expected}, found {len(records)}")
         return records
 
-    async def _check_rewards(self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path) -> None:
+    async def _check_rewards(
+        self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path, max_response_tokens: int
+    ) -> None:
         check = self.checks.rewards
         try:
-            await check_rewards(check, records, reward, self.config.rollout.max_response_tokens)
+            await check_rewards(check, records, reward, max_response_tokens)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             check.add(False, f"{path.name}: cannot be graded: {type(error).__name__}: {error}")
 
@@ -193,9 +196,11 @@ class StepAudit:
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records)
-        own = {name: getattr(self.config.evaluation, name) for name in ("max_tool_calls", "stop")}
-        changed = {name: value for name, value in own.items() if value is not None}
-        rollout = self.config.rollout.model_copy(update=changed)
+        evaluation, rollout = self.config.evaluation, self.config.rollout
+        changed: dict[str, Any] = {"max_response_tokens": evaluation.longest_response(rollout)}
+        own = {name: getattr(evaluation, name) for name in ("max_tool_calls", "stop")}
+        changed |= {name: value for name, value in own.items() if value is not None}
+        rollout = rollout.model_copy(update=changed)
         self._check_trajectories(records, replace(self.context, rollout=rollout), max_staleness=0)
 
     def _check_trajectories(

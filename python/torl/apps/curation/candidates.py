@@ -4,10 +4,12 @@ import json
 import os
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
+
+import numpy as np
 
 from torl.apps.curation.problem_files import encode_problems, encode_rows
 from torl.records.files import record_errors
@@ -24,6 +26,7 @@ class CandidateFile:
         self._path = path
         self._starts, self._shapes, self._answers = array("Q", [0]), array("q"), array("q")
         self._sources, self._source_names = array("L"), dict[str, int]()
+        self._questions = array("q")
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -45,19 +48,26 @@ class CandidateFile:
         assert self._file is not None, "open the file with a with statement"
         return self._file
 
-    def add(self, problem: Problem, shape: int) -> None:
-        """Append a problem and the shape of its answer."""
+    def add(self, problem: Problem, shape: int, words: Sequence[str]) -> None:
+        """Append a problem.
+
+        Args:
+            problem: The problem.
+            shape: Index of the shape of its answer.
+            words: Words of its question. Without words, its answer contradicts no other.
+        """
         line = encode_problems([problem])
         with record_errors(self._path):
             self._opened.write(line)
         self._starts.append(self._starts[-1] + len(line))
         self._shapes.append(shape)
         self._answers.append(hash(problem.answer))
+        self._questions.append(hash(" ".join(words)) if words else -len(self))
         self._sources.append(self._source_names.setdefault(str(problem.metadata["source"]), len(self._source_names)))
 
     def lines(self) -> Iterator[bytes]:
         """Yield the encoded problems in order."""
-        self._opened.seek(0)  # also writes the buffer, from which `id_of` does not read
+        self._opened.seek(0)
         for index in range(len(self)):
             yield self._opened.read(self._starts[index + 1] - self._starts[index])
 
@@ -65,18 +75,30 @@ class CandidateFile:
         """Return the shape of a problem's answer."""
         return self._shapes[index]
 
+    def answers_by_question(self) -> Iterator[list[int]]:
+        """Yield the problems of each question that has several answers of different text."""
+        questions = np.frombuffer(self._questions, np.int64)
+        order = np.argsort(questions, kind="stable")
+        changes = np.append(True, questions[order][1:] != questions[order][:-1])[: len(order)].nonzero()[0]
+        bounds = np.append(changes, len(order))
+        for start in (np.diff(bounds) > 1).nonzero()[0]:
+            group = order[bounds[start] : bounds[start + 1]].tolist()
+            if len({self._answers[index] for index in group}) > 1:
+                yield group
+
+    def read(self, index: int) -> dict[str, Any]:
+        """Read a problem, also while `lines` is read."""
+        size = self._starts[index + 1] - self._starts[index]
+        row: dict[str, Any] = json.loads(os.pread(self._opened.fileno(), size, self._starts[index]))
+        return row
+
+    def flush(self) -> None:
+        """Write the buffer, from which `read` does not read."""
+        self._opened.flush()
+
     def source(self, index: int) -> str:
         """Return the source of a problem."""
         return list(self._source_names)[self._sources[index]]
-
-    def have_same_answer(self, one: int, other: int) -> bool:
-        """Whether two problems have answers of the same text."""
-        return self._answers[one] == self._answers[other]
-
-    def id_of(self, index: int) -> str:
-        """Return the id of a problem, while `lines` is read."""
-        size = self._starts[index + 1] - self._starts[index]
-        return str(json.loads(os.pread(self._opened.fileno(), size, self._starts[index]))["id"])
 
 
 class DroppedRows:

@@ -2,12 +2,11 @@
 
 torl data sources [SET...]
 torl data prepare SET... --against SET... --output DIRECTORY
-torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG] [--section.field ...]
-torl data select --problems FILE --output FILE [--run RUN --min-learning-impact 0.6]
-                           [--pass-rate-range 0.1,0.9] [--count N]
+torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG]
+torl data select --problems FILE --output FILE [--pass-rate-range 0.1,0.9] [--count N]
 
 `sources` lists the public sets, which all steps and runs take by name. An interrupted step resumes. Each step reports
-the dropped problems by reason; the last line of its output is JSON.
+the dropped problems by reason; the last line of its output is JSON. Options of a step: torl data prepare --help
 """
 
 import argparse
@@ -195,4 +194,6 @@ def _parse_range(text: str | None) -> tuple[float, float] | None:
         low, high = map(float, text.split(","))
     except ValueError as error:
         raise ConfigError(f"--pass-rate-range must be two pass rates such as 0.1,0.9, got {text!r}") from error
+    if low > high:
+        raise ConfigError(f"--pass-rate-range must be MIN,MAX, but {low:g} is above {high:g}")
     return low, high

@@ -7,7 +7,7 @@ memory, until they are compared with each other and with the evaluation sets.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,13 +16,16 @@ from typing import Any, TypeVar
 from torl.apps.curation.candidates import CandidateFile, DroppedRows
 from torl.apps.curation.contamination import EvaluationSets
 from torl.apps.curation.problem_files import encode_rows
-from torl.apps.curation.readability import AnswerShapes, readable_shapes
+from torl.apps.curation.readability import AnswerShapes, readable_shapes, usable_graders
 from torl.apps.curation.similarity import Shingles, SimilarTexts, words_of
 from torl.apps.curation.verifiability import normalize_answer, rejection_reason
 from torl.data.files import InvalidRowError, SkippedRowError
+from torl.data.values import row_id
 from torl.errors import DataError
 from torl.records.files import atomic_write, record_errors
 from torl.report.console import Console
+from torl.rewards import Grader
+from torl.rewards.verdict import compare_exactly
 from torl.types import Problem
 
 _YIELD_EVERY = 500  # rows between two looks at an interrupt
@@ -97,11 +100,14 @@ async def prepare(
                     wait.advance()
                     reading.rows[name] += 1
                     reading.add(item, name, prefix, text_answers=source.text_answers)
+        candidates.flush()
+        conflicting = await conflicting_problems(candidates, console)
         readable = await readable_shapes(reading.shapes, output / "answers.jsonl", console)
         with console.progress("indexing questions"):
             similar = SimilarTexts(options.similarity_threshold, reading.shingles)
             evaluated = EvaluationSets(evaluation_sets, options.ngram_size, similar)
-        kept = await _compare(candidates, readable, similar, evaluated, dropped, (matches, selected), console)
+        verdicts = _Verdicts(readable, conflicting, similar, evaluated)
+        kept = await _compare(candidates, verdicts, dropped, (matches, selected), console)
     counts = {
         "read": reading.rows.total(),
         "kept": kept.total(),
@@ -113,7 +119,9 @@ async def prepare(
     with atomic_write(output / "counts.json") as counted:
         counted.write((json.dumps(counts, indent=1, ensure_ascii=False) + "\n").encode())
     if not kept:
-        raise DataError(f"no problem is left; {output / 'dropped.jsonl'} has the reasons:\n{format_examples(counts)}")
+        raise DataError(
+            f"no problem is left of {counts['read']}; see {output / 'dropped.jsonl'}\n{format_examples(counts)}"
+        )
     return counts
 
 
@@ -134,8 +142,8 @@ class _Reading:
         if isinstance(item, InvalidRowError):
             if self._options.strict and not isinstance(item, SkippedRowError):
                 raise item
-            place = item.location.rsplit(", ", maxsplit=1)[1]
-            self._dropped.add(f"{source}, {place}", item.reason, str(item).removeprefix(f"{item.location}: "))
+            message = str(item).removeprefix(f"{item.location}: ")
+            self._dropped.add(f"{prefix}{row_id(item.location)}", item.reason, because_of=message)
             return
         problem = replace(item, id=f"{prefix}{item.id}", metadata={"source": source, **item.metadata})
         reason = rejection_reason(problem, text_answers=text_answers, any_script=self._options.any_script)
@@ -144,21 +152,36 @@ class _Reading:
             return
         if not text_answers:
             problem = replace(problem, answer=normalize_answer(problem.answer))
-        self._candidates.add(problem, -1 if text_answers else self.shapes.add(problem.answer))
-        self.shingles.add(words_of(problem.question))
+        words = words_of(problem.question)
+        self.shingles.add(words)
+        if text_answers:
+            self._candidates.add(problem, -1, ())
+        else:
+            self._candidates.add(problem, self.shapes.add(problem.answer), words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdicts:
+    """Results of the checks of all candidates, and the indices for their comparison."""
+
+    readable: Sequence[bool]
+    """Whether the grader reads the answers of each shape."""
+    conflicting: Collection[int]
+    """Candidates whose answers contradict each other."""
+    similar: SimilarTexts
+    evaluated: EvaluationSets
 
 
 async def _compare(
     candidates: CandidateFile,
-    readable: Sequence[bool],
-    similar: SimilarTexts,
-    evaluated: EvaluationSets,
+    verdicts: _Verdicts,
     dropped: DroppedRows,
     outputs: tuple[Any, Any],
     console: Console,
 ) -> Counter[str]:
     """Write the problems that are left, and return their numbers by source."""
     matches, selected = outputs
+    evaluated, similar = verdicts.evaluated, verdicts.similar
     first, kept = len(evaluated), Counter[str]()
     with console.progress("counting phrases", len(candidates)) as wait:
         async for index, line in _interruptible(enumerate(candidates.lines())):
@@ -170,9 +193,11 @@ async def _compare(
         async for index, line in _interruptible(enumerate(candidates.lines())):
             wait.advance()
             shape, text = candidates.shape(index), first + index
-            if shape >= 0 and not readable[shape]:
+            unreadable = shape >= 0 and not verdicts.readable[shape]
+            if unreadable or index in verdicts.conflicting:
                 problem = json.loads(line)
-                dropped.add(problem["id"], "unreadable_answer", problem["answer"])
+                reason = "unreadable_answer" if unreadable else "conflicting_answers"
+                dropped.add(problem["id"], reason, f"{problem['problem'][:80]} / {problem['answer'][:40]}")
                 continue
             match = None
             if evaluated.may_share(text):
@@ -180,22 +205,44 @@ async def _compare(
                 match = evaluated.find_ngram(problem["id"], words_of(problem["problem"]))
             neighbors = [] if match else similar.neighbors(text)
             if neighbors:
-                match = evaluated.near_match(candidates.id_of(index), neighbors)
+                match = evaluated.near_match(candidates.read(index)["id"], neighbors)
             if match is not None:
                 matches.write(encode_rows([asdict(match)]))
                 dropped.add(
                     match.problem, "in_evaluation_set", because_of=f"{match.set_name}/{match.evaluation_problem}"
                 )
             elif neighbors:
-                similarity, near = neighbors[0][0], neighbors[0][1] - first
-                conflicts = similarity == 1.0 and not candidates.have_same_answer(index, near)
-                reason = "same_question_other_answer" if conflicts else "near_duplicate"
-                dropped.add(candidates.id_of(index), reason, because_of=candidates.id_of(near))
+                near = candidates.read(neighbors[0][1] - first)["id"]
+                dropped.add(candidates.read(index)["id"], "near_duplicate", because_of=near)
             else:
                 similar.add(text)
                 kept[candidates.source(index)] += 1
                 selected.write(line)
     return kept
+
+
+async def conflicting_problems(candidates: CandidateFile, console: Console) -> set[int]:
+    """Return the problems of the same question whose answers are not all equal.
+
+    Raises:
+        RewardError: The grader failed.
+    """
+    groups = list(candidates.answers_by_question())
+    answers = [[str(candidates.read(index)["answer"]) for index in group] for group in groups]
+    pairs = list(dict.fromkeys((first, other) for first, *others in answers for other in others))
+    exact = [compare_exactly(*pair) for pair in pairs]
+    verdicts = [verdict for verdict in exact if verdict is not None]
+    if len(verdicts) < len(pairs):
+        with console.progress(f"comparing {len(pairs):,} answers to repeated questions"):
+            async with Grader(usable_graders()) as grader:
+                verdicts = await grader.grade_all(pairs)
+    equal = {pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict.correct}
+    return {
+        index
+        for group, (first, *others) in zip(groups, answers, strict=True)
+        if not all((first, other) in equal for other in others)
+        for index in group
+    }
 
 
 async def _interruptible(items: Iterable[_Item]) -> AsyncIterator[_Item]:

@@ -66,9 +66,14 @@ async def readable_shapes(shapes: AnswerShapes, cache: Path, console: Console) -
     return [known[answer] for answer in shapes.examples]
 
 
+def usable_graders() -> int:
+    """Return the number of grader processes for this machine: one for each core, at most 64."""
+    return min(_MAX_GRADERS, len(os.sched_getaffinity(0)))
+
+
 async def _grade(answers: list[str], cache: Path, console: Console) -> Mapping[str, bool]:
     readable: dict[str, bool] = {}
-    workers = min(_MAX_GRADERS, len(os.sched_getaffinity(0)))
+    workers = usable_graders()
     async with Grader(workers) as grader:
         with console.progress(f"reading answers with {workers} graders", len(answers)) as wait:
             for start in range(0, len(answers), _BATCH_SIZE):

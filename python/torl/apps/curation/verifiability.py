@@ -80,7 +80,7 @@ def rejection_reason(problem: Problem, *, text_answers: bool = False, any_script
     - "no_answer": the answer is empty or a placeholder
     - "proof": the question only requests a proof
     - "other_script": a quarter of the question's letters are neither Latin nor Greek
-    - "multiple_choice": the answer is a letter
+    - "multiple_choice": the answer is a letter, or a letter and its text
     - "multiple_parts": the question or the answer has several parts
     - "unreadable_answer": braces or dollar signs do not match, or the answer ends within a command
     - "prose": the answer is a sentence
@@ -107,7 +107,8 @@ def rejection_reason(problem: Problem, *, text_answers: bool = False, any_script
         return "proof"
     if not any_script and _in_other_script(question):
         return "other_script"
-    if (letter := split_choice(answer)) is not None and letter[0] in "ABCDE" and _CHOICES.search(question):
+    choice = split_choice(answer)
+    if choice is not None and choice[0] in "ABCDE" and (_CHOICES.search(question) or (choice[1] and "{" in answer)):
         return "multiple_choice"
     if any(hint in lower and parts.search(question) for hint, parts in _PARTS.items()) or _SEVERAL.search(answer):
         return "multiple_parts"
