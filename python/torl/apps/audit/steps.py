@@ -203,10 +203,10 @@ class StepAudit:
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records)
         evaluation, rollout = self.config.evaluation, self.config.rollout
-        limits: dict[str, int] = {"max_response_tokens": evaluation.longest_response(rollout)}
-        if evaluation.max_tool_calls is not None:
-            limits["max_tool_calls"] = evaluation.max_tool_calls
-        rollout = rollout.model_copy(update=limits)
+        changed: dict[str, Any] = {"max_response_tokens": evaluation.longest_response(rollout)}
+        own = {name: getattr(evaluation, name) for name in ("max_tool_calls", "stop")}
+        changed |= {name: value for name, value in own.items() if value is not None}
+        rollout = rollout.model_copy(update=changed)
         self._check_trajectories(records, replace(self.context, rollout=rollout), max_staleness=0)
 
     def _check_trajectories(
