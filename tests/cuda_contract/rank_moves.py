@@ -28,7 +28,12 @@ def learner_setup(model: Path, *, stage: int, lora: bool = False, **algorithm: A
         # Liger's kernels need a GPU; test_liger.py compiles them.
         model=ModelConfig(path=str(model), lora=LORA if lora else LoraConfig(), kernels="torch"),
         learner=LearnerConfig(
-            zero_stage=stage, dtype="bfloat16", learning_rate=LEARNING_RATE, max_row_tokens=90, cpu_threads=1
+            zero_stage=stage,
+            dtype="bfloat16",
+            learning_rate=LEARNING_RATE,
+            max_row_tokens=90,
+            cpu_threads=1,
+            offload_while_sampling=stage >= 2,
         ),
         algorithm=AlgorithmConfig.model_validate(algorithm),
         critic=CriticConfig(),

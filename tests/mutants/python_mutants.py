@@ -282,6 +282,28 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
     ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
+    ("learner/offload.py", "if not parameter.requires_grad:", "if False:", f"{_CUDA}ranks.py -k 3-lora"),
+    ("learner/rank.py", "self._reference_mover.offload()", "pass", f"{_CUDA}ranks.py -k 2-critic"),
+    (
+        "learner/update.py",
+        "torch.stack(list(sums.values()))",
+        "torch.stack(list(sums.values())).cpu()",
+        f"{_CUDA}ranks.py",
+    ),
+    (
+        "learner/process_group.py",
+        "precision_reduction = False",
+        "precision_reduction = True",
+        f"{_CUDA}ranks.py",
+    ),
+    ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
+    ("learner/model/head.py", "size % _PART_MULTIPLE if", "0 if", f"{_HEAD} -k aligned"),
+    (
+        "placement/learner_bytes.py",
+        "return policy, States(critic,",
+        "return policy, States(trained,",
+        "unit/test_placement_states.py -k critic",
+    ),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel
 
 from torl.config.fields import choice_at, choice_of_field, fields_of
+from torl.config.schedule import BY_STEP
 from torl.config.sections import ModelRunConfig
 from torl.errors import ConfigError
 from torl.options import ChosenFrom, suggestion
@@ -149,7 +150,8 @@ def _with_options_of(setting: Setting, first: str) -> Setting:
 def _setting(name: str, info: Any, choice: ChosenFrom | None) -> Setting:
     meaning = info.description or ""
     if choice is None:
-        return Setting(name, type_name(info.annotation), meaning, _default(info), info.annotation is bool)
+        type = type_name(info.annotation) + ("|[[STEP, VALUE], ...]" if BY_STEP in info.metadata else "")
+        return Setting(name, type, meaning, _default(info), info.annotation is bool)
     if choice.shorthand is None:
         names = f" One of {', '.join(choice.registry)}, or package.module:Name for a custom one."
         meaning = f"{meaning}{names if choice.registry else ''}".strip()

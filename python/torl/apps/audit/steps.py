@@ -67,6 +67,11 @@ class StepAudit:
         context = ReplayContext.from_config(rollout, path)
         return cls(config, history, checks, sampled, context, PromptAudit(checks.prompts, config, model, history))
 
+    def at_step(self, step: int) -> "StepAudit":
+        """Return the audit with the configuration of a step, for `check_step`."""
+        config = self.config.at_step(step)
+        return replace(self, config=config, context=replace(self.context, rollout=config.rollout))
+
     async def check_step(self, step: int, reward: Reward) -> None:
         """Check a step.
 
@@ -181,6 +186,7 @@ class StepAudit:
             scored = [scored_group(members) for members in groups.values()]
             with_metadata, complete = self.prompts.with_metadata(scored, self.prompts.training)
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
+            expected |= names.scheduled_values(self.history.start_config_at(step).scheduled_values(step))
             if not config.ablation.shuffle_rewards:
                 masks = recorded_masks(records, config)
                 expected |= {names.masked(name): int(mask.sum()) for name, mask in masks.items()}
