@@ -44,6 +44,8 @@ class EngineSetup:
     devices: tuple[tuple[int, ...], ...] = ()
     """Devices of each replica: GPUs as numbered in this process, or CPU cores on a machine without GPUs. If empty, the
     replicas share all devices."""
+    on_gpus: bool = False
+    """Whether `devices` are GPUs."""
     cluster: Cluster = field(default_factory=LocalCluster)
     """Cluster in which the engines start."""
     nodes: tuple[int, ...] = ()
