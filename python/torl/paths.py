@@ -1,5 +1,6 @@
-"""Paths of the configuration, on disk or inside the package, and valid file names."""
+"""Paths of the configuration, on disk or inside the package, the user's cache, and valid file names."""
 
+import os
 import re
 from importlib import resources
 from pathlib import Path
@@ -34,3 +35,14 @@ def resolve_path(path: str | Path) -> Path:
         hint = "this installation of torl does not hold it" if text.startswith(PACKAGE_PREFIX) else "no such file"
         raise DataError(f"{text}: {hint} ({located.absolute()})")
     return located
+
+
+def cache_directory(kind: str) -> Path:
+    """Return `torl/KIND` in the user's cache directory, which may not exist yet.
+
+    Raises:
+        RuntimeError: The user has no home directory, and XDG_CACHE_HOME is not set.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    located = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
+    return located / "torl" / kind

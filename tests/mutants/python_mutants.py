@@ -69,6 +69,8 @@ _TURNS = "unit/test_text_turns.py"
 _TOKENIZER = "unit/test_text_tokenizer.py"
 _PROMPTS = "unit/test_text_prompts.py"
 _PROBLEMS = "unit/test_data_problems.py"
+_PUBLIC_SETS = "unit/test_public_sets.py"
+_BROKEN_ROWS = "property/test_data_broken_rows.py"
 _SAMPLER = "property/test_data_sampler.py"
 _DYNAMICS = "unit/test_records_dynamics.py"
 _ROWS = "unit/test_records_rows.py"
@@ -99,13 +101,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
-    ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
-    ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
+    ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
+    ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection
-    ("training/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
-    ("training/selection.py", "undecided_fraction(group) <= limit", "undecided_fraction(group) < limit", _SELECTION),
+    ("algorithms/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
+    ("algorithms/selection.py", "len(group.members) > above", "len(group.members) >= above", _SELECTION),
+    ("training/selection.py", "len(group.members) < min_group_size", "not group.members", _SELECTION),
     (
         "algorithms/masks.py",
         "LENGTH and not member.grade.credited",
@@ -132,7 +135,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _MASKING,
     ),
     # --- samples and records of a step
-    ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
+    ("training/samples.py", "algorithm.kl.coefficient * kl_M", "-algorithm.kl.coefficient * kl_M", _SAMPLES),
     ("training/step.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
     ("training/samples.py", "turn.stop - 1 for turn", "turn.start for turn", _SAMPLES),
     ("training/samples.py", "sample.token_rewards is not None and not sample", "False and not sample", _SAMPLES),
@@ -165,9 +168,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
     ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
     ("records/behaviors.py", "member.grade.correct for member in disagreed", "1 for member in disagreed", _BEHAVIORS),
-    ("apps/curation/similarity.py", "- 1e-9) + 1", "- 1e-9)", _PREPARING),
-    ("apps/curation/similarity.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
-    ("apps/curation/similarity.py", "self._words[name]) >= _MIN_OVERLAP", "self._words[name]) >= 0", _PREPARING),
+    ("apps/curation/similarity.py", ".astype(int) + self._shared_sizes(sizes)", ".astype(int)", _PREPARING),
+    ("apps/curation/similarity.py", "shared >= np.minimum(", "shared > np.minimum(", _PREPARING),
+    ("apps/curation/similarity.py", "(frequency[order] > 1)", "(frequency[order] > 2)", _PREPARING),
+    ("apps/curation/contamination.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
+    ("apps/curation/contamination.py", "self._words[index]) >= _MIN_OVERLAP", "self._words[index]) >= 0", _PREPARING),
+    ("apps/curation/contamination.py", "np.argmin(frequency[window])", "np.argmax(frequency[window])", _PREPARING),
+    ("apps/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
+    ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
+    ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
+    ("data/public_sets.py", "<= _TOLERANCE * self.rows", "<= self.rows", _PUBLIC_SETS),
+    ("data/problems.py", "if len(known) == before:", "if False:", _BROKEN_ROWS),
+    ("rollout/evaluation_sets.py", "if len(sources) < 2:", "if sources:", "unit/test_evaluation_sets.py"),
     ("apps/curation/selecting.py", "remaining // len(open_strata)", "remaining", _PREPARING),
     ("data/curriculum.py", "before + sign if sign * before > 0 else sign", "before + sign", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
@@ -177,7 +189,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
     ("recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("rewards/judge.py", "if len(answer) > MAX_ANSWER_CHARACTERS:", "if False:", _JUDGED),
-    ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
+    ("rollout/evaluation.py", "        temperature=temperature,\n", "", _EVALUATION),
     (
         "rollout/model_directory.py",
         "problems.bind()(), evaluation.max_problems",
@@ -218,9 +230,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
-    ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
+    ("text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
-    ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
+    (
+        "algorithms/losses/divergence.py",
+        "clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)\n",
+        "clamp(max=LOG_RATIO_LIMIT)\n",
+        _LOSSES,
+    ),
     # --- advantages
     ("algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
@@ -246,7 +263,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/losses/correction.py", "self.high < self.low", "self.high <= self.low", _ALGORITHM_OPTIONS),
     ("algorithms/losses/policy.py", " / counts.clamp(min=1)", "", _LOSSES),
     ("algorithms/losses/value.py", "errors.maximum(clipped) / 2", "clipped / 2", _LOSSES),
-    ("algorithms/losses/divergence.py", "return -x\n", "return x\n", _LOSSES),
+    ("algorithms/losses/kl.py", "return -_log_ratio(inputs)\n", "return _log_ratio(inputs)\n", _LOSSES),
     ("algorithms/aggregation.py", "max(1, present_N.sum()) * np.maximum", "len(present_N) * np.maximum", _LOSSES),
     ("algorithms/aggregation.py", "1 / max(1.0, tokens_N.sum())", "1 / len(tokens_N)", _BATCH),
     ("learner/objective.py", "per_token = per_token * weights", "pass", _POLICY),
@@ -300,7 +317,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
-    ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
+    ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
     ("learner/optimizer_steps.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
     ("learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
     # --- episodes
@@ -443,7 +460,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("text/tokenizer.py", "Tokenizer(backend.model)", "Tokenizer.from_str(backend.to_str())", _TOKENIZER),
     ("recipes/torl/__init__.py", "problem.question, 1)", "problem.question.strip(), 1)", _PROMPTS),
     ("text/prompts.py", "> self._max_prompt_tokens", ">= self._max_prompt_tokens", _PROMPTS),
-    ("data/problems.py", "> _MAX_UNANSWERED_FRACTION * rows", ">= _MAX_UNANSWERED_FRACTION * rows", _PROBLEMS),
+    ("data/problems.py", "> MAX_INVALID_FRACTION * rows", ">= MAX_INVALID_FRACTION * rows", _PROBLEMS),
     ("data/sampler.py", "self._shared = missing", "self._shared = 0", _SAMPLER),
     ("data/sampler.py", "self._deferred = tuple(deferred)", "self._deferred = ()", _SAMPLER),
     ("seeds.py", "{type(part).__name__}:", "", "unit/test_seeds.py"),
@@ -545,7 +562,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
     ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
     ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
-    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "sample_index) in selection.kept for", "sample_index) or True for", _AUDIT_RECORDS),
     ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
