@@ -140,6 +140,7 @@ def generate(path: Path, against: Path, rows: int) -> tuple[Counter[str], int]:
     ]
     against.write_text("".join(json.dumps({"problem": each, "answer": "1"}) + "\n" for each in evaluated))
     latest: list[tuple[str, str]] = []
+    pair = ("", "")
     with path.open("wb") as file:
         for number in range(rows):
             row: object
@@ -148,9 +149,13 @@ def generate(path: Path, against: Path, rows: int) -> tuple[Counter[str], int]:
                 reason = list(broken)[number // BROKEN_EVERY % len(broken)]
                 row = broken[reason]()
             elif place in (7, 13) and latest:
-                reason = "near_duplicate" if place == 7 else "same_question_other_answer"
                 question, box = choice(latest)
-                row = problems.row(question, box if place == 7 else f"{box}+1")
+                row = problems.row(question, box)
+                reason = "near_duplicate"
+            elif number % 200 in (11, 12):  # a question twice, with two answers
+                pair = (problems.question(), problems.answer()) if number % 200 == 11 else (pair[0], f"{pair[1]}+1")
+                row = problems.row(*pair)
+                reason = "conflicting_answers"
             elif number % 1000 == 505:
                 reason = "in_evaluation_set"
                 row = problems.row(f"Note: {choice(evaluated)}", "7")
@@ -164,17 +169,19 @@ def generate(path: Path, against: Path, rows: int) -> tuple[Counter[str], int]:
 
 
 def measure(words: list[str]) -> dict[str, float]:
-    """Run the command in a separate process; return its seconds and peak memory, and a grader's, in MiB."""
+    """Run the command in a separate process; return seconds, CPU seconds and peak memory in MiB, also of graders."""
     program = (
         "import resource, sys; from torl.apps.curation.command import main; status = main(sys.argv[1:]);"
-        "print('PEAKS', *(resource.getrusage(who).ru_maxrss for who in "
-        "(resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)), file=sys.stderr); sys.exit(status)"
+        "used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)];"
+        "print('USED', *(f'{each.ru_maxrss} {each.ru_utime + each.ru_stime}' for each in used), file=sys.stderr);"
+        "sys.exit(status)"
     )
     started = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", program, *words], stderr=subprocess.PIPE, text=True, check=True)
     seconds = time.perf_counter() - started
-    command, grader = done.stderr.rpartition("PEAKS ")[2].split()
-    return {"seconds": seconds, "peak_mib": int(command) / 1024, "grader_peak_mib": int(grader) / 1024}
+    peak, cpu, grader_peak, grader_cpu = map(float, done.stderr.rpartition("USED ")[2].split())
+    used = {"peak_mib": peak / 1024, "grader_peak_mib": grader_peak / 1024}
+    return {"seconds": seconds, "cpu_seconds": cpu, "grader_cpu_seconds": grader_cpu, **used}
 
 
 def main() -> None:
