@@ -83,6 +83,9 @@ class Format(Guarded, ABC, kind="format"):
     """Special tokens that calls are written with: the text of a turn shows them if the vocabulary has them."""
     every_block_is_a_call: bool = False
     """Whether a speculative call of a block stays valid when the turn closes another block."""
+    result_tags: tuple[str, str] | None = None
+    """Text before and after each result. Sampled text with it is a result that the model has invented
+    (`torl.formats.invented`). None if the model's text cannot contain it."""
     max_observation_tokens: int | None = None
     """Limit on the tokens of an observation; `shorten_observation` is called above it."""
 

@@ -42,6 +42,7 @@ class FencedFormat(_BlockFormat):
     ends. A subclass renders the observation.
     """
 
+    result_tags = (OUTPUT_FENCE, "```")
     fences: FenceStyle = "lines"
     """Fences that open a block: alone on a line ("lines"), or also at the end of a line, as in the published code."""
 
@@ -63,7 +64,7 @@ class TaggedFormat(_BlockFormat):
 
     tags: ClassVar[tuple[str, str]]
     """Opening and closing tag of the code."""
-    result_tags: ClassVar[tuple[str, str]]
+    result_tags: tuple[str, str]
     """Opening and closing tag of the result."""
 
     def __init__(self, options: TaggedOptions | None = None) -> None:
