@@ -114,19 +114,20 @@ def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
     if not path.exists():
         return []
     try:
-        before = dict(_leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
+        before = dict(dotted_leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
-    now = dict(_leaves(tomllib.loads(dump_config(config))))
+    now = dict(dotted_leaves(tomllib.loads(dump_config(config))))
     keys = [key for key in {**before, **now} if key != _START_KEY]
     pairs = [ChangedKey(key, before.get(key), now.get(key)) for key in keys]
     return [pair for pair in pairs if pair.before != pair.now]
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a configuration tree by their dotted names, after `prefix`."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from dotted_leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 
