@@ -20,7 +20,7 @@ _Symbols = npt.NDArray[np.int64]
 def compare(places: Sequence[Place]) -> dict[str, Any]:
     """Return responses with the tree of their common prefixes as JSON.
 
-    A node has the members that share it, the position of its first token, and its text in runs of sampled and observed
+    A node has the members that share it, its positions, its first token, and its text in runs of sampled and observed
     tokens. The first tokens of two children of a node differ. Without a vocabulary, characters replace tokens.
 
     Raises:
@@ -52,7 +52,8 @@ def _compare(places: Sequence[Place], rows: Sequence[Mapping[str, Any]]) -> dict
     for parent, members, start, stop in prefix_tree(symbols):
         one = members[0]
         runs = list(_runs(pieces[one][start:stop], masks[one][start:stop].tolist()))
-        nodes.append({"parent": parent, "members": members, "start": start, "stop": stop, "runs": runs})
+        node = {"parent": parent, "members": members, "start": start, "stop": stop, "runs": runs}
+        nodes.append({**node, "first": pieces[one][start] if start < stop else ""})
     return {
         "unit": "token" if has_tokens else "character",
         "question": cut(rows[0].get("question", "")),

@@ -46,8 +46,8 @@ function App() {
         ><i class="live-dot"></i><span class="label">${CONNECTIONS[connection.value]}</span></span
       >
       <span class="tools">
-        ${!isExported && html`<button class="quiet" data-action="export" title="export this page as one file (e)" onClick=${download}>Export</button>`}
-        <button class="quiet" title="light, dark or as the system (d)" onClick=${nextTheme}>${{ auto: "Auto", light: "Light", dark: "Dark" }[chosen.value]}</button>
+        ${!isExported && html`<button class="quiet" data-action="export" title="export this page as one file (e)" aria-label="Export" onClick=${download}><span class="icon" aria-hidden="true">⤓</span><span class="label">Export</span></button>`}
+        <button class="quiet" title="light, dark or as the system (d)" aria-label=${`Colors: ${chosen.value}`} onClick=${nextTheme}><span class="icon" aria-hidden="true">${{ auto: "◐", light: "○", dark: "●" }[chosen.value]}</span><span class="label">${{ auto: "Auto", light: "Light", dark: "Dark" }[chosen.value]}</span></button>
         <button class="quiet" title="keys (?)" aria-expanded=${helpShown.value} onClick=${() => (helpShown.value = !helpShown.value)}>?</button>
       </span>
     </header>

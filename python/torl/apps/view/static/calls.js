@@ -4,7 +4,7 @@ import { html, useState } from "view/lib.js";
 import { isExported, post } from "view/api.js";
 import { Code } from "view/code.js";
 import { Difference } from "view/diff.js";
-import { duration, number, visible } from "view/format.js";
+import { duration, visible } from "view/format.js";
 import { Badge, STATUS_LABELS } from "view/parts.js";
 
 export function Call({ call, number: index, place }) {
@@ -21,7 +21,7 @@ export function Call({ call, number: index, place }) {
       <b>call ${index + 1}</b> ${call.tool ?? "no tool"}
       <${Badge} kind=${call.ran && call.status === "ok" ? "right" : "wrong"}>${STATUS_LABELS[status]}${call.error ? `: ${visible(call.error)}` : ""}<//>
       <span class="dim"
-        >${call.details?.cpu_seconds !== undefined ? `${number(call.details.cpu_seconds)} s of CPU, ` : ""}waited ${duration(call.wait_seconds)}</span
+        >${call.details?.cpu_seconds !== undefined ? `${duration(call.details.cpu_seconds)} of CPU, ` : ""}waited ${duration(call.wait_seconds)}</span
       >
       ${call.ran &&
       !isExported &&
@@ -30,12 +30,15 @@ export function Call({ call, number: index, place }) {
         ${code !== undefined && html`<button class="quiet" data-action="edit" aria-expanded=${isEditing} onClick=${() => setEditing(!isEditing)}>Edit and run</button>`}
       </span>`}
     </header>
-    <div class="call-body">
+    <details open=${!call.ran || call.status !== "ok"}>
+      <summary>request and outcome</summary>
+      <div class="call-body">
       ${code !== undefined
         ? html`<pre class="code"><${Code} text=${code} /></pre>`
         : call.arguments && html`<pre class="code">${visible(JSON.stringify(call.arguments, null, 2))}</pre>`}
       <${Outcome} outcome=${call} />
-    </div>
+      </div>
+    </details>
     ${replay && !replay.isRunning && html`<${Replay} replay=${replay} />`}
     ${isEditing && html`<${Experiment} code=${code} place=${place} index=${index} recorded=${call} />`}
   </article>`;

@@ -81,7 +81,7 @@ function Node({ data, index, depth }) {
   const right = node.members.filter((member) => isRight(data.members[member])).length;
   const text = node.runs.map((run) => run.text).join("");
   const isShared = node.members.length > 1;
-  const label = visible(text.replace(/\s+/g, " ").trim()).slice(0, 160) || "(end)";
+  const label = visible(text.replace(/\s+/g, " ").trim()).slice(0, 160) || (node.stop > node.start ? "(blank)" : index === 0 ? "start" : "(end)");
   return html`<div class="node" style=${{ marginLeft: depth ? "14px" : 0 }}>
     <p class=${isShared ? "" : "leaf"}>
       <span class=${`ratio ${right === node.members.length ? "right" : right ? "mixed" : "wrong"}`}>${right}/${node.members.length}</span>
@@ -119,7 +119,7 @@ function Runs({ node, marksFirst, unit }) {
   return node.runs.map((run, position) => {
     const kind = run.sampled ? "sampled" : "observed";
     if (!marksFirst || position > 0) return html`<span class=${kind}>${visible(run.text)}</span>`;
-    const first = run.first ?? run.text.slice(0, 1);
+    const first = run.text.startsWith(node.first) ? node.first : run.text.slice(0, 1);
     return html`<span class=${kind}><mark title=${`the first ${unit} that differs`}>${visible(first)}</mark>${visible(run.text.slice(first.length))}</span>`;
   });
 }

@@ -2,10 +2,10 @@
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined) return "–";
+  if (value < 0) return `−${number(-value, digits)}`;
   if (Number.isInteger(value)) return value.toLocaleString("en-US");
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 10 ** -digits || size >= 1e6)) return value.toExponential(2);
-  return value.toFixed(size >= 100 ? 1 : digits);
+  if (value < 10 ** -digits || value >= 1e6) return value.toExponential(2);
+  return value.toFixed(value >= 100 ? 1 : digits);
 }
 
 export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
@@ -16,6 +16,7 @@ export const count = (value, noun, plural = `${noun}s`) => `${number(value)} ${v
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${number(Math.round(1e4 * seconds) / 10, 1)} ms`;
   if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
   const minutes = Math.round(seconds / 60);
   return minutes < 120 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;

@@ -32,7 +32,7 @@ const FLAGS = {
   damaged: ["damaged line", "readable"],
 };
 const SIGNS = { positive: "positive", negative: "negative", zero: "zero", none: "outside the batch" };
-const RANGES = { tokens: "tokens", advantage: "advantage", seconds: "seconds", age: "policy age", turns: "turns" };
+const RANGES = { reward: "reward", tokens: "tokens", advantage: "advantage", seconds: "seconds", age: "policy age", turns: "turns" };
 
 // The order of the last list, for the keys that move between trajectories.
 export const lastList = signal({ address: link("trajectories"), places: [] });
@@ -236,7 +236,7 @@ function Facets({ facets, filters, set }) {
     <${Facet} title="calls" values=${numbers("calls")} />
     <${Facet} title="outcome of a call" values=${named("status", STATUS_LABELS)} />
     <${Facet} title="advantage" values=${named("sign", SIGNS)} />
-    ${facets.reward && html`<${Facet} title="reward" values=${numbers("reward")} />`}
+    ${facets.reward?.length <= 12 && html`<${Facet} title="reward" values=${numbers("reward")} />`}
     <${Facet} title="end" values=${named("finish")} />
     ${rare.map(([name, values]) => html`<${Facet} key=${name} title=${name.replace("_", " ")} values=${values} />`)}
     ${Object.entries(RANGES).map(([name, label]) => html`<${Range} key=${name} name=${name} label=${label} value=${filters[name]} set=${set} />`)}
@@ -317,7 +317,7 @@ function Row({ row, isSelected, onSelect }) {
         ${row.statuses.map((status) => html`<span class=${`call ${status}`} title="outcome of a call">${STATUS_LABELS[status] ?? status}</span>`)}
         <${FlagBadges} facets=${row} />
       </span>
-      <span class="digits calls" title="calls">${row.calls} <small>calls</small></span>
+      <span class="digits calls" title="calls">${row.calls} <small>${row.calls === 1 ? "call" : "calls"}</small></span>
       <span class="digits tokens" title="tokens">${number(row.tokens)} <small>tok</small></span>
       <span class="digits reward" title="reward">${number(row.reward, 2)}</span>
       <${Advantage} value=${row.advantage} />

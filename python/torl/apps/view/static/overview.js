@@ -69,7 +69,7 @@ function RunCard({ run, index }) {
         <dt>trajectories</dt>
         <dd><a href=${link("trajectories", [], { run: run.run })}>${number(state?.rows ?? run.rows)}</a></dd>
       </div>
-      ${run.model && html`<div><dt>model</dt><dd class="wrap">${run.model}</dd></div>`}
+      ${run.model && html`<div class="wide"><dt>model</dt><dd class="wrap">${run.model}</dd></div>`}
       ${run.estimator && html`<div><dt>estimator</dt><dd>${run.estimator}</dd></div>`}
     </dl>
     ${run.is_run &&

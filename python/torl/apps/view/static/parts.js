@@ -39,7 +39,7 @@ export function FlagBadges({ facets }) {
 }
 
 export function Advantage({ value, largest = 2 }) {
-  if (value === null) return html`<span class="dim" title="outside the batch">–</span>`;
+  if (value === null) return html`<span class="advantage dim" title="outside the batch">–</span>`;
   const width = `${Math.min(1, Math.abs(value) / largest) * 50}%`;
   return html`<span class="advantage" title=${`advantage ${number(value, 4)}`}>
     <span class="bar ${value < 0 ? "negative" : "positive"}" style=${{ width }}></span>

@@ -28,7 +28,7 @@ export function Problem({ parameters }) {
     ${[...lanes].map(([key, attempts]) => html`<${Lane} key=${key} attempts=${attempts} picked=${picked} toggle=${toggle} />`)}
     <p class="pick-bar">
       ${picked.length < 2
-        ? html`<span class="dim">Mark two or more attempts to see them side by side.</span>`
+        ? html`<span class="dim">A column is a step, and • is a call. Mark two or more attempts to see them side by side.</span>`
         : html`<a class="button" href=${compareLink(picked)}>${picked.length} side by side</a> <button class="quiet" onClick=${() => pick([])}>clear</button>`}
     </p>
   </article>`;
@@ -72,7 +72,6 @@ function Lane({ attempts, picked, toggle }) {
         </div>`,
       )}
     </div>
-    <p class="dim hint">A column is a step; • is a call.</p>
   </section>`;
 }
 
