@@ -14,11 +14,11 @@ from starlette.routing import Route
 from torl.apps.view.children import ChildError
 from torl.apps.view.comparison import MAX_MEMBERS, compare
 from torl.apps.view.detail import trajectory_json
+from torl.apps.view.errors import CannotReplayError, CannotVerifyError
 from torl.apps.view.history import problem_history
 from torl.apps.view.live import LiveState, ViewedTarget
 from torl.apps.view.overview import metric_curve, overview
 from torl.apps.view.parameters import parse_number, parse_query
-from torl.apps.view.replay import CannotReplayError
 from torl.apps.view.rows import Place, find_place, group_places, places_of, summaries
 from torl.apps.view.search import check_expression, search_pattern
 from torl.apps.view.selection import SORTS, Matches, count_facets, match, ordered
@@ -152,7 +152,7 @@ class Api:
         body = await _body(request)
         place = self._place(body.get)
         if not place.reader.target.is_run:
-            raise CannotReplayError(
+            raise CannotVerifyError(
                 "only the trajectories of a training run can be verified: there is no configuration"
             )
         target = self._target(place.reader.target.label)
@@ -246,6 +246,7 @@ def _in_thread(
 
 _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (CannotReplayError, 409),
+    (CannotVerifyError, 409),
     (PermissionError, 403),
     (LookupError, 404),
     (ValueError, 400),

@@ -21,6 +21,7 @@ from torl.apps.view.index import (
     names_by_id,
     open_index,
     removals,
+    remove_index,
 )
 from torl.apps.view.sources import Target
 from torl.apps.view.words import match_words
@@ -95,7 +96,11 @@ class IndexReader:
         with self._lock:
             try:
                 return self._refresh()
-            except (DamagedIndexError, FileNotFoundError):
+            except FileNotFoundError:
+                return self._reset()
+            except DamagedIndexError:
+                with suppress(OSError):
+                    remove_index(self._path)  # the indexer builds it again
                 return self._reset()
 
     def problem(self, number: int) -> Problem | None:

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from torl.apps.view.facets import invented_in
+from torl.apps.view.facts import invented_in
 from torl.apps.view.rows import Place, brief, facets_json, group_places, reading_rows
 from torl.apps.view.token_colors import color_tokens
 from torl.apps.view.vocabulary import token_bytes

@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torl.apps.view.facets import FACETS, Facts
+from torl.apps.view.facets import FACETS
+from torl.apps.view.facts import Facts
 
 VERSION: Final = 1
-"""Version of the schema. An index of another version is built again."""
+"""Version of the schema, as in `sources.INDEX_FILE`. An index of another version is built again."""
 MAX_INDEXED_CHARACTERS: Final = 1 << 20
 """Characters of a response whose words can be found."""
 

@@ -37,7 +37,8 @@ class _Worker:
         try:
             self._indexer = self._indexer or Indexer(self._target, self._index)
             changes = self._indexer.update(self._on_progress)
-            if changes and not self._has_vocabulary:  # after the rows, because reading a tokenizer takes a second
+            # After the rows, because reading a tokenizer takes a second; again with new rows if it was missing.
+            if not self._has_vocabulary and (changes or not self._last):
                 self._has_vocabulary = self._indexer.store_vocabulary()
             self._report(done=1.0, error=None)
         except (OSError, sqlite3.Error, DamagedIndexError) as error:

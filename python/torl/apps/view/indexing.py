@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from torl.apps.view.facets import DAMAGED, Facts, facts_of
+from torl.apps.view.facts import DAMAGED, Facts, facts_of
 from torl.apps.view.index import (
     DamagedIndexError,
     IndexedFile,

@@ -5,13 +5,13 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from torl.apps.view.children import JsonChild
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.overview import RunRecordsReader
-from torl.apps.view.replay import Replayer
 from torl.apps.view.sources import Target
 
 _INDEX_MODULE: Final = "torl.apps.view.index_worker"
@@ -32,7 +32,7 @@ class ViewedTarget:
         self.index = index
         self.reader = IndexReader(target, index)
         self.records = RunRecordsReader(self.reader)
-        self.replayer = Replayer(target)
+        self._replayer: Any = None
         self.progress: float | None = 0.0
         """Indexed fraction of the files. None if the index cannot be written."""
         self.error: str | None = None
@@ -58,6 +58,13 @@ class ViewedTarget:
             self._audit_used = time.monotonic()
             return reply
 
+    @property
+    def replayer(self) -> Any:
+        """The `replay.Replayer` of the target. It is imported with the first call that is run again."""
+        if self._replayer is None:
+            self._replayer = import_module("torl.apps.view.replay").Replayer(self.target)
+        return self._replayer
+
     async def stop_idle_audit(self) -> None:
         """Stop the auditor if it was not used lately: it holds the tokenizer's libraries and a step in memory."""
         is_idle = time.monotonic() - self._audit_used > _AUDIT_IDLE_SECONDS
@@ -79,7 +86,8 @@ class ViewedTarget:
     async def close(self) -> None:
         """Stop the sandbox and the auditor."""
         await self._audit.stop()
-        await self.replayer.close()
+        if self._replayer is not None:
+            await self._replayer.close()
         self.reader.close()
 
 

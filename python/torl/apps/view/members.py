@@ -89,7 +89,8 @@ def _value(text: str, position: int) -> tuple[Any, int]:
         stop = text.find("]", position) + 1
         if not stop:
             raise ValueError(f"the array at character {position} is not closed")
-        return SkippedArray(text, position, stop), stop
+        if all(text.find(mark, position + 1, stop) < 0 for mark in '"[{'):
+            return SkippedArray(text, position, stop), stop
     return _decode(text, position)
 
 

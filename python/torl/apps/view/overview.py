@@ -10,9 +10,8 @@ from torl.apps.view.columns import IndexReader
 from torl.apps.view.history import changes
 from torl.errors import RecordError
 from torl.records import metric_names as names
-from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
+from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, dotted_leaves
 from torl.records.reading import read_metrics
-from torl.records.run_directory import dotted_leaves
 from torl.report.panels import RunRecords, panels_of
 from torl.report.series import means_of, values_of
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torl.apps.view.detail import shorten
+from torl.apps.view.errors import CannotReplayError
 from torl.apps.view.rows import Place
 from torl.apps.view.sources import TRAINING, Target
 from torl.component import RunContext
@@ -23,10 +24,6 @@ from torl.types import Outcome, OutcomeStatus
 
 _COMPARED_DETAILS: Final = ("stdout", "stderr", "traceback")
 _WITHOUT_CONFIG: Final = "without the configuration of the run: the sandbox's default limits, random seed 0"
-
-
-class CannotReplayError(Exception):
-    """A call cannot be run again. The message has the reason."""
 
 
 class Replayer:
