@@ -27,6 +27,7 @@ class RunRecordsReader:
         self._stamp: object = None
         self._records = RunRecords(reader.target.label, [], {})
         self._error: str | None = None
+        self._changes: tuple[int, list[dict[str, Any]]] = (-1, [])
 
     @property
     def label(self) -> str:
@@ -62,6 +63,13 @@ class RunRecordsReader:
         except (OSError, ValueError) as error:
             self._error = f"{directory / CONFIG_FILE}: cannot be read: {error}"
             return {}
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Return the problems that were gained and lost (`history.changes`)."""
+        revision = self.reader.columns().revision
+        if self._changes[0] != revision:
+            self._changes = revision, changes(self.reader)
+        return self._changes[1]
 
     def config_text(self) -> str:
         """Return the configuration as TOML; empty without one."""
@@ -162,7 +170,7 @@ def overview(runs: Sequence[RunRecordsReader]) -> dict[str, Any]:
     return {
         "runs": [describe_run(run) for run in runs],
         "curves": curves(runs),
-        "changes": [{"run": run.label, **change} for run in runs for change in changes(run.reader)],
+        "changes": [{"run": run.label, **change} for run in runs for change in run.changes()],
         "settings": {
             "runs": [run.label for run in runs if run.reader.target.is_run],
             "differences": setting_differences(runs),

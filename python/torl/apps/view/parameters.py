@@ -46,7 +46,7 @@ def parse_query(parameters: Parameters, others: Iterable[str] = ()) -> Query:
         finishes=tuple(parameters.getlist("finish")),
         signs=tuple(parameters.getlist("sign")),
         problem=problems[-1] if problems else None,
-        problem_text=" ".join(parameters.getlist("about")).strip(),
+        problem_text=["", *parameters.getlist("about")][-1].strip(),
         words=" ".join(parameters.getlist("words")).strip(),
     )
 

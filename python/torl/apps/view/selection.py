@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -58,7 +59,7 @@ class Query:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matches:
     """The rows of one target that meet a query."""
 
@@ -69,7 +70,7 @@ class Matches:
     failures: Array
     """Number of conditions that each row fails."""
 
-    @property
+    @cached_property
     def mask(self) -> Array:
         """Mask of the rows that meet all conditions."""
         return np.equal(self.failures, 0)
@@ -78,6 +79,12 @@ class Matches:
         """Mask of the rows that meet all conditions on other facets."""
         own = self.conditions.get(facet)
         return self.mask if own is None else self.mask | ((self.failures == 1) & ~own)
+
+    def values(self, name: str, facet: str | None = None) -> Array:
+        """Return a number of the rows that meet all conditions, except those on `facet` (default: `name`)."""
+        mask = self.except_for(name if facet is None else facet)
+        values = number_of(self.columns, name)
+        return values if mask.all() else values[mask]
 
 
 def number_of(columns: Columns, name: str) -> Array:
@@ -119,7 +126,7 @@ def _conditions(reader: IndexReader, columns: Columns, query: Query) -> Iterator
             mask &= values <= high
         yield name, mask
     if query.statuses:
-        bits = sum(1 << _position(status, STATUSES, "outcome") for status in query.statuses)
+        bits = sum({1 << _position(status, STATUSES, "outcome") for status in query.statuses})
         yield "status", (columns["statuses"] & bits) != 0
     if query.finishes:
         yield "finish", _member(columns["finish"], [_position(each, FINISHES, "reason") for each in query.finishes])
@@ -178,28 +185,28 @@ def count_facets(matches: Sequence[Matches]) -> dict[str, Any]:
         columns = each.columns
         if not len(columns):
             continue
-        for number, count in enumerate(np.bincount(columns["set"][each.except_for("set")])):
+        for number, count in enumerate(np.bincount(each.values("set"))):
             if count:
                 name = columns.sets.get(number, "?")
                 counts["set"][name] = counts["set"].get(name, 0) + int(count)
-        statuses = np.bincount(columns["statuses"][each.except_for("status")], minlength=256)
+        statuses = np.bincount(each.values("statuses", "status"), minlength=256)
         for bit, name in enumerate(STATUSES):
             counts["status"][name] += int(statuses[(np.arange(256) >> bit & 1) == 1].sum())
-        for number, count in enumerate(np.bincount(columns["finish"][each.except_for("finish")])):
+        for number, count in enumerate(np.bincount(each.values("finish"))):
             counts["finish"][FINISHES[number]] += int(count)
-        advantages = columns["advantage"][each.except_for("sign")]
+        advantages = each.values("advantage", "sign")
         for name, sign in SIGNS.items():
             counts["sign"][name] += int(np.count_nonzero(sign(advantages)))
-        flags = np.bincount(columns["flags"][each.mask], minlength=512)
+        flags = np.bincount(each.values("flags", ""), minlength=512)
         for name, flag in FLAGS.items():
             of_flag = flags
             if name in each.conditions:
-                of_flag = np.bincount(columns["flags"][each.except_for(name)], minlength=512)
+                of_flag = np.bincount(each.values("flags", name), minlength=512)
             is_set = (np.arange(len(of_flag)) & flag) != 0
             counts[name][0] += int(of_flag[~is_set].sum())
             counts[name][1] += int(of_flag[is_set].sum())
         for name, parts in numbers.items():
-            parts.append(number_of(columns, name)[each.except_for(name)])
+            parts.append(each.values(name))
     counts["calls"] = _count_values(numbers["calls"])
     counts["step"] = _histogram(numbers["step"])
     counts["reward"] = _count_values(numbers["reward"])
@@ -207,19 +214,23 @@ def count_facets(matches: Sequence[Matches]) -> dict[str, Any]:
 
 
 def _count_values(parts: Sequence[Array]) -> list[tuple[float, int]] | None:
-    values = np.concatenate([*parts, np.zeros(0)])
-    sample = np.unique(values[:4096])
-    if len(sample) > MAX_VALUES:
-        return None
-    found, numbers = np.unique(values, return_counts=True)
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    found = np.unique(values[:4096])
+    if 0 < len(found) <= MAX_VALUES:
+        # Without sorting all of them: a few values are usually all values.
+        places = np.minimum(np.searchsorted(found, values), len(found) - 1)
+        if (found[places] == values).all():
+            counts = np.bincount(places, minlength=len(found))
+            return [(float(value), int(count)) for value, count in zip(found, counts, strict=True)]
+    found, counts = np.unique(values, return_counts=True)
     if len(found) > MAX_VALUES:
         return None
-    return [(float(value), int(count)) for value, count in zip(found, numbers, strict=True)]
+    return [(float(value), int(count)) for value, count in zip(found, counts, strict=True)]
 
 
 def _histogram(parts: Sequence[Array], bins: int = 48) -> list[tuple[int, int, int]]:
     """Return the first and last value and the number of rows of each bin of integers."""
-    values = np.concatenate([*parts, np.zeros(0, np.int64)]).astype(np.int64)
+    values = np.concatenate(parts) if parts else np.zeros(0, np.int32)
     if not len(values):
         return []
     low, width = int(values.min()), 1
@@ -251,8 +262,10 @@ def ordered(matches: Sequence[Matches], sort: str, *, descending: bool, count: i
     rows = np.concatenate([*found, np.zeros(0, np.int64)]).astype(np.int64)
     owners = np.repeat(np.arange(len(found)), list(map(len, found)))
     parts = [number_of(each.columns, sort)[chosen] for each, chosen in zip(matches, found, strict=True)]
-    keys = np.concatenate([*parts, np.zeros(0)]).astype(np.float64)
-    keys = np.where(np.isnan(keys), np.inf, -keys if descending else keys)
+    keys = np.concatenate(parts) if parts else np.zeros(0)
+    keys = -keys.astype(np.int64 if keys.dtype.kind in "iu" else np.float64) if descending else keys
+    if keys.dtype.kind == "f":
+        keys = np.where(np.isnan(keys), np.inf, keys)
     order = _smallest(keys, len(keys) if count is None else count)
     return np.stack([owners[order], rows[order]], axis=1)
 
