@@ -6,12 +6,14 @@
 The run has steps of 128 problems with 16 samples, as in ToRL, in files of `encode_trajectory`, with texts of the given
 length. The index is built by `torl view --index-only`. A server is started on it, and requests go over HTTP, each
 several times with other values. "open" is the time from the start of the process to the first page of trajectories.
-The last line is JSON: seconds, milliseconds, and the largest resident memory of the server in MiB.
+CPU time of the server is given, too, because a busy machine stretches the other times. The last line is JSON: seconds,
+milliseconds, and the largest resident memory of the server in MiB.
 """
 
 import argparse
 import http.client
 import json
+import os
 import random
 import shutil
 import statistics
@@ -177,6 +179,12 @@ def server(directory: Path) -> Iterator[tuple[subprocess.Popen[str], Client, flo
         process.wait(timeout=30)
 
 
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    """Return the CPU time of a process, without its children. It does not depend on the load of the machine."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def filters(chooser: random.Random, steps: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield queries of each kind, with other values each time."""
     for _ in range(6):
@@ -203,15 +211,19 @@ def measure(directory: Path, trajectories: int) -> dict[str, Any]:
     result: dict[str, Any] = {"index_s": round(time.perf_counter() - started, 1)}
     result["index_rows_per_s"] = round(trajectories / result["index_s"])
     result["index_mib"] = round((directory / INDEX_FILE).stat().st_size / 2**20, 1)
-    opened = []
+    opened, cpu = [], []
     for _ in range(3):
-        with server(directory) as (_, _, seconds):
+        with server(directory) as (process, _, seconds):
             opened.append(round(seconds, 2))
-    result["open_s"] = opened
+            cpu.append(round(cpu_seconds(process), 2))
+    result["open_s"], result["open_cpu_s"] = opened, cpu
     with server(directory) as (process, client, _):
         times: dict[str, list[float]] = {}
+        before = cpu_seconds(process)
         for name, query in filters(chooser, steps):
             times.setdefault(name, []).append(client.get("/api/trajectories", limit=60, **query)[0])
+        requests = sum(map(len, times.values()))
+        result["filter_cpu_ms"] = round(1000 * (cpu_seconds(process) - before) / requests, 1)
         result["filter_ms"] = {name: milliseconds(each) for name, each in times.items()}
         found = []
         for word in ("boxed", "compute 123", "tolaner", "per*"):
@@ -245,7 +257,7 @@ def main() -> None:
             write_run(directory, options.trajectories, options.tokens)
         size = sum(file.stat().st_size for file in directory.glob("trajectories/*"))
         result = {"trajectories": options.trajectories, "tokens": options.tokens, "run_mib": round(size / 2**20)}
-        result |= measure(directory, options.trajectories)
+        result |= {"load": round(os.getloadavg()[0], 1), **measure(directory, options.trajectories)}
         worst = max(each["max"] for each in result["filter_ms"].values())
         reached = {"open_s": max(result["open_s"]), "filter_ms": worst}
         reached |= {"trajectory_ms": result["trajectory_ms"]["median"], "memory_mib": result["memory_mib"]}

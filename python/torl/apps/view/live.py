@@ -102,6 +102,7 @@ class LiveState:
         )
         self._changed = asyncio.Condition()
         self._version = 0
+        self._is_ending = False
         self._states: list[dict[str, Any]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -109,6 +110,10 @@ class LiveState:
         """Start indexing and watching."""
         await self._poll()
         self._tasks = [asyncio.create_task(self._index()), asyncio.create_task(self._watch())]
+
+    def end(self) -> None:
+        """End the streams of states at the next poll."""
+        self._is_ending = True
 
     async def close(self) -> None:
         """Stop all processes."""
@@ -124,11 +129,11 @@ class LiveState:
     async def states(self) -> AsyncIterator[list[dict[str, Any]] | None]:
         """Yield the states of all targets now and after each change, and None if nothing changed for a while."""
         seen = -1
-        while True:
+        while not self._is_ending:
             async with self._changed:
                 try:
                     async with asyncio.timeout(_KEEPALIVE_SECONDS):
-                        while self._version == seen:
+                        while self._version == seen and not self._is_ending:
                             await self._changed.wait()
                 except TimeoutError:
                     states = None
@@ -159,7 +164,7 @@ class LiveState:
             with suppress(OSError):
                 await asyncio.to_thread(target.reader.refresh)
         states = [target.state() for target in self.targets.values()]
-        if states != self._states:
+        if states != self._states or self._is_ending:
             async with self._changed:
                 self._states = states
                 self._version += 1

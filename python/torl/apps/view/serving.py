@@ -21,5 +21,5 @@ def serve(targets: Sequence[Target], cache: Path | None, host: str, port: int, t
     settings = ServerSettings(host=host, port=port, body_mib=1, max_pending_requests=64, grace_period_seconds=1)
     with bound_socket(host, port, settings.idle_timeout_seconds) as listener:
         needed = None if is_loopback(listener.getsockname()[0]) else token
-        app = application(LiveState(targets, cache), needed)
-        listen(app, settings, listener, f"/#token={needed}" if needed else "/")
+        state = LiveState(targets, cache)
+        listen(application(state, needed), settings, listener, f"/#token={needed}" if needed else "/", state.end)

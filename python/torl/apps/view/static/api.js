@@ -41,9 +41,9 @@ export function query(parameters) {
 }
 
 async function answerOf(response) {
-  const data = await response.json().catch(() => ({ error: `the server answered with status ${response.status}` }));
-  if (!response.ok) throw new Error(data.error ?? `status ${response.status}`);
-  return data;
+  if (response.ok) return response.json();
+  const data = await response.json().catch(() => ({}));
+  throw new Error(data.error ?? `the server answered with status ${response.status}`);
 }
 
 export async function get(path, options = {}) {

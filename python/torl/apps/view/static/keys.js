@@ -1,6 +1,6 @@
 // Keys of the current view. A view registers its keys while it is shown; "?" lists them.
 
-import { signal, useEffect, useRef } from "view/lib.js";
+import { signal, useLayoutEffect, useRef } from "view/lib.js";
 import { isEditing } from "view/parts.js";
 
 const registered = new Map(); // key -> [{label, run}]
@@ -9,7 +9,7 @@ export const keyLabels = signal([]);
 export function onKey(key, label, run, { isGlobal = true } = {}) {
   const current = useRef(run);
   current.current = run;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const entry = { label, isGlobal, run: () => current.current() };
     registered.set(key, [entry, ...(registered.get(key) ?? [])]);
     refresh();

@@ -92,11 +92,8 @@ export function Trajectories({ parameters }) {
 function useSelection(rows) {
   const [selected, select] = useState(-1);
   useEffect(() => select(-1), [rows.length && `${rows[0].run} ${rows[0].file} ${rows[0].line}`]);
-  const move = (by) => {
-    const next = Math.min(rows.length - 1, Math.max(0, selected + by));
-    select(next);
-    document.querySelectorAll(".rows > li")[next]?.scrollIntoView({ block: "nearest" });
-  };
+  const move = (by) => select((before) => Math.min(rows.length - 1, Math.max(0, before + by)));
+  useEffect(() => document.querySelector(".rows > .selected")?.scrollIntoView({ block: "nearest" }), [selected]);
   onKey("j", "next trajectory", () => move(1));
   onKey("k", "previous trajectory", () => move(-1));
   onKey("Enter", "open the trajectory", () => selected >= 0 && go(linkTo(rows[selected])), { isGlobal: false });
