@@ -6,17 +6,18 @@ A separate process, because it loads the tokenizer's libraries and reads whole s
 import asyncio
 import json
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from torl.apps.audit.one import TrajectoryAudit
 from torl.errors import TorlError
 from torl.runtime.processes.children import die_with_parent
 
 
-async def answer(audit: TrajectoryAudit, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the checks of the trajectory at `line` of `path`, or an error."""
+async def answer(audit: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the checks of the trajectory at `line` of `path`, or an error. `audit` is a `TrajectoryAudit`."""
     try:
         checks = await audit.verify(Path(request["path"]), request["line"])
     except (TorlError, OSError) as error:
@@ -25,9 +26,18 @@ async def answer(audit: TrajectoryAudit, request: dict[str, Any]) -> dict[str, A
 
 
 async def _serve(directory: Path) -> None:
-    async with TrajectoryAudit(directory) as audit:
+    async with AsyncExitStack() as stack:
+        audit: Any = None
         while line := await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(await answer(audit, json.loads(line))), flush=True)
+            try:
+                # Needs libraries that the viewer itself does not.
+                audit = audit or await stack.enter_async_context(
+                    import_module("torl.apps.audit.one").TrajectoryAudit(directory)
+                )
+                reply = await answer(audit, json.loads(line))
+            except ModuleNotFoundError as error:
+                reply = {"error": f"{error.name} is not installed: pip install 'torl[cpu]' or 'torl[gpu]'"}
+            print(json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,10 @@ def token_bytes(database: sqlite3.Connection, token_ids: Sequence[int]) -> list[
 
 
 def _read_vocabulary(target: Target) -> list[bytes]:
-    from tokenizers import Tokenizer
-
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return []  # an installation without the extra "view"
     for file in _tokenizer_files(target):
         try:
             return backend_token_bytes(Tokenizer.from_file(str(file)))

@@ -224,7 +224,8 @@ function Facets({ facets, filters, set }) {
       choose: () => set({ [name]: filters[name] === String(value) ? undefined : value }),
     }));
   const [outcome, ...others] = flags;
-  const rare = others.filter(([name, values]) => (values[0].total && values[1].total) || filters[name] !== undefined);
+  const isShown = ([name, values]) => (name !== "trained" && values[0].total && values[1].total) || filters[name] !== undefined;
+  const rare = others.filter(isShown);
   return html`
     ${Object.keys(facets.run).length > 1 && html`<${Facet} title="run" values=${named("run")} />`}
     <${Facet} title="outcome" values=${outcome[1]} />
@@ -308,11 +309,13 @@ function Row({ row, isSelected, onSelect }) {
       </span>
       <span class="what">
         <span class="question">${visible(row.question ?? row.error ?? "")}</span>
-        <span class="end dim">${visible((row.end ?? "").trim().split("\n").at(-1))}</span>
-      </span>
-      <span class="tags">
-        ${row.statuses.map((status) => html`<span class=${`call ${status}`} title="outcome of a call">${STATUS_LABELS[status] ?? status}</span>`)}
-        <${FlagBadges} facets=${row} />
+        <span class="second">
+          <span class="end dim">${visible((row.end ?? "").trim().split("\n").at(-1))}</span>
+          <span class="tags">
+            ${row.statuses.map((status) => html`<span class=${`call ${status}`} title="outcome of a call">${STATUS_LABELS[status] ?? status}</span>`)}
+            <${FlagBadges} facets=${row} />
+          </span>
+        </span>
       </span>
       <span class="digits calls" title="calls">${row.calls} <small>${row.calls === 1 ? "call" : "calls"}</small></span>
       <span class="digits tokens" title="tokens">${number(row.tokens)} <small>tok</small></span>

@@ -20,12 +20,13 @@ export function Overview({ parameters }) {
   const isFlat = (figure) => figure.lines.every((line) => line.values.every((value) => value === 0));
   const figures = data.curves.filter((figure) => !isFlat(figure));
   const flat = data.curves.filter(isFlat);
+  const compared = data.changes.filter((change) => change.problems > 0); // played at two steps
   const onStep = (run, step) => go(link("trajectories", [], { run, step, sort: "reward" }));
   return html`
     <section class="runs" aria-label="Runs">
       ${data.runs.map((run, index) => html`<${RunCard} key=${run.run} run=${run} index=${index} />`)}
     </section>
-    ${data.changes.length > 0 && html`<${Changes} changes=${data.changes} runs=${runs} />`}
+    ${compared.length > 0 && html`<${Changes} changes=${compared} runs=${runs} />`}
     ${figures.length > 0 &&
     html`<section>
       <div class="heading">
@@ -107,16 +108,14 @@ function Change({ change, index, named }) {
       ${named && html`<i class=${`swatch run-${index % RUN_COLORS}`}></i>${change.run}, `}${change.set}
       <span class="dim"> step ${change.steps[0]} → ${change.steps[1]}</span>
     </h3>
-    ${change.problems === 0
-      ? html`<p class="dim">No problem was played twice.</p>`
-      : html`<p class="figures">
-            <span>${percent(change.before)} → <b>${percent(change.after)}</b></span>
-            <span class=${isClear ? (difference > 0 ? "right" : "wrong") : "dim"}>
-              ${signed(100 * difference, 1)} points${width === null ? "" : html` <small>± ${number(100 * width, 1)}</small>`}
-            </span>
-            <small class="dim">${count(change.problems, "problem")}</small>
-          </p>
-          <p class="buttons">
+    <p class="figures">
+      <span>${percent(change.before)} → <b>${percent(change.after)}</b></span>
+      <span class=${isClear ? (difference > 0 ? "right" : "wrong") : "dim"}>
+        ${signed(100 * difference, 1)} points${width === null ? "" : html` <small>± ${number(100 * width, 1)}</small>`}
+      </span>
+      <small class="dim">${count(change.problems, "problem")}</small>
+    </p>
+    <p class="buttons">
             ${["gained", "lost"].map(
               (kind) => html`<button
                 class=${kind === "gained" ? "quiet right" : "quiet wrong"}
@@ -137,7 +136,7 @@ function Change({ change, index, named }) {
               </li>`,
             )}
             ${change.counts[shown] > change[shown].length && html`<li class="dim">and ${number(change.counts[shown] - change[shown].length)} more</li>`}
-          </ol>`}`}
+          </ol>`}
   </article>`;
 }
 
