@@ -399,7 +399,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("rollout/episode.py", " and started < calls_left", "", _CHAT),
     ("text/tokenizer.py", "if isinstance(part, Markup) else [part]", "", _CHAT),
-    ("text/vocabulary.py", " and token not in visible", "", _CHAT),
+    ("text/vocabulary.py", " if names.get(index) not in visible", "", _CHAT),
     ("formats/observation.py", "if not data.startswith(overshoot):", "if True:", _OBSERVATION),
     ("formats/blocks.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
     (
