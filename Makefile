@@ -138,7 +138,7 @@ format:
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# docs/reference, from the docstrings of settings and metrics.
+# docs/reference, from the docstrings of settings, metrics, errors and public names.
 reference: install
 	$(BIN)/python scripts/write_reference.py
 

@@ -81,7 +81,7 @@ def responses(tokens: int, chooser: random.Random) -> Iterator[Trajectory]:
         if has_call:
             mask[first:second] = False
             start = len(prose) + opening.index(code)
-            block = Block(code, start, start + len(code))
+            block = Block(code, start, start + len(code), len(encode((prose + opening)[:start])))
             turns = (
                 Turn(0, first, prose + opening, StopReason.CALL, (block,), 0),
                 Turn(second, len(ids), ending, StopReason.STOP, (), first),

@@ -43,7 +43,7 @@ NATIVELY = {
     ),
     "an alarm while waiting": (
         f"{ALARM}import time\nsignal.setitimer(signal.ITIMER_REAL, 0.2)\nstart = time.time()\n"
-        "try: time.sleep(5)\nexcept Late: print(round(time.time() - start, 1))\nprint(signal.getitimer(signal.ITIMER_REAL))"
+        "try: time.sleep(5)\nexcept Late: print(0.19 < time.time() - start < 4)\nprint(signal.getitimer(signal.ITIMER_REAL))"
     ),
     "an alarm that is cancelled or never reached": (
         f"{ALARM}import time\nprint(signal.alarm(3), signal.alarm(2), signal.alarm(0))\nsignal.alarm(60)\n"
@@ -51,7 +51,7 @@ NATIVELY = {
     ),
     "a loop for a time": (
         "import time\nstart, rounds = time.time(), 0\nwhile time.time() - start < 0.5:\n"
-        "    rounds += 1\n    sum(n * n for n in range(1000))\nprint(rounds > 20, time.time() - start < 0.8)"
+        "    rounds += 1\n    sum(n * n for n in range(1000))\nprint(rounds > 20, time.time() - start < 10)"
     ),
     "a loop for a time in compiled code": (
         "import time, zlib\ndata, start = bytes(10**5), time.monotonic()\n"
@@ -178,6 +178,17 @@ CELLS = [
     ("files = !ls\nfiles", "", "[]"),
     ("from IPython.display import display, Math\ndisplay(Math('x'))", "<IPython.core.display.Math object>\n", None),
     ("%time x + 1", None, "4"),
+    ("%%time\ny = 5\nx + y", None, "8"),
+    ("%%writefile b.py\nimport sys\nz = sys.argv\n", "Writing b.py\n", None),
+    ("%run b.py 1\nz", "", "['b.py', '1']"),
+    ("%env A=1\n%env A", "env: A=1\n", "'1'"),
+    ("%%html\n<b>x</b>", "<IPython.core.display.HTML object>\n", None),
+    ("%%python3\nx = 7\nprint(x)", "7\n", None),
+    ("x\n%who", "a\t asyncio\t display\t f\t files\t Math\t task\t x\t y\t z\t \n", None),
+    ("x.bit_length?", None, None),
+    ("from tqdm.notebook import tqdm\nsum(tqdm([1, 2]))", "", "3"),
+    ("%reset -f\n%who", "Interactive namespace is empty.\n", None),
+    ("x = 3", "", None),
     ("%timeit x + 1", None, None),
 ]
 

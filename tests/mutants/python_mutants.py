@@ -103,13 +103,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
-    ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),
-    ("training/selection.py", "replace(each, grade=replace(each.grade, turn_rewards=()))", "each", _STEP),
+    ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
+    ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
     ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
     # --- selection
-    ("training/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
-    ("training/selection.py", "undecided_fraction(group) <= limit", "undecided_fraction(group) < limit", _SELECTION),
+    ("algorithms/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
+    ("algorithms/selection.py", "len(group.members) > above", "len(group.members) >= above", _SELECTION),
+    ("training/selection.py", "len(group.members) < min_group_size", "not group.members", _SELECTION),
     (
         "algorithms/masks.py",
         "LENGTH and not member.grade.credited",
@@ -136,7 +137,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _MASKING,
     ),
     # --- samples and records of a step
-    ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
+    ("training/samples.py", "algorithm.kl.coefficient * kl_M", "-algorithm.kl.coefficient * kl_M", _SAMPLES),
     ("training/step.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
     ("training/samples.py", "turn.stop - 1 for turn", "turn.start for turn", _SAMPLES),
     ("training/samples.py", "sample.token_rewards is not None and not sample", "False and not sample", _SAMPLES),
@@ -224,7 +225,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
-    ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
+    (
+        "algorithms/losses/divergence.py",
+        "clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)\n",
+        "clamp(max=LOG_RATIO_LIMIT)\n",
+        _LOSSES,
+    ),
     # --- advantages
     ("algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
@@ -250,7 +256,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/losses/correction.py", "self.high < self.low", "self.high <= self.low", _ALGORITHM_OPTIONS),
     ("algorithms/losses/policy.py", " / counts.clamp(min=1)", "", _LOSSES),
     ("algorithms/losses/value.py", "errors.maximum(clipped) / 2", "clipped / 2", _LOSSES),
-    ("algorithms/losses/divergence.py", "return -x\n", "return x\n", _LOSSES),
+    ("algorithms/losses/kl.py", "return -_log_ratio(inputs)\n", "return _log_ratio(inputs)\n", _LOSSES),
     ("algorithms/aggregation.py", "max(1, present_N.sum()) * np.maximum", "len(present_N) * np.maximum", _LOSSES),
     ("algorithms/aggregation.py", "1 / max(1.0, tokens_N.sum())", "1 / len(tokens_N)", _BATCH),
     ("learner/objective.py", "per_token = per_token * weights", "pass", _POLICY),
@@ -282,7 +288,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
-    ("learner/batch.py", "if counts[index] and not (", "if not (", _BATCH),
+    ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
     ("learner/optimizer_steps.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
     ("learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
     # --- episodes
@@ -527,7 +533,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
     ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
     ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
-    ("apps/audit/groups.py", " if name in selection.kept else 0", "", _AUDIT_RECORDS),
+    ("apps/audit/groups.py", "sample_index) in selection.kept for", "sample_index) or True for", _AUDIT_RECORDS),
     ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),

@@ -132,6 +132,21 @@ async def test_evaluation_uses_the_reward_of_the_run() -> None:
     assert evaluation.metrics[names.REWARD_MEAN] == 3.0
 
 
+async def test_evaluation_has_its_own_reward_and_limit(reward: MathReward) -> None:
+    double = MathReward(MathOptions(grader_workers=1, correct=2.0))
+    await double.start(RunContext())
+    engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}" + " and so on" * 20))
+    playing = player(engine, ScriptedInterpreter(), limit=8)
+    try:
+        rollouts, settings = Rollouts(playing, reward, double), EvaluationConfig(max_response_tokens=80)
+        found = await evaluate(rollouts, of([asked("a", token_ids=(5, 6))]), settings, name="set")
+    finally:
+        await double.close()
+    assert found.metrics[names.REWARD_MEAN] == 2.0
+    assert found.metrics[names.MAX_RESPONSE] == 80
+    assert playing.settings.max_response_tokens == 8  # training continues with its own
+
+
 async def test_without_samples_the_groups_are_the_greedy_ones(reward: MathReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=True, samples_per_problem=0)
     groups = [member.trajectory.group_id for group in evaluation.groups for member in group.members]

@@ -15,7 +15,7 @@ from torl.hub import RemoteFile
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
 Row: TypeAlias = tuple[str, Any]
-"""The location of a row ("train.jsonl, line 3") and its value."""
+"""The location of a row ("train.jsonl, line 3") and its value: an error if the line cannot be read."""
 
 _BATCH_SIZE = 1_000  # parquet rows per batch, to bound the memory of their objects
 
@@ -24,12 +24,17 @@ def _read_json_lines(path: RowFile) -> Iterator[Row]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             location = f"{path}, line {number}"
-            text = _decode(location, line.rstrip(b"\r\n"))
-            if number == 1:
-                text = text.removeprefix("\ufeff")
-            if not text.strip():
-                continue
-            yield location, _parse_json(location, text)
+            value: Any
+            try:
+                text = _decode(location, line.rstrip(b"\r\n"))
+                if number == 1:
+                    text = text.removeprefix("\ufeff")
+                if not text.strip():
+                    continue
+                value = _parse_json(location, text)
+            except DataError as error:
+                value = error
+            yield location, value
 
 
 def _read_json_list(path: RowFile) -> Iterator[Row]:

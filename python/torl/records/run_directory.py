@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torl.config import TrainConfig
-from torl.config.loading import dump_config, load_config
+from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.files import CONFIG_FILE, atomic_write, dotted_leaves, record_errors
 
@@ -79,7 +79,7 @@ def write_config(directory: Path, config: TrainConfig, first_step: int = 0) -> l
             with atomic_write(earlier) as file:
                 file.write(path.read_bytes())
         with atomic_write(path) as file:
-            file.write((_FIRST_STEP.format(first_step) + dump_config(config)).encode("utf-8"))
+            file.write((_FIRST_STEP.format(first_step) + str(config)).encode("utf-8"))
     return [str(change) for change in changes]
 
 
@@ -117,7 +117,7 @@ def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
         before = dict(dotted_leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
-    now = dict(dotted_leaves(tomllib.loads(dump_config(config))))
+    now = dict(dotted_leaves(tomllib.loads(str(config))))
     keys = [key for key in {**before, **now} if key != _START_KEY]
     pairs = [ChangedKey(key, before.get(key), now.get(key)) for key in keys]
     return [pair for pair in pairs if pair.before != pair.now]

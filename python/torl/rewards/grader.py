@@ -25,7 +25,7 @@ WALL_SLACK_SECONDS = 10.0
 
 
 class Grader:
-    r"""A grader of mathematical answers: whether an answer equals its reference. Any text is a safe answer.
+    r"""A grader of mathematical answers, which compares them with their references. Answers may be arbitrary text.
 
         with torl.Grader() as grader:
             grader.grade(reference=r"\frac{1}{2}", answer="0.5")  # Verdict(correct=True, failure=None)

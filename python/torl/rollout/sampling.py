@@ -6,7 +6,6 @@ from functools import partial
 from itertools import islice
 
 from torl.config import SampleConfig
-from torl.config.loading import dump_config
 from torl.errors import ConfigError
 from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
@@ -94,7 +93,7 @@ def sampling_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
 def _check_settings(config: SampleConfig) -> None:
     """Write the settings next to the output. Refuse to resume an output with other settings."""
     path = config.sample.output.with_name(f"{config.sample.output.name}.toml")
-    settings = dump_config(config)
+    settings = str(config)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if config.sample.output.exists() and path.exists() and path.read_text(encoding="utf-8") != settings:

@@ -13,11 +13,13 @@ from torl.apps.audit.agents import agent_mismatch
 from torl.apps.audit.checks import Check, check_rewards, place_of, version_mismatch
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import ReplayContext
+from torl.apps.audit.steps import evaluated_rollout
 from torl.apps.audit.tokens import token_mismatch
 from torl.component import RunContext
-from torl.config import TrainConfig
+from torl.config import RolloutConfig, TrainConfig
 from torl.errors import RecordError
 from torl.hub import resolve_model
+from torl.options import Choice
 from torl.records.files import step_of_file, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
@@ -43,7 +45,7 @@ class TrajectoryAudit:
         """Set the directory of the run, finished or running."""
         self._directory = directory
         self._stack = AsyncExitStack()
-        self._rewards: list[tuple[TrainConfig, Reward]] = []
+        self._rewards: list[tuple[Choice[Reward], Reward]] = []
         self._contexts: list[tuple[TrainConfig, ReplayContext]] = []
         self._file: tuple[object, Sequence[TrajectoryRecord]] = (None, ())
 
@@ -61,19 +63,21 @@ class TrajectoryAudit:
         record, step = records[line], step_of_file(path)
         place = place_of(record)
         history = await asyncio.to_thread(RunHistory.read, self._directory, Check("metrics"))
-        config = history.config_at(record.step)
         is_training = path in training_files(self._directory)
+        config = history.config_at(record.step) if is_training else history.start_config_at(record.step)
+        rollout = config.rollout if is_training else evaluated_rollout(config)
         tokens, versions, rewards, advantages = (
             OwnCheck(name, place=place) for name in ("tokens", "versions", "rewards", "advantages")
         )
         with tokens.reading(place):
-            await asyncio.to_thread(self._check_tokens, tokens, record, config, is_training)
+            await asyncio.to_thread(self._check_tokens, tokens, record, config, rollout)
         staleness = config.rollout.max_staleness if is_training else 0
         for each in record.episode_trajectories:
             versions.add_mismatch(each, version_mismatch(each, staleness))
         group = [each for each in records if each.trajectory.group_id == record.trajectory.group_id]
         with rewards.reading(place):
-            await check_rewards(rewards, group, await self._reward(config), config.rollout.max_response_tokens)
+            choice = config.reward if is_training else config.evaluation.reward or config.reward
+            await check_rewards(rewards, group, await self._reward(choice, config), rollout.max_response_tokens)
         if not rewards.compared and record.grade.failure is not None:
             rewards.add_note(f"the grader failed: {record.grade.failure}")
         if not is_training or step is None:
@@ -85,11 +89,11 @@ class TrajectoryAudit:
                 await asyncio.to_thread(check_advantages, advantages, records, config)
         return [tokens, versions, rewards, advantages]
 
-    def _check_tokens(self, check: Check, record: TrajectoryRecord, config: TrainConfig, is_training: bool) -> None:
-        context = self._context(config)
-        if not is_training and (calls := config.evaluation.max_tool_calls) is not None:
-            context = replace(context, rollout=config.rollout.model_copy(update={"max_tool_calls": calls}))
-        mismatch = token_mismatch if config.rollout.agent is None else agent_mismatch
+    def _check_tokens(
+        self, check: Check, record: TrajectoryRecord, config: TrainConfig, rollout: RolloutConfig
+    ) -> None:
+        context = replace(self._context(config), rollout=rollout)
+        mismatch = token_mismatch if rollout.agent is None else agent_mismatch
         for each in record.episode_trajectories:
             check.add_mismatch(each, mismatch(each.trajectory, context))
 
@@ -102,20 +106,20 @@ class TrajectoryAudit:
 
     def _context(self, config: TrainConfig) -> ReplayContext:
         for known, context in self._contexts:
-            if known == config:
+            if (known.rollout, known.model.path) == (config.rollout, config.model.path):
                 return context
         context = ReplayContext.from_config(config.rollout, resolve_model(config.model.path))
         self._contexts.append((config, context))
         return context
 
-    async def _reward(self, config: TrainConfig) -> Reward:
+    async def _reward(self, choice: Choice[Reward], config: TrainConfig) -> Reward:
         for known, reward in self._rewards:
-            if known.reward == config.reward:
+            if known == choice:
                 return reward
-        reward = make_reward(config.reward)
+        reward = make_reward(choice)
         self._stack.push_async_callback(reward.close)
         await reward.start(RunContext(seed=config.run.seed, directory=self._directory))
-        self._rewards.append((config, reward))
+        self._rewards.append((choice, reward))
         return reward
 
     async def __aenter__(self) -> Self:

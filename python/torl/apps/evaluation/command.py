@@ -16,8 +16,8 @@ from torl.apps.evaluation.results import read_results, shared_problems
 from torl.apps.evaluation.tables import all_tables, markdown
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
-from torl.config.loading import dump_config, find_config, load_config
-from torl.errors import ConfigError
+from torl.config.loading import find_config, load_config
+from torl.errors import ConfigError, TorlError
 from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     try:
         parsed = read_arguments(sys.argv[1:] if arguments is None else arguments)
-    except ConfigError as error:
+    except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return run_until_done(evaluate_models(parsed))
@@ -129,7 +129,7 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
         location = location if separator else argument
         run = Path(location)
         trained = (run / "config.toml").is_file()
-        label = label if separator else run.name or location
+        label = label if separator else (run.name or location).rpartition(":")[2]
         if not re.fullmatch(r"[\w.+-]+", label) or label in models:
             raise ConfigError(f"{argument}: the label {label!r} is invalid or already used: write LABEL={location}")
         path = str(run / "model") if trained else location
@@ -159,4 +159,4 @@ async def _regrade(parsed: ParsedArguments, console: Console) -> None:
         changed = await regrade(directory, config, console)
         console.line(f"{directory.name}: {changed} verdicts changed")
         with atomic_write(settings) as file:
-            file.write(dump_config(config).encode())
+            file.write(str(config).encode())

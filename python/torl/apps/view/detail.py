@@ -118,7 +118,7 @@ def segments(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         observations.setdefault(message["start"], _observation(message))["messages"].append(cut(message["text"]))
     for index, turn in enumerate(turns):
         answer = answers[index] if index == last else None
-        marks = [(start, stop, "code") for start, stop in turn["blocks"]]
+        marks = [(start, stop, "code") for start, stop, *_ in turn["blocks"]]
         marks += [(start, stop, "invented") for start, stop in invented_in(turn, row.get("format", ""))]
         if answer is not None:
             marks.append((answer.start, answer.stop, "answer"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from torl.errors import ConfigError
+from torl.paths import cache_directory
 from torl.records.files import CONFIG_FILE, TRAJECTORY_DIRECTORY, step_of_file, trajectory_files
 
 TRAINING: Final = "training"
@@ -87,24 +88,19 @@ class Target:
 
         Args:
             cache: Directory of all indexes. Unset prefers the directory of the records.
+
+        Raises:
+            ConfigError: The user has no cache directory.
         """
         resolved = self.path.resolve()
         if cache is None and os.access(self.directory, os.W_OK):
             return self.directory / (INDEX_FILE if self.path.is_dir() else f".{self.path.name}.{INDEX_FILE}")
         digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
-        return (cache or cache_directory()) / f"{digest}.sqlite"
+        return (cache or _cache_directory()) / f"{digest}.sqlite"
 
 
-def cache_directory() -> Path:
-    """Return the directory of the indexes of records that cannot be written.
-
-    Raises:
-        ConfigError: The user has no home directory, and XDG_CACHE_HOME is not set.
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base and Path(base).is_absolute():
-        return Path(base) / "torl" / "view"
+def _cache_directory() -> Path:
     try:
-        return Path.home() / ".cache" / "torl" / "view"
+        return cache_directory("view")
     except RuntimeError as error:
         raise ConfigError(f"no cache directory for the index: {error}; choose --index") from error
