@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+import torl
 from torl.__main__ import main
 from torl.apps.serve.asgi import RefuseWebPages
 from torl.apps.view.live import LiveState
@@ -100,6 +101,8 @@ def test_trajectory_has_its_texts_calls_and_group(client: TestClient) -> None:
     found = get(client, "/api/trajectory", run="first", file="step_000001", line=2)
     turn, observation, last = found["sequence"]["segments"]
     assert "".join(part["text"] for part in turn["parts"]) == CALLING
+    (read,) = [eval(found["python"], {"torl": torl})]
+    assert (read.step, read.trajectory.sample_index) == (1, 2)
     assert [part["text"] for part in turn["parts"] if part["kind"] == "code"] == ["print(1)\n"]
     assert (observation["text"], observation["calls"]) == ("\n1\n```\n", [0])
     assert [part["text"] for part in last["parts"] if part["kind"] == "answer"] == ["\\boxed{1}"]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from torl.apps.view.facts import invented_in
 from torl.apps.view.rows import Place, brief, facets_json, group_places, reading_rows
+from torl.apps.view.sources import TRAINING
 from torl.apps.view.token_colors import color_tokens
 from torl.apps.view.vocabulary import token_bytes
 from torl.text.answers import find_answer
@@ -34,6 +35,7 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
     return {
         "facets": facets_json(place),
         "location": f"{path}:{int(place.columns['line'][place.position]) + 1}",
+        "python": _expression(place),
         "problem": {
             "id": row["problem"],
             "question": cut(row.get("question", "")),
@@ -58,6 +60,17 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "branches": [sequence_json(place, branch, 0) for branch in row.get("branches", ())],
         "prompt": prompt_text(place, row),
     }
+
+
+def _expression(place: Place) -> str | None:
+    """Return the Python that reads the trajectory of a run."""
+    if not place.reader.target.is_run:
+        return None
+    facets = facets_json(place)
+    chosen = f"step={facets['step']}"
+    if facets["set"] != TRAINING:
+        chosen += f", evaluation_set={facets['set']!r}"
+    return f"list(torl.Run({str(place.reader.target.path)!r}).trajectories({chosen}))[{facets['line']}]"
 
 
 def sequence_json(place: Place, row: Mapping[str, Any], start: int) -> dict[str, Any]:

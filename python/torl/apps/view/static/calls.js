@@ -1,11 +1,14 @@
 // A tool call: its request, its outcome, another run of it in the sandbox, and experiments with other code.
 
-import { html, useState } from "view/lib.js";
+import { html, signal, useEffect, useRef, useState } from "view/lib.js";
 import { isExported, post } from "view/api.js";
 import { Code } from "view/code.js";
 import { Difference } from "view/diff.js";
 import { duration, visible } from "view/format.js";
 import { Badge, STATUS_LABELS } from "view/parts.js";
+
+// Each change runs all calls of the shown trajectory again.
+export const allRuns = signal(0);
 
 export function Call({ call, number: index, place }) {
   const [replay, setReplay] = useState(null);
@@ -15,6 +18,11 @@ export function Call({ call, number: index, place }) {
     setReplay({ isRunning: true });
     setReplay(await post("/api/replay", { ...place, call: index }).catch((error) => ({ error })));
   };
+  const started = useRef(allRuns.value);
+  useEffect(() => {
+    if (allRuns.value !== started.current && call.ran) run();
+    started.current = allRuns.value;
+  }, [allRuns.value]);
   const status = call.ran ? call.status : "not_executed";
   return html`<article class="call-card">
     <header>

@@ -1,8 +1,8 @@
 // One trajectory: problem, grade, turns and observations, tokens, calls, its group, and the verdict of the audit.
 
-import { html, useEffect, useState } from "view/lib.js";
+import { html, signal, useEffect, useState } from "view/lib.js";
 import { isExported, post, query, revisionOf, useData } from "view/api.js";
-import { Call } from "view/calls.js";
+import { allRuns, Call } from "view/calls.js";
 import { Code } from "view/code.js";
 import { duration, number, signed, visible } from "view/format.js";
 import { onKey } from "view/keys.js";
@@ -77,11 +77,12 @@ function Shown({ data, place, setStart }) {
       <a class="button" href=${link("group", [place.run, place.file, place.line])}>side by side</a>
       <a class="button" href=${link("problem", [], { id: problem.id, run: place.run })}>this problem over all steps</a>
     </nav>
-    <${Audit} place=${place} />
+    <${Audit} place=${place} calls=${sequence.calls} />
     ${data.branches.map((branch, index) => html`<details class="branch"><summary>another sequence of this episode (${index + 1})</summary><${Sequence} sequence=${branch} place=${null} /></details>`)}
     <${Sequence} sequence=${sequence} place=${place} prompt=${data.prompt} setStart=${setStart} />
     <footer class="dim source">
       <code>${data.location}</code>
+      ${data.python && html`<code>${data.python}</code>`}
       ${!isExported && html`<a href=${`/api/row?${query(place)}`} download>the line as it is in the file</a>`}
     </footer>
   </article>`;
@@ -112,17 +113,25 @@ function Facts({ data }) {
 
 const CHECKS = { tokens: "turns, mask and observations from the tokens", versions: "policy versions", rewards: "graded again", advantages: "advantage computed again" };
 
-function Audit({ place }) {
+// Once a trajectory was verified, the next ones are verified when they are opened.
+const verifies = signal(false);
+
+function Audit({ place, calls }) {
   const [result, setResult] = useState(null);
   const run = async () => {
     if (result?.isRunning) return;
+    verifies.value = true;
     setResult({ isRunning: true });
     setResult(await post("/api/verify", place).then((reply) => (reply.error ? { error: new Error(reply.error) } : reply)).catch((error) => ({ error })));
   };
-  onKey("v", "verify this trajectory", run);
+  onKey("v", "verify trajectories", run);
+  useEffect(() => {
+    if (verifies.value && !isExported) run();
+  }, []);
   if (isExported) return null;
   return html`<section class="audit" aria-label="Audit">
     <button data-action="verify" onClick=${run} disabled=${result?.isRunning}>${result?.isRunning ? "verifying …" : "Verify"}</button>
+    ${calls.filter((call) => call.ran).length > 1 && html`<button data-action="replay-all" onClick=${() => (allRuns.value += 1)}>Run all calls again</button>`}
     ${!result && html`<span class="dim">recompute this trajectory from its tokens, as torl verify does</span>`}
     ${result?.error && html`<span class="problem" role="alert">${result.error.message}</span>`}
     ${result?.checks?.map((check) => {
