@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _prepare(argv: Sequence[str]) -> None:
     defaults = PrepareOptions()
     parser = argparse.ArgumentParser(
-        f"{PROGRAM} prepare", description="Keep verifiable problems without duplicates and evaluation problems."
+        f"{PROGRAM} prepare",
+        description="Keep verifiable problems; drop duplicates and the problems of evaluation sets.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="problem files or hf: datasets")
     parser.add_argument("--against", metavar="FILE", nargs="*", default=[], help="evaluation sets to exclude")
