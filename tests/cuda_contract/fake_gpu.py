@@ -23,7 +23,7 @@ CUDA_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_available": lambda: True,
     "current_device": lambda: 0,
     "get_device_capability": lambda *_: (9, 0),
-    **dict.fromkeys(("set_device", "synchronize", "_lazy_init", "init"), lambda *_: None),
+    **{name: lambda *_: None for name in ("set_device", "synchronize", "_lazy_init", "init")},
 }
 """Functions of `torch.cuda` as on an H100."""
 

@@ -20,7 +20,9 @@ from torl.learner.process_group import join_process_group
 from torl.learner.update import policy_logprobs, run_critic
 
 
-def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict[str, Any]:
+def walk(
+    model: Path, stage: int, lora: bool, algorithm: dict[str, Any], offloads: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Start a rank, take steps, leave the GPU and return, export, write and restore a checkpoint.
 
     Return the devices of the tensors at each point.
@@ -29,7 +31,7 @@ def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict
     exported: dict[str, str] = {}
     rank_module.export_model = lambda weights, source, directory: exported.update(_devices(weights))
     rank_module.export_adapter = lambda weights, *_: exported.update(_devices(dict(weights)))
-    setup = learner_setup(model, stage=stage, lora=lora, **algorithm)
+    setup = learner_setup(model, stage=stage, lora=lora, offloads=offloads, **algorithm)
     reports: list[Any] = []
     with mode:
         rank = rank_module.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, reports.append)
@@ -47,7 +49,7 @@ def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict
             if "critic" in rank._engines:
                 rank.update_critic(batch.rows[0], batch.sampled_tokens)
             found[f"step {step}"] = _where(rank)
-            if stage >= 2:
+            if setup.learner.offload_while_sampling:
                 rank.offload("optimizer")
                 found[f"parameters {step}"] = _where(rank)
                 rank.offload("parameters")

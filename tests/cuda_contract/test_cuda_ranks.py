@@ -48,6 +48,24 @@ def test_rank_computes_on_the_gpu_and_leaves_it(
     assert found["emptied"] == 1
 
 
+@pytest.mark.parametrize(
+    ("stage", "offloads"),
+    [
+        (1, ("offload_optimizer",)),
+        (2, ("offload_optimizer",)),
+        (3, ("offload_optimizer", "offload_parameters")),
+    ],
+)
+def test_rank_computes_with_parts_in_cpu_memory(stage: int, offloads: tuple[str, ...], tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    found = call_forked(walk, model, stage, False, {"kl": {"coefficient": 0.1}}, offloads)
+    shards = CPU if "offload_parameters" in offloads else GPU
+    expected = {"trained": shards, "frozen": [], "state": CPU, "reference": shards}
+    assert found["started"] == found["step 0"] == found["step 1"] == expected
+    assert found["computed"] == GPU * 2
+    assert found["exported"] == found["written"] == CPU
+
+
 def test_ranks_share_a_row_on_the_gpu(tmp_path: Path) -> None:
     devices = call_forked(share_row, write_tiny_model(tmp_path / "model"))
     assert len(devices) > 50  # of outputs, and of the gradients of two models

@@ -617,8 +617,8 @@ def test_help_tells_choices_apart() -> None:
     assert "--rollout.format.max_observation_tokens INT [zerotir] " in words
     assert "[tis] " in words
     assert "--algorithm.aggregation.length INT [fixed_length" in words
-    assert "name of the set in the metrics. (default: unset)" in words  # of a table that is empty
-    assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet), or " in words
+    assert "`data_source` is several sets. (default: unset)" in words  # of a table that is empty
+    assert "--data.train PATH Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set" in words
     assert "(default: required for judge; unset for turn_scores)" in words
 
 

@@ -205,7 +205,8 @@ def _step(engine: Any, learning_rate: float) -> float:
     if engine.zero_optimization_stage() == 0:
         # Without ZeRO, DeepSpeed clips gradients, but neither detects overflow nor keeps the norm.
         gradients = [p.grad for p in engine.module.parameters() if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
         if not math.isfinite(norm):
             raise DivergedError(error)
         engine.step()

@@ -22,7 +22,7 @@ from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
 from torl.apps.audit.prompts import PromptAudit
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
-from torl.config import TrainConfig
+from torl.config import RolloutConfig, TrainConfig
 from torl.hub import resolve_model
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, trajectory_file
@@ -202,12 +202,8 @@ class StepAudit:
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records)
-        evaluation, rollout = self.config.evaluation, self.config.rollout
-        limits: dict[str, int] = {"max_response_tokens": evaluation.longest_response(rollout)}
-        if evaluation.max_tool_calls is not None:
-            limits["max_tool_calls"] = evaluation.max_tool_calls
-        rollout = rollout.model_copy(update=limits)
-        self._check_trajectories(records, replace(self.context, rollout=rollout), max_staleness=0)
+        context = replace(self.context, rollout=evaluated_rollout(self.config))
+        self._check_trajectories(records, context, max_staleness=0)
 
     def _check_trajectories(
         self, records: Sequence[TrajectoryRecord], context: ReplayContext, max_staleness: int
@@ -217,6 +213,14 @@ class StepAudit:
             with self.checks.tokens.reading(place_of(record)):
                 self.checks.tokens.add_mismatch(record, mismatch(record.trajectory, context))
             self.checks.versions.add_mismatch(record, version_mismatch(record, max_staleness))
+
+
+def evaluated_rollout(config: TrainConfig) -> RolloutConfig:
+    """Return the rollout settings of a configuration with the limits and stop strings of its evaluations."""
+    evaluation, rollout = config.evaluation, config.rollout
+    changed: dict[str, Any] = {"max_response_tokens": evaluation.longest_response(rollout)}
+    own = {name: getattr(evaluation, name) for name in ("max_tool_calls", "stop")}
+    return rollout.model_copy(update=changed | {name: value for name, value in own.items() if value is not None})
 
 
 def _count(row: Mapping[str, Any], name: str) -> int:
