@@ -83,6 +83,7 @@ _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
+_AUDIT_ORDER = "unit/test_audit_order.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -528,7 +529,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
     ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
-    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "and name not in expected and", "and False and", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
+    ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),
+    ("apps/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
+    ("apps/audit/learning.py", " or _has_advantage(record)", " or True", _AUDIT_ORDER),
+    ("apps/audit/learning.py", "not set(learned).isdisjoint(part) for", "True for", _AUDIT_ORDER),
+    ("apps/audit/formulas.py", "max(1, total - warmup)", "max(1, total)", _FORMULAS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),

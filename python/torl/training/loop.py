@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
+from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
@@ -69,7 +70,7 @@ class Run:
         await self._save_checkpoint(steps)
         async with self.residency.lend_learner() as loan:
             with self.components.console.progress("exporting the model"):
-                await loan.learner.export(self.components.directory / "model")
+                await loan.learner.export(self.components.directory / EXPORT_DIRECTORY)
         with self.components.console.progress("writing the last checkpoint"):
             await self.components.checkpoints.wait()
 

@@ -73,10 +73,7 @@ class RecordedSelection:
     @classmethod
     def from_records(cls, groups: Groups, step: int, config: TrainConfig) -> "RecordedSelection":
         """Select the groups of a step as the run did."""
-        scored: Sequence[ScoredGroup] = [scored_group(members) for members in groups.values()]
-        if config.ablation.shuffle_rewards:
-            scored = with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
-        chosen = select_batch(scored, config)
+        chosen = select_batch(rewarded_groups(list(groups.values()), step, config), config)
         kept = frozenset(group.members[0].trajectory.group_id for group in chosen.batch)
         return cls(kept, {names.TRAINED_GROUPS: len(chosen.batch), **chosen.counts})
 
@@ -90,6 +87,16 @@ def check_selection(check: Check, groups: Groups, step: int, selection: Recorded
         verb = "keeps" if expected else "drops"
         example = f"step {step}, {name}: expected {expected} advantages, found {found} (the selection {verb} it)"
         check.add(found == expected, example)
+
+
+def rewarded_groups(
+    groups: Sequence[Sequence[TrajectoryRecord]], step: int, config: TrainConfig
+) -> Sequence[ScoredGroup]:
+    """Return the groups of a step with the rewards that they are selected by."""
+    scored = [scored_group(members) for members in groups]
+    if config.ablation.shuffle_rewards:
+        return with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
+    return scored
 
 
 def scored_group(members: Sequence[TrajectoryRecord]) -> ScoredGroup:
