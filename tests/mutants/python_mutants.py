@@ -83,6 +83,7 @@ _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
+_PROBE = "unit/test_training_probe.py"
 _AUDIT_ORDER = "unit/test_audit_order.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
@@ -96,8 +97,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
-    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
-    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("training/health.py", "if not gap <= limit:", "if gap > limit:", _HEALTH),
+    ("training/health.py", "self._first_gaps[name] = gap", "pass", _HEALTH),
+    ("training/health.py", "(LOGPROB_GAP_PROBE, True)", "(LOGPROB_GAP_PROBE, self._exact)", _HEALTH),
+    ("training/health.py", 'arguments.get("kv_cache_dtype", "auto") not in', '"auto" not in', _HEALTH),
+    ("training/probe.py", "config.rollout.max_staleness > 0 or ", "", _PROBE),
+    ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
+    ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "rewards = [member.grade.total", "rewards = [member.grade.reward", _STEP),

@@ -85,6 +85,10 @@ class Learner:
         annotations = required_annotations(self._setup.algorithm)
         return await annotate(self._group, samples, annotations, self._setup.learner)
 
+    async def logprobs(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+        """Add the log-probabilities of the current weights to the sampled tokens, as `old_logprobs`."""
+        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner)
+
     async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
         """Take all optimizer steps of a training step, the critic's first, and return their metrics.
 

@@ -131,22 +131,31 @@ def check_weights(
     config = history.configs[-1][1]
     model = resolve_model(config.model.path)
     policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
-    adapted = config.model.adapters is not None
-    base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
+    lora = config.model.adapters
+    base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if lora is not None else {}
     gaps: list[float] = []
     for version in sorted(versions | ({history.steps} if has_export else set())):
         with logprobs.reading(f"policy version {version}"):
             if version > 0:
                 weights = read_policy_weights(checkpoint_path(history.directory, version) / LEARNER)
-                lora = config.model.adapters
                 _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
             for group in groups:
                 gaps += _check_version(logprobs, policy, version, group.get(version, ()))
             if has_export and version == history.steps:
+                if lora is not None:
+                    _load_weights(policy, merge_adapters(_rounded(weights, config), _rounded(base, config), lora))
                 _check_export(export, policy, exported, config)
     logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
     if versions:
         logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
+
+
+def _rounded(weights: Mapping[str, Any], config: TrainConfig) -> dict[str, Any]:
+    """Return weights as the learner computes with them."""
+    import torch
+
+    dtype = getattr(torch, config.learner.dtype)
+    return {name: weight.to(dtype).float() for name, weight in weights.items()}
 
 
 def _check_version(check: Check, policy: Any, version: int, samples: Sequence[Sample]) -> list[float]:
@@ -178,7 +187,7 @@ def _check_export(check: Check, policy: Any, directory: Path, config: TrainConfi
     for key in sorted({*before, *after} - _EXPORT_KEYS):
         if before.get(key) != after.get(key):
             check.expect(f"{directory.name}/config.json, {key}", before.get(key), after.get(key))
-    # The learner merges adapters of its own precision, so that the sum is rounded differently.
+    # Products of adapters are summed in another order, which may round a merged weight to a neighbor.
     tolerance = 0.0 if config.model.adapters is None else _ADAPTER_TOLERANCE[config.learner.dtype]
     for name, weight in policy.named_parameters():
         other = found.get(name)
