@@ -1,5 +1,6 @@
 """The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,6 +16,7 @@ COMMANDS = {
     ),
     "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
     "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
+    "view": ("torl.apps.view.command:main", "look at runs in the browser"),
     "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems"),
     "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU"),
     "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox"),
@@ -27,6 +29,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where custom modules may be, as with `python -m`
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0

@@ -189,7 +189,7 @@ class TurnRequest:
         stop_condition: End of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`.
         at_line_start: Whether the text of `prefix` is empty or ends with a newline.
         episode: Number of the episode. Lower numbers take precedence; the turns of an episode share a prefix cache.
-        group: Name of the episodes with the same prompt, which is best computed once.
+        group: Name that the episodes of one prompt share. Engines may compute their common prefix once.
     """
 
     id: str
@@ -297,11 +297,13 @@ class Block:
         code: Code of the block.
         start: Index in the text of the turn of the first character of the code.
         stop: Index after the last character of the code.
+        token: Index in the turn of the token that contains the first character of the code.
     """
 
     code: str
     start: int
     stop: int
+    token: int
 
 
 class StopReason(StrEnum):
@@ -404,7 +406,12 @@ class Trajectory:
     environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
+        """Return the number of response tokens, observed ones included."""
         return len(self.token_ids_T)
+
+    def __repr__(self) -> str:
+        numbers = f"{len(self.turns)} turns, {len(self.tool_calls)} calls, {len(self)} tokens"
+        return f"<Trajectory {self.sample_index} of {self.group_id}: {numbers}, finish reason {self.finish_reason}>"
 
     @property
     def episode_trajectories(self) -> tuple["Trajectory", ...]:
@@ -420,6 +427,18 @@ class Trajectory:
     def sampled_text(self) -> str:
         """Text of all turns, with a newline instead of each observation."""
         return "\n".join(turn.text for turn in self.turns)
+
+    @property
+    def first_code(self) -> int | None:
+        """Index in the response of the first token of code: of the first block, or else of the first turn with a call.
+
+        None for a response without blocks and calls.
+        """
+        starts = [turn.start + turn.blocks[0].token for turn in self.turns if turn.blocks]
+        if starts:
+            return starts[0]
+        called = {call.start for call in self.tool_calls}
+        return next((turn.start for turn in self.turns if turn.stop in called), None)
 
     def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
         """Return the calls of a turn, in order."""
@@ -438,6 +457,7 @@ class Group:
         prompt: Common prompt.
         trajectories: One trajectory for each episode, in the order of their samples. Branches share its grade.
         max_response_tokens: Token limit of the responses.
+        grades: Sums of the rubric's parts before this one, one for each trajectory. Empty outside a rubric.
     """
 
     prompt: Prompt
@@ -453,7 +473,7 @@ class Grade:
     Attributes:
         reward: Reward at the last sampled token.
         correct: Whether the answer is correct.
-        answer: Answer in the last sampled \\boxed{...}, or None.
+        answer: Answer that was compared with the reference, or None without an answer.
         failure: "timeout" or "error" if the grader failed, in which case the answer counts as wrong.
         parts: Parts of the reward by name, whose sum is `reward`. Each part is logged.
         turn_rewards: Additional rewards at the last token of each turn: one for every turn, or none.
@@ -518,6 +538,11 @@ class ScoredGroup:
     members: tuple[ScoredTrajectory, ...]
 
     @property
+    def id(self) -> str:
+        """Name of the group: "step/problem"."""
+        return self.members[0].trajectory.group_id
+
+    @property
     def accuracy(self) -> float:
         """Fraction of the members with a correct answer, in any format."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
@@ -554,10 +579,15 @@ class TrainingSample:
         old_logprobs: Log-probabilities according to the learner, before the first update of the step.
         token_rewards: Rewards of single tokens, in addition to the reward at the end.
         ref_logprobs: Log-probabilities according to the reference model.
+        entropies: Entropies of the learner's policy, before the first update of the step.
+        batch_values: Values of a policy loss that depend on the whole batch (`requires(batch_values=...)`).
         values: Values according to the critic, before the first update of the step.
         returns: Value targets of the critic.
         episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
         policy_versions: Versions of the policy that sampled the tokens; -1 for tokens that were not sampled.
+        imitation_weights: Weights of the cross-entropy of each token, at least 0. Unlike the other arrays, they may be
+            above 0 on prompts and observations, and None stands for zeros.
+        reference_sample: The same response after another prompt, for the reference model. None for the same prompt.
     """
 
     token_ids: Int32Array
@@ -571,6 +601,10 @@ class TrainingSample:
     returns: Float32Array | None = None
     episode: int | None = None
     policy_versions: Int32Array | None = None
+    imitation_weights: Float32Array | None = None
+    entropies: Float32Array | None = None
+    batch_values: Float32Array | None = None
+    reference_sample: "TrainingSample | None" = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

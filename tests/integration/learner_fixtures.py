@@ -119,6 +119,8 @@ def plain_steps(
     losses, norms = [], []
     for samples in steps:
         total = sum(int(sample.loss_mask.sum()) for sample in samples)
+        imitated = [each.imitation_weights for each in samples if each.imitation_weights is not None]
+        imitated_total = sum(np.count_nonzero(weights) for weights in imitated)
         optimizer.zero_grad()
         loss_sum = 0.0
         for sample in samples:
@@ -127,7 +129,9 @@ def plain_steps(
             ratio = (logprobs - old).exp()
             advantages = torch.from_numpy(sample.advantages[1:])
             surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
-            loss = -(surrogate * torch.from_numpy(sample.loss_mask[1:])).sum() / total
+            loss = -(surrogate * torch.from_numpy(sample.loss_mask[1:])).sum() / max(1, total)
+            if sample.imitation_weights is not None:
+                loss = loss - (torch.from_numpy(sample.imitation_weights[1:]) * logprobs).sum() / imitated_total
             loss.backward()
             loss_sum += float(loss.detach())
         losses.append(loss_sum)

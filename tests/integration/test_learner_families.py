@@ -108,7 +108,7 @@ async def probe_gap(pair: Pair, version: int = 1) -> float:
     }
     async with TransferProbe(load_config(TrainConfig, find_config("demo"), settings), pair.engine) as probe:
         probe.start(version, [prompt.token_ids for prompt in pair.prompts])
-        found = await probe.gap(pair.learner)
+        found = await probe.gap(pair.learner, version)
     assert found is not None
     return found
 

@@ -1,7 +1,9 @@
 """The steps of `python -m torl.data`, on files."""
 
 import json
+import re
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from builders import asked, scored, scored_group, trajectory
 from torl.apps.curation.command import main
-from torl.apps.curation.difficulty import accuracies_of_run, with_pass_rates
+from torl.apps.curation.difficulty import PassRateFile, accuracies_of_run, with_pass_rates
 from torl.apps.curation.selecting import SelectOptions, select
 from torl.data import load_problems
 from torl.errors import DataError
@@ -22,12 +24,15 @@ RAW = [
     {
         "id": "again",
         "problem": "What is the sum of all even numbers from 2 up to, and with, $100$ ?",
-        "answer": "1",
+        "answer": "2550.0",
     },
     {"id": "proof", "problem": "Prove that there are infinitely many primes.", "answer": "proof"},
     {"id": "evaluated", "problem": "Hello! Find the smallest prime above 100. Thanks.", "answer": "101"},
     {"id": "half", "problem": "Half of what number is nine?", "answer": "\\boxed{\\dfrac{36}{2}}", "level": 3},
+    {"id": "root", "problem": "Which positive number has the square twelve?", "answer": "$2\\sqrt{3}$."},
     {"id": "broken", "problem": "Which one is it, then?", "answer": "\\frac{1}{"},
+    {"id": "eight", "problem": "How many legs has a spider?", "answer": "8"},
+    {"id": "six", "problem": "How many legs has a Spider ?", "answer": "6"},
 ]
 
 
@@ -50,7 +55,11 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_kept_problems_are_verifiable_and_normalized(prepared: Path) -> None:
     problems = {problem.id: problem for problem in load_problems(prepared / "problems.jsonl")}
-    assert {name: problem.answer for name, problem in problems.items()} == {"sum": "2550", "half": "\\frac{36}{2}"}
+    assert {name: problem.answer for name, problem in problems.items()} == {
+        "sum": "2550",
+        "half": "\\frac{36}{2}",
+        "root": "2\\sqrt{3}",
+    }
     assert problems["half"].metadata == {"source": "raw", "level": 3}
 
 
@@ -59,14 +68,15 @@ def test_dropped_problem_has_a_reason_and_its_cause(prepared: Path) -> None:
     assert dropped["proof"]["reason"] == "proof"
     assert dropped["broken"]["reason"] == "unreadable_answer"
     assert dropped["again"] == {"id": "again", "reason": "near_duplicate", "because_of": "sum"}
+    assert [dropped[name]["reason"] for name in ("eight", "six")] == ["conflicting_answers"] * 2
     assert dropped["evaluated"] == {"id": "evaluated", "reason": "in_evaluation_set", "because_of": "set/e"}
     (hit,) = rows(prepared / "matches.jsonl")
     assert (hit["reason"], hit["shared"]) == ("ngram", "find the smallest prime above 100")
     counts = json.loads((prepared / "counts.json").read_text())
     assert counts["read"] == counts["kept"] + sum(counts["dropped"].values()) == len(RAW)
     remembered = {row["answer"]: row["readable"] for row in rows(prepared / "answers.jsonl")}
-    assert remembered["\\frac{36}{2}"]
-    assert remembered["101"]
+    assert remembered == {"101": True, "2\\sqrt{3}": True}
+    assert not (prepared / "candidates.partial").exists()
 
 
 # --- difficulty and choice ----------------------------------------------------------------------------------------
@@ -79,10 +89,20 @@ def group(problem: str, *correct: bool) -> ScoredGroup:
     )
 
 
-def test_pass_rates_go_with_the_problems() -> None:
-    hard, half = with_pass_rates([group("a", False, False), group("b", True, False)])
-    assert hard.metadata == {"pass_rate": 0.0, "samples": 2}
-    assert half.metadata == {"pass_rate": 0.5, "samples": 2}
+def test_pass_rates_are_kept_without_trajectories(tmp_path: Path) -> None:
+    """As groups end, in any order; a line that was cut is measured again."""
+    rates = PassRateFile(tmp_path / "rates.jsonl")
+    assert rates.read() == {}
+    for each in (group("b", True, False), group("a", False, False)):
+        rates.append(each)
+    with rates.path.open("ab") as file:
+        file.write(b'{"id": "c", "pass_r')
+    assert rates.read() == {"a": (0.0, 2), "b": (0.5, 2)}
+    assert len(rates.path.read_bytes()) < 120
+    problems = [Problem(name, "?", "1", {"level": 3}) for name in "abc"]
+    hard, half = with_pass_rates(problems, rates.read())
+    assert (hard.id, hard.metadata) == ("a", {"level": 3, "pass_rate": 0.0, "samples": 2})
+    assert (half.id, half.metadata) == ("b", {"level": 3, "pass_rate": 0.5, "samples": 2})
 
 
 def test_accuracies_come_from_the_records_of_a_run(tmp_path: Path) -> None:
@@ -116,7 +136,7 @@ def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
     assert chosen[0].metadata["learning_impact"] == pytest.approx(1 - 0.125 / 0.625)
     assert chosen[0].metadata["pass_rate"] == 0.5
     assert counts["dropped"] == {"never_sampled": 1}
-    with pytest.raises(DataError, match="'low_learning_impact': 2, 'never_sampled': 1"):
+    with pytest.raises(DataError, match="no problem is left of 3: 2 low learning impact, 1 never sampled"):
         select(problems, SelectOptions(min_learning_impact=0.9), accuracies)
 
 
@@ -128,6 +148,19 @@ def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     assert chosen == again
     other, _ = select(problems, SelectOptions(count=8, difficulty_bins=4, seed=1))
     assert chosen != other
+
+
+def test_seed_draws_the_strata_of_a_small_count() -> None:
+    """None of them is preferred, such as the hardest or the first by name."""
+    problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(3)]
+    seeds = range(200)
+    drawn = Counter(
+        (each.metadata["pass_rate"], each.metadata["source"])
+        for seed in seeds
+        for each in select(problems, SelectOptions(count=1, seed=seed))[0]
+    )
+    assert len(drawn) == 4
+    assert min(drawn.values()) > len(seeds) / 8
 
 
 def test_files_of_one_name_are_sources_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,18 +203,44 @@ def test_problems_without_an_answer_are_dropped_however_many_they_are(tmp_path: 
     questions = ("How many legs has a spider?", "And a chair?", "Show that it stands.")
     answers = ("8", "", "")
     prepare_raw(tmp_path / "raw", [{"problem": q, "answer": a} for q, a in zip(questions, answers, strict=True)])
-    assert [row["reason"] for row in rows(tmp_path / "raw/out/dropped.jsonl")] == ["no_answer", "no_answer"]
+    dropped = rows(tmp_path / "raw/out/dropped.jsonl")
+    cause = {"reason": "no_answer", "because_of": "the answer is empty"}
+    assert dropped == [{"id": f"line-{number}", **cause} for number in (2, 3)]
+    words = ["prepare", str(tmp_path / "raw/raw.jsonl"), "--output", str(tmp_path / "strict"), "--strict"]
+    assert main(words) == 1
 
 
-def test_an_id_that_one_source_uses_twice_and_nothing_left_are_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "twice.jsonl").write_text('{"id": 1, "problem": "a?", "answer": "1"}\n' * 2)
-    assert main(["prepare", str(tmp_path / "twice.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "the id '1' is used twice in one source, twice" in capsys.readouterr().err
-    (tmp_path / "none.jsonl").write_text('{"problem": "a?", "answer": ""}\n')
+def test_invalid_rows_are_dropped_with_their_error(tmp_path: Path) -> None:
+    question = "How many legs has a spider number {}?"
+    lines = [json.dumps({"id": str(n), "problem": question.format(n), "answer": 8}) for n in range(3)]
+    lines += [
+        '{"problem": "a?", "answer": NaN}',
+        '{"problem": ["a?"], "answer": "1"}',
+        "{",
+        json.dumps({"id": "1", "problem": "And a chair?", "answer": "4"}),
+    ]
+    (tmp_path / "raw.jsonl").write_text("\n".join(lines))
+    words = [str(tmp_path / "raw.jsonl"), "--similarity-threshold", "1", "--output", str(tmp_path / "out")]
+    assert main(["prepare", *words]) == 0
+    assert [problem.id for problem in load_problems(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"]
+    dropped = rows(tmp_path / "out/dropped.jsonl")
+    assert [(row["id"], row["reason"]) for row in dropped] == [
+        ("line-4", "no_answer"),
+        ("line-5", "question_not_text"),
+        ("line-6", "not_json"),
+        ("line-7", "repeated_id"),
+    ]
+    assert dropped[1]["because_of"] == "the question must be text, got a list"
+
+
+def test_reasons_are_written_when_no_problem_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ['{"problem": "a?", "answer": ""}'] * 5 + ['{"problem": "Prove it.", "answer": "proof"}']
+    (tmp_path / "none.jsonl").write_text("\n".join(lines))
     assert main(["prepare", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "no problem is left: {'no_answer': 1}" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert re.search(r"no problem is left of 6; see .*dropped\.jsonl\n +5  no_answer\n +line-1: the answer is", error)
+    assert error.count("line-") == 4
+    assert [row["reason"] for row in rows(tmp_path / "out/dropped.jsonl")] == ["no_answer"] * 5 + ["proof"]
 
 
 def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,3 +251,5 @@ def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "requires --run" in capsys.readouterr().err
     assert main([*words, "--pass-rate-range", "0.6"]) == 1
     assert "such as 0.1,0.9, got '0.6'" in capsys.readouterr().err
+    assert main([*words, "--pass-rate-range", "0.9,0.1"]) == 1
+    assert "must be MIN,MAX, but 0.9 is above 0.1" in capsys.readouterr().err

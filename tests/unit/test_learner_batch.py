@@ -100,7 +100,7 @@ def with_changes(**changes: list[float]) -> TrainingSample:
     """A sample that is right except for the given arrays."""
     good = sample([1, 2, 3], [0, 1, 1])
     arrays = {
-        name: np.array(value, dtype=getattr(good, name, good.advantages).dtype) for name, value in changes.items()
+        name: np.array(value, dtype=np.bool_ if name == "loss_mask" else np.float32) for name, value in changes.items()
     }
     return replace(good, **arrays)  # type: ignore[arg-type]
 
@@ -113,6 +113,9 @@ def with_changes(**changes: list[float]) -> TrainingSample:
         (with_changes(advantages=[0, float("nan"), 1]), "sample 1: advantages contains a value that is not finite"),
         (with_changes(rollout_logprobs=[0, float("-inf"), 1]), "sample 1: rollout_logprobs contains a value"),
         (with_changes(loss_mask=[1, 1, 1]), "sample 1: the first token is marked as sampled"),
+        (with_changes(imitation_weights=[0, 1.0]), "sample 1: imitation_weights has 2 entries for 3 tokens"),
+        (with_changes(imitation_weights=[0, -1.0, 0]), "sample 1: imitation_weights must be finite and at least 0"),
+        (with_changes(imitation_weights=[0.5, 0, 0]), "sample 1: the first token is imitated"),
     ],
 )
 def test_invalid_input_is_refused(bad: TrainingSample, message: str) -> None:
@@ -133,7 +136,32 @@ def test_an_aggregation_that_forgets_a_trajectory_is_refused() -> None:
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
-    with pytest.raises(ValueError, match="no sampled token"):
+    with pytest.raises(ValueError, match="no sampled or imitated token"):
         pack_batch([sample([1, 2], [0, 0])], max_row_tokens=8, ranks=1)
-    with pytest.raises(ValueError, match="no sampled token"):
+    with pytest.raises(ValueError, match="no sampled or imitated token"):
         pack_batch([], max_row_tokens=8, ranks=1)
+
+
+# --- imitated tokens ------------------------------------------------------------------------------------------------
+
+
+def test_imitated_tokens_may_be_observed_and_have_their_own_divisor() -> None:
+    """Four imitated tokens in the batch, of which the first sample has one and the second three."""
+    first = replace(sample([10, 11, 12], [0, 0, 1]), imitation_weights=np.array([0, 0.5, 0], np.float32))
+    second = replace(sample([20, 21, 22, 23], [0, 0, 0, 0]), imitation_weights=np.array([0, 1, 0.25, 2], np.float32))
+    batch = pack_batch([first, second], max_row_tokens=8, ranks=2, skip_zero_advantage=True)
+    rows = sorted((row for rows in batch.rows for row in rows), key=lambda row: row.samples)
+    one, other = (row.imitated for row in rows)
+    assert one is not None
+    assert other is not None
+    assert (one.target_J.tolist(), one.predictor_J.tolist(), one.weight_J.tolist()) == ([11], [0], [0.125])
+    assert (other.target_J.tolist(), other.predictor_J.tolist()) == ([21, 22, 23], [0, 1, 2])
+    assert other.weight_J.tolist() == [0.25, 0.0625, 0.5]
+    assert (rows[0].target_K.tolist(), rows[0].weight_K.tolist()) == ([12], [1.0])  # as without imitation
+    assert rows[1].target_K.tolist() == []
+    assert (batch.sampled_tokens, batch.imitated_tokens, batch.samples) == (1, 4, 2)
+
+
+def test_batch_without_imitated_tokens_has_none() -> None:
+    silent = replace(sample([1, 2], [0, 1]), imitation_weights=np.zeros(2, np.float32))
+    assert pack_batch([silent, sample([3, 4], [0, 1])], max_row_tokens=2, ranks=3).rows[0][0].imitated is None

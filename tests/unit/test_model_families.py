@@ -49,6 +49,7 @@ def test_tried_family_is_accepted(model_type: str, tmp_path: Path) -> None:
         ({"model_type": "qwen2_5_vl"}, "it is not a decoder of text"),
         ({"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}, "its weights are quantized"),
         ({"model_type": "wishful"}, "transformers cannot read its config.json"),
+        ({"model_type": "wishful", "auto_map": {"AutoConfig": "own.Config"}}, "code .* which is not executed"),
         ({"model_type": "llama", "num_attention_heads": "many"}, "transformers cannot read its config.json"),
         ({}, "transformers cannot read its config.json"),
     ],

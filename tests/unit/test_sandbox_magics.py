@@ -10,6 +10,9 @@ TRANSLATED = {
     "%matplotlib inline\nimport x": "get_ipython().run_line_magic('matplotlib', 'inline')\nimport x",
     "x = 1\nif x:\n    !ls -l": "x = 1\nif x:\n    get_ipython().system('ls -l')",
     "!pip install 'x": 'get_ipython().system("pip install \'x")',
+    "?len": "get_ipython().run_line_magic('pinfo', 'len')",
+    "x = 3\nif x:\n    x.real??\n??os.path": "x = 3\nif x:\n    get_ipython().run_line_magic('pinfo2', 'x.real')\n"
+    "get_ipython().run_line_magic('pinfo2', 'os.path')",
     "a, b = !ls\nc = %pwd": "a, b = get_ipython().getoutput('ls')\nc = get_ipython().run_line_magic('pwd', '')",
     "await f()\n%time g()": "await f()\nget_ipython().run_line_magic('time', 'g()')",
     "%%time\nx = 1\nprint(x)": "get_ipython().run_cell_magic('time', '', 'x = 1\\nprint(x)\\n')\n",
@@ -21,6 +24,8 @@ UNCHANGED = [
     "s = '''\n%x\n!y\n'''",
     "def f(:\n%pwd",
     "x !y",
+    "x = y?",
+    "'?'",
     "",
     "%pwd\n" + "x = 1\n" * 4000,
 ]

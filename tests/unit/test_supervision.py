@@ -68,7 +68,7 @@ def test_signals_close_the_parts(number: signal.Signals) -> None:
     process.send_signal(number)
     time.sleep(0.1)
     process.send_signal(number)  # an impatient second one does not skip the closing
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=60)
     assert output == "closed\n"
     assert errors == f"stopped by {number.name}\n"
     assert process.returncode == 128 + number

@@ -25,7 +25,7 @@ class _Learner:
     def __init__(self) -> None:
         self.samples: list[TrainingSample] = []
 
-    async def logprobs(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+    async def logprobs(self, samples: Sequence[TrainingSample], *, step: int) -> list[TrainingSample]:
         self.samples += samples
         return [replace(sample, old_logprobs=sample.rollout_logprobs - np.float32(0.25)) for sample in samples]
 
@@ -53,7 +53,7 @@ async def test_probe_samples_where_batches_show_no_difference(settings: dict[str
     async with probe_of(engine, settings) as probe:
         probe.start(0, PROMPTS)
         await probe.wait()
-        found = await probe.gap(learner)  # type: ignore[arg-type]
+        found = await probe.gap(learner, 0)  # type: ignore[arg-type]
     assert found == (0.25 if enabled else None)
     assert len(engine.requests) == (2 if enabled else 0)
 
@@ -85,7 +85,7 @@ async def test_samples_are_the_turns_after_their_prompts() -> None:
     learner = _Learner()
     async with probe_of(scripted(version=lambda _: 1)) as probe:
         probe.start(1, PROMPTS[1:])
-        assert await probe.gap(learner) == 0.25  # type: ignore[arg-type]
+        assert await probe.gap(learner, 0) == 0.25  # type: ignore[arg-type]
     (sample,) = learner.samples
     tokens = ENCODER.encode("abcdefgh")
     assert sample.token_ids.tolist()[5 : 5 + len(tokens)] == tokens

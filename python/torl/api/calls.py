@@ -42,7 +42,7 @@ def sample(
     """Sample and grade trajectories of a model. `torl.Policy` does so several times with one engine.
 
     Args:
-        model: Directory of a Hugging Face causal language model, or its name on the Hub.
+        model: Directory of a Hugging Face causal language model, its name on the Hub, or a model in a package.
         problems: Problem file or source, problems, or questions.
         samples_per_problem: Number of trajectories per problem.
         output: File that trajectories are appended to and resumed from. Optional.
@@ -71,7 +71,7 @@ def evaluate(
     """Measure a model on problems, greedily and by samples as the section `evaluation` configures.
 
     Args:
-        model: Directory of a Hugging Face causal language model, or its name on the Hub.
+        model: Directory of a Hugging Face causal language model, its name on the Hub, or a model in a package.
         problems: Problem file or source, or problems.
         name: Name of the problem set; the episodes' seeds derive from it.
         use_tools: Whether tool calls are executed.

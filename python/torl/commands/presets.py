@@ -1,10 +1,12 @@
-"""`torl presets`: the configurations that torl ships, with the first line of each."""
+"""`torl presets`: the configurations that torl ships, with a sentence on each."""
 
 import argparse
+import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
-from torl.config.loading import presets
+from torl.config.loading import overlays, presets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -13,14 +15,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "torl presets", description="List the configurations that torl ships: `torl train NAME`."
     )
     parser.parse_args(arguments)
-    files = presets()
-    width = max(map(len, files))
-    for name, file in files.items():
+    width = max(map(len, presets() | overlays()))
+    for name, file in presets().items():
+        print(f"{name:<{width}}  {_description(file)}")
+    print("\nOn top of another: torl train torl_7b gtpo; or for an evaluation: torl evaluate MODEL --config tora ...\n")
+    for name, file in overlays().items():
         print(f"{name:<{width}}  {_description(file)}")
     return 0
 
 
 def _description(file: Path) -> str:
-    """Return the first comment of a file."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+    """Return the first sentence of a file's first comment."""
+    lines = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    return re.split(r"(?<=[.])\s", comment, maxsplit=1)[0]

@@ -1,14 +1,16 @@
 """The configurations of sampling and evaluation."""
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from torl.config.choices import ProblemChoice
 from torl.config.rollout import DataConfig, PromptConfig
 from torl.config.sections import EvaluationConfig, ModelRunConfig, TrainConfig
-from torl.options import OutputPath, PositiveInt, Section, Seed
+from torl.options import Choice, OutputPath, PositiveInt, Section, Seed
+from torl.rewards import Reward
 
 _OTHERS = frozenset(TrainConfig.model_fields) - frozenset(ModelRunConfig.model_fields)
 _PROBLEM_SETS = frozenset(DataConfig.model_fields) - frozenset(PromptConfig.model_fields)
@@ -47,6 +49,13 @@ class SampleOptions(Section):
 class SampleConfig(CommandConfig):
     """The configuration of `torl sample`."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *CommandConfig.common_settings,
+        "sample.problems",
+        "sample.output",
+        "sample.samples_per_problem",
+    )
+
     sample: SampleOptions
 
 
@@ -64,6 +73,11 @@ class EvaluateOptions(Section):
 class EvaluateModelConfig(CommandConfig):
     """The configuration of `torl evaluate` for one model; the problem sets are arguments of the command."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *CommandConfig.common_settings,
+        "evaluation.max_problems",
+        "evaluation.samples_per_problem",
+    )
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
 
     @property
@@ -71,10 +85,25 @@ class EvaluateModelConfig(CommandConfig):
         """The maximum length of a prompt that an evaluation plays, in tokens."""
         return self.evaluation.longest_prompt(self.data)
 
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that an evaluation plays, in tokens."""
+        return self.evaluation.longest_response(self.rollout)
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
+
 
 class EvaluateConfig(EvaluateModelConfig):
     """The configuration of `torl.evaluate()`: one model, one set of problems."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *EvaluateModelConfig.common_settings,
+        "evaluate.problems",
+        "evaluate.output",
+    )
     evaluate: EvaluateOptions
 
     @property

@@ -4,16 +4,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from torl.algorithms.losses import KlEstimator
 from torl.algorithms.masks import MASK
+from torl.algorithms.requirements import Requirements, requirements_of
+from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER
 from torl.config.choices import (
     AggregationChoice,
     CorrectionChoice,
     EstimatorChoice,
+    GroupFilterChoice,
+    ImitationChoice,
+    KlEstimatorChoice,
     MaskChoice,
+    MemberFilterChoice,
     PolicyLossChoice,
+    TeacherPromptChoice,
     default_choice,
 )
+from torl.config.schedule import BY_STEP
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -41,6 +48,11 @@ class SelectionConfig(Section):
     drop_undecided_above: PositiveFraction | None = None
     """Drop groups in which the grader failed on more than this fraction of the answers (ZeroTIR: 0.4). Unset drops
     none."""
+    members: Annotated[dict[str, MemberFilterChoice], named_by_key(MEMBER_FILTER)] = Field(default={})
+    """Member filters by name: which members of each group are kept, before groups are dropped. The others enter neither
+    the loss nor the statistics of the group. A filter without a name is named by its key."""
+    groups: Annotated[dict[str, GroupFilterChoice], named_by_key(GROUP_FILTER)] = Field(default={})
+    """Group filters by name, in addition to the settings above: which groups are dropped."""
     dynamic_sampling: bool = False
     """Play more prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
     max_rounds: PositiveInt = 10
@@ -55,23 +67,40 @@ class SelectionConfig(Section):
     def _selects_something(self) -> Self:
         if self.accuracy_range is not None and not self.accuracy_range[0] < self.accuracy_range[1]:
             raise ValueError("accuracy_range must be two fractions, the lower first")
-        if self.dynamic_sampling and not self.drop_zero_variance_groups and self.accuracy_range is None:
+        drops = self.drop_zero_variance_groups or self.accuracy_range is not None or self.groups
+        if self.dynamic_sampling and not drops:
             raise ValueError(
-                "dynamic_sampling requires drop_zero_variance_groups or accuracy_range; "
+                "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups; "
                 "without them no group is dropped"
             )
         return self
 
 
 class KlConfig(Section):
-    """The KL penalty against the reference model, which is the initial policy."""
+    """The reference model, and the KL penalty against it."""
 
-    coefficient: NonNegativeFloat = 0.0
-    """KL coefficient. 0 disables the term; no reference model is loaded."""
-    estimator: KlEstimator = "k3"
+    coefficient: Annotated[NonNegativeFloat, BY_STEP] = 0.0
+    """KL coefficient. 0 disables the term; a reference model is loaded only if something else requires it."""
+    estimator: KlEstimatorChoice = default_choice("k3")
     """KL estimator per token. As a loss, k1 has no gradient on average; use it for the reward."""
     target: Literal["loss", "reward"] = "loss"
     """Target of the KL penalty: a term of the loss, or a penalty on the reward of each token."""
+    path: str | None = None
+    """Directory of the reference model, or its name on the Hub: a teacher with the policy's vocabulary. Unset uses the
+    initial policy."""
+    current_policy: bool = False
+    """Use the policy itself, before each update, as the reference model. Requires `prompt`."""
+    prompt: TeacherPromptChoice | None = None
+    """Other prompt of the reference model, which sees the same response after it: package.module:function. Unset uses
+    the prompt of the policy."""
+
+    @model_validator(mode="after")
+    def _is_one_model(self) -> Self:
+        if self.current_policy and self.path is not None:
+            raise ValueError("path and current_policy cannot be combined: remove one")
+        if self.current_policy and self.prompt is None:
+            raise ValueError("current_policy requires prompt: after the same prompt, the policy equals itself")
+        return self
 
 
 class AlgorithmConfig(Section):
@@ -95,8 +124,11 @@ class AlgorithmConfig(Section):
     """The KL penalty against the reference model."""
     keep_reference: bool = False
     """Keep the initial policy as a reference model even without a KL term. A mask that needs it turns this on."""
-    entropy_bonus: NonNegativeFloat = 0.0
+    entropy_bonus: Annotated[NonNegativeFloat, BY_STEP] = 0.0
     """Entropy coefficient: the weight of the entropy bonus in the loss."""
+    imitation: ImitationChoice | None = None
+    """Cross-entropy of single tokens in addition to the policy loss: "observations" (ECHO), or the sampled tokens of
+    "correct_responses". Unset imitates none."""
     epochs: PositiveInt = 1
     """Number of passes over the trajectories of a step."""
     mini_batches: PositiveInt = 1
@@ -108,24 +140,30 @@ class AlgorithmConfig(Section):
         return self.epochs * self.mini_batches
 
     @property
+    def requirements(self) -> Requirements:
+        """The requirements of the components."""
+        components = requirements_of(self.estimator.target) | requirements_of(self.policy_loss.target)
+        return components | requirements_of(self.kl.estimator.target) if self.kl.coefficient > 0 else components
+
+    @property
     def needs_critic(self) -> bool:
         """Whether the estimator requires a critic."""
-        return bool(getattr(self.estimator.target, "needs_critic", False))
+        return self.requirements.critic
 
     @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories per prompt that the estimator requires."""
-        return int(getattr(self.estimator.target, "min_group_size", 1))
+        return self.requirements.min_group_size
 
     @property
     def needs_old_logprobs(self) -> bool:
         """Whether the trainer computes log-probabilities before its first update."""
-        return self.optimizer_steps > 1 or self.penalizes_rewards
+        return self.optimizer_steps > 1 or self.penalizes_rewards or self.requirements.old_logprobs
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a KL term or a mask requires a reference model."""
-        return self.kl.coefficient > 0 or self.keep_reference
+        """Whether a KL term, a component of the algorithm or a mask requires a reference model."""
+        return self.kl.coefficient > 0 or self.keep_reference or self.requirements.reference
 
     @property
     def penalizes_rewards(self) -> bool:
@@ -189,7 +227,7 @@ class LearnerConfig(Section):
     engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
     in float32 (2.5e-3 on GPUs), 0.02 in bfloat16 and 0.06 for a quantized engine if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops. Each annotated row restarts it."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it."""
 
     @property
     def resolved_row_tokens(self) -> int:

@@ -1,6 +1,7 @@
 """Names and downloads of Hub repositories, and models by name.
 
-A name is `owner/name`, optionally with `@revision` for a branch, a tag or a commit.
+A name is `owner/name`, optionally with `@revision` for a branch, a tag or a commit. `package:NAME` is a model in a
+Python package (`torl.hub.packages`).
 """
 
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import DataError
+from torl.hub.packages import PACKAGE_MODEL_PREFIX, resolve_packaged_model
 from torl.paths import PACKAGE_PREFIX, resolve_path
 
 DATASET_PREFIX = "hf:"
@@ -49,11 +51,11 @@ def dataset_name(path: str) -> str:
 
 
 def resolve_model(path: str) -> Path:
-    """Return the directory of a model: a local directory, a path in the package (`torl:`), or a model on the Hub.
+    """Return the directory of a model: a local one, a path in torl (`torl:`), or a model in a package or on the Hub.
 
     Raises:
-        DataError: The model does not exist and could not be downloaded. The message contains the command to download
-            it elsewhere.
+        DataError: The model does not exist and could not be downloaded. The message contains the command to install it
+            or to download it elsewhere.
     """
     return _resolve_model(path, _MODEL_FILES)
 
@@ -65,6 +67,21 @@ def resolve_model_config(path: str) -> Path:
         DataError: The same conditions as in `resolve_model`.
     """
     return _resolve_model(path, ["*.json"])
+
+
+def local_tokenizer_file(path: str) -> Path | None:
+    """Return the `tokenizer.json` of a model that is on this machine or in the Hub's cache; None without one.
+
+    Does not use the network.
+    """
+    if is_local(path):
+        file = resolve_path(path) / "tokenizer.json"
+        return file if file.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, revision = split_name(path)
+    found = try_to_load_from_cache(repository, "tokenizer.json", revision=revision)
+    return Path(found) if isinstance(found, str) else None
 
 
 def require_trainable(directory: Path) -> None:
@@ -81,6 +98,11 @@ def require_trainable(directory: Path) -> None:
     try:
         settings = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, StrictDataclassError) as error:
+        if "auto_map" in (directory / "config.json").read_text(encoding="utf-8", errors="replace"):
+            raise DataError(
+                f"model.path = {directory}: the model comes with code (auto_map in its config.json), which is not "
+                "executed; use a model type of transformers"
+            ) from error
         raise DataError(f"model.path = {directory}: transformers cannot read its config.json: {error}") from error
     if reason := untrainable_reason(settings):
         raise DataError(f"model.path = {directory}: a {settings.model_type} model cannot be trained: {reason}")
@@ -156,9 +178,13 @@ def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
 
 
 def _resolve_model(path: str, patterns: list[str]) -> Path:
+    if path.startswith(PACKAGE_MODEL_PREFIX):
+        return resolve_packaged_model(path)
     return resolve_path(path) if is_local(path) else snapshot(path, "model", patterns, "as --model.path")
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is a directory on this machine or in the package, or cannot be a name on the Hub."""
-    return path.startswith(PACKAGE_PREFIX) or Path(path).expanduser().exists() or not is_name(path)
+    """Whether a path is a directory on this machine, in torl or in a package, or cannot be a name on the Hub."""
+    return (
+        path.startswith((PACKAGE_PREFIX, PACKAGE_MODEL_PREFIX)) or Path(path).expanduser().exists() or not is_name(path)
+    )

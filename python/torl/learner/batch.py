@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import torl._core as _core
 from torl.algorithms.aggregation import Aggregation, by_token
+from torl.learner.imitation import ImitatedTokens, check_imitation, count_imitated
 from torl.types import BoolArray, Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
@@ -51,6 +52,9 @@ class PackedRow:
     ref_logprob_K: Float32Array | None = None
     value_K: Float32Array | None = None
     return_K: Float32Array | None = None
+    batch_value_K: Float32Array | None = None
+    imitated: ImitatedTokens | None = None
+    """Imitated tokens. None for a batch without imitated tokens, empty for a row without any."""
 
     def __len__(self) -> int:
         return len(self.token_ids_N)
@@ -63,6 +67,7 @@ class Batch:
     rows: tuple[tuple[PackedRow, ...], ...]
     """Rows of each rank, the same number for all ranks."""
     sampled_tokens: int
+    imitated_tokens: int
     tokens: int
     samples: int
 
@@ -79,15 +84,16 @@ def pack_batch(
 ) -> Batch:
     """Pack samples into rows for all ranks. The loss does not depend on the numbers of rows and ranks.
 
-    Samples without a sampled token are left out.
+    Samples without a sampled or imitated token are left out. The cross-entropy of imitated tokens is divided by their
+    number in the whole batch, regardless of `aggregation`.
 
     Args:
         samples: Samples of an optimizer step.
         max_row_tokens: Maximum number of tokens in a row. A longer sample makes longer rows.
         ranks: Number of ranks, a multiple of `ranks_per_row`.
         aggregation: Function that returns the loss weight of each episode. An episode of several samples counts once.
-        skip_zero_advantage: Whether to leave out samples whose advantages are all 0, to save time. They still count in
-            the aggregation.
+        skip_zero_advantage: Whether to leave out samples whose advantages are all 0, unless they imitate tokens, to
+            save time. They still count in the aggregation.
         ranks_per_row: Number of neighboring ranks that get the same rows (sequence parallelism). Rows may be longer by
             this factor.
         policy_version: Version of the policy that is being trained, for `PackedRow.on_policy_K`.
@@ -98,26 +104,31 @@ def pack_batch(
     """
     for index, sample in enumerate(samples):
         _check(index, sample)
+        check_imitation(index, sample)
     for name in _ARRAYS.values():
         if len({getattr(sample, name) is None for sample in samples}) > 1:
             raise ValueError(f"some samples of a batch have {name}, others do not")
     counts = [int(sample.loss_mask.sum()) for sample in samples]
+    imitated = list(map(count_imitated, samples))
     weights = _weights(samples, counts, aggregation)
     packed = [
         index
         for index, sample in enumerate(samples)
-        if counts[index] and not (skip_zero_advantage and not carries_advantage(sample))
+        if imitated[index] or (counts[index] and not (skip_zero_advantage and not carries_advantage(sample)))
     ]
     if not packed:
-        raise ValueError(f"a batch of {len(samples)} samples has no sampled token to learn from")
+        raise ValueError(f"a batch of {len(samples)} samples has no sampled or imitated token to learn from")
     lengths = [len(samples[index]) for index in packed]
     layout = _core.pack(lengths, max(max_row_tokens * ranks_per_row, max(lengths)), ranks // ranks_per_row)
     rows = tuple(
-        tuple(_row([packed[index] for index in indices], samples, weights, policy_version) for indices in rank_rows)
+        tuple(
+            _row([packed[index] for index in indices], samples, weights, policy_version, sum(imitated))
+            for indices in rank_rows
+        )
         for rank_rows in layout
     )
     rows = tuple(rank_rows for rank_rows in rows for _ in range(ranks_per_row))
-    return Batch(rows, sum(counts[index] for index in packed), sum(lengths), len(packed))
+    return Batch(rows, sum(counts[index] for index in packed), sum(imitated), sum(lengths), len(packed))
 
 
 def _weights(
@@ -172,6 +183,7 @@ _ARRAYS = {
     "ref_logprob_K": "ref_logprobs",
     "value_K": "values",
     "return_K": "returns",
+    "batch_value_K": "batch_values",
 }
 
 
@@ -193,12 +205,14 @@ def _row(
     samples: Sequence[TrainingSample],
     weights: npt.NDArray[np.float64],
     policy_version: int | None,
+    imitated_tokens: int,
 ) -> PackedRow:
-    if not indices:
-        return _empty_row()
     members = [samples[index] for index in indices]
     lengths = [len(member) for member in members]
-    starts = np.cumsum([0, *lengths[:-1]])
+    starts = np.cumsum([0, *lengths])[:-1]
+    imitated = ImitatedTokens.from_samples(members, starts.tolist(), imitated_tokens) if imitated_tokens else None
+    if not indices:
+        return _empty_row(imitated)
     offsets = [np.flatnonzero(member.loss_mask) for member in members]
     counts = [len(offset) for offset in offsets]
 
@@ -227,11 +241,12 @@ def _row(
         offset_K=np.concatenate(offsets),
         weight_K=np.repeat(weights[list(indices)], counts).astype(np.float32),
         on_policy_K=np.concatenate(versions) == policy_version if known else None,
+        imitated=imitated,
         **sampled,
     )
 
 
-def _empty_row() -> PackedRow:
+def _empty_row(imitated: ImitatedTokens | None) -> PackedRow:
     no_indices = np.zeros(0, dtype=np.int64)
     no_numbers = np.zeros(0, dtype=np.float32)
     return PackedRow(
@@ -245,4 +260,5 @@ def _empty_row() -> PackedRow:
         offset_K=no_indices,
         weight_K=no_numbers,
         rollout_logprob_K=no_numbers,
+        imitated=imitated,
     )

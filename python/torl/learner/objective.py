@@ -1,15 +1,32 @@
 """The loss and metrics of a packed row, from the losses in `algorithms`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, kl_to_reference, logprob_gap
+from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, logprob_gap
 from torl.config import AlgorithmConfig
 from torl.learner.batch import PackedRow
+from torl.learner.imitation import ImitatedTokens
 from torl.types import Float32Array
+
+
+@dataclass(frozen=True, slots=True)
+class ImitatedTensors:
+    """The imitated tokens of a row on a device."""
+
+    predictor_J: Tensor
+    target_J: Tensor
+    weight_J: Tensor
+
+    @classmethod
+    def from_tokens(cls, tokens: ImitatedTokens, device: torch.device) -> Self:
+        """Move the imitated tokens of a row to a device."""
+        arrays = (tokens.predictor_J, tokens.target_J, tokens.weight_J)
+        return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 class RowTensors:
@@ -30,13 +47,16 @@ class RowTensors:
         self.sequence_K = self._indices(np.unique(row.sample_K, return_inverse=True)[1])
         self.mask_K = torch.full_like(self.target_K, not self.empty, dtype=torch.bool)
         # Tokens without a version count as sampled by the policy that is being trained.
-        self.on_policy_K = self.mask_K if row.on_policy_K is None else torch.from_numpy(row.on_policy_K).to(device)
+        unknown = self.empty or row.on_policy_K is None
+        self.on_policy_K = self.mask_K if unknown else torch.from_numpy(row.on_policy_K).to(device)
         self.weight_K = self._numbers(row.weight_K)
         self.rollout_logprob_K = self._numbers(row.rollout_logprob_K)
         self.advantage_K = self._numbers(row.advantage_K)
         self.ref_logprob_K = self._numbers(row.ref_logprob_K)
         self.value_K = self._numbers(row.value_K)
         self.return_K = self._numbers(row.return_K)
+        self.batch_value_K = self._numbers(row.batch_value_K)
+        self.imitated = None if row.imitated is None else ImitatedTensors.from_tokens(row.imitated, device)
         # None in the first update of a step, whose weights are those that are being trained.
         self.old_logprob_K = None if row.old_logprob_K is None else self._numbers(row.old_logprob_K)
 
@@ -61,6 +81,32 @@ class Objective:
     """Metrics that are summed over the tokens of the step."""
     maxima: dict[str, Tensor]
     """Metrics of which the maximum over the tokens of the step is logged."""
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    """Terms of the loss that are logged separately: weighted sums over the tokens of the step."""
+
+
+def try_custom_functions(algorithm: AlgorithmConfig) -> None:
+    """Call the custom functions of the loss on a few tokens, before the models are loaded.
+
+    Raises:
+        ComponentError: A function raised an exception, or returned an invalid value.
+    """
+    logprobs = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+    mask, sequences = torch.tensor([True, True, False]), torch.tensor([0, 1, 1])
+    fixed = logprobs.detach()
+    advantages, entropies = torch.tensor([1.0, -1.0, 0.0]), torch.ones(3)
+    ref_logprobs = fixed if algorithm.needs_reference else None
+    batch_values = torch.ones(3) if algorithm.requirements.batch_values is not None else None
+    inputs = LossInputs(logprobs, fixed, advantages, mask, sequences, fixed, entropies, ref_logprobs, batch_values)
+    if algorithm.policy_loss.is_custom:
+        algorithm.policy_loss.bind()(inputs)
+    if algorithm.kl.coefficient > 0 and algorithm.kl.estimator.is_custom:
+        algorithm.kl.estimator.bind()(inputs)
+    correction = algorithm.importance_correction
+    if correction is not None and correction.is_custom:
+        correction.bind()(CorrectionInputs(logprobs.detach(), logprobs.detach(), mask, sequences))
+    if algorithm.aggregation.is_custom:
+        algorithm.aggregation.bind()(np.array([1, 2]))
 
 
 def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> Objective:
@@ -73,7 +119,17 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         algorithm: Terms of the loss.
     """
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
-    inputs = LossInputs(logprobs, old_logprobs, row.advantage_K, row.mask_K, row.sequence_K)
+    inputs = LossInputs(
+        logprobs,
+        old_logprobs,
+        row.advantage_K,
+        row.mask_K,
+        row.sequence_K,
+        row.rollout_logprob_K,
+        entropies.detach(),
+        row.ref_logprob_K if algorithm.needs_reference else None,
+        row.batch_value_K if algorithm.requirements.batch_values is not None else None,
+    )
     policy_loss = algorithm.policy_loss.bind()(inputs)
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
@@ -95,13 +151,19 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()
     if algorithm.needs_reference:
-        kl = kl_to_reference(logprobs, row.ref_logprob_K, row.mask_K, algorithm.kl.estimator)
+        kl = algorithm.kl.estimator.bind()(inputs).masked_fill(~row.mask_K, 0.0)
         sums["reference_kl"] = kl.sum()
         if algorithm.kl.target == "loss":
             per_token = per_token + algorithm.kl.coefficient * kl
     if algorithm.entropy_bonus > 0:
         per_token = per_token - algorithm.entropy_bonus * torch.where(row.mask_K, entropies, 0.0)
     return Objective((row.weight_K * per_token).sum(), sums, {"logprob_gap_max": gap.absolute_max})
+
+
+def with_imitation(objective: Objective, logprob_J: Tensor, imitated: ImitatedTensors) -> Objective:
+    """Add the weighted cross-entropy of the imitated tokens to an objective."""
+    term = -(imitated.weight_J * logprob_J).sum()
+    return replace(objective, loss=objective.loss + term, terms={"imitation_loss": term})
 
 
 def value_objective(values: Tensor, row: RowTensors, clip: float | None) -> Objective:

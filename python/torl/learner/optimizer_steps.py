@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +19,15 @@ from torl.learner.batch import (
     pack_batch,
     scatter_to_samples,
 )
+from torl.learner.batch_values import with_batch_values
+from torl.learner.imitation import count_imitated, without_imitation
 from torl.learner.messages import Annotate, Annotation, LearnerSetup, RequireFinite, UpdateCritic, UpdatePolicy
 from torl.learner.ranks import RankGroup
+from torl.seeds import derive_seed
 from torl.types import Float32Array, TrainingSample
 
 # Metrics that are summed over optimizer steps. Metrics that end in `_max` are maximized, all others averaged.
-_SUMS = {"update_seconds", "tokens", "sampled_tokens", "samples", "rows"}
+_SUMS = {"update_seconds", "tokens", "sampled_tokens", "imitated_tokens", "samples", "rows"}
 
 
 def required_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
@@ -33,24 +37,37 @@ def required_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
         required.append("old_logprobs")
     if algorithm.needs_reference:
         required.append("ref_logprobs")
+    if algorithm.requirements.entropies:
+        required.append("entropies")
     if algorithm.needs_critic:
         required.append("values")
     return required
 
 
 async def annotate(
-    group: RankGroup, samples: Sequence[TrainingSample], annotations: Sequence[Annotation], learner: LearnerConfig
+    group: RankGroup,
+    samples: Sequence[TrainingSample],
+    annotations: Sequence[Annotation],
+    learner: LearnerConfig,
+    step: int = 0,
 ) -> list[TrainingSample]:
     """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token."""
     if not annotations or not has_loss(samples):
         return [
             _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in annotations}) for sample in samples
         ]
+    if "ref_logprobs" in annotations and any(sample.reference_sample is not None for sample in samples):
+        others = [name for name in annotations if name != "ref_logprobs"]
+        behind = await annotate(group, list(map(_for_reference, samples)), ["ref_logprobs"], learner, step)
+        return list(map(_with_reference, await annotate(group, samples, others, learner, step), behind))
     ranks_per_row = learner.sequence_parallel
     batch = pack_batch(
-        samples, max_row_tokens=learner.resolved_row_tokens, ranks=len(group.ranks), ranks_per_row=ranks_per_row
+        without_imitation(samples),
+        max_row_tokens=learner.resolved_row_tokens,
+        ranks=len(group.ranks),
+        ranks_per_row=ranks_per_row,
     )
-    replies = await group.call([Annotate(rows, tuple(annotations)) for rows in batch.rows])
+    replies = await group.call([Annotate(rows, tuple(annotations), step) for rows in batch.rows])
     replies = replies[::ranks_per_row]  # ranks that share rows return the same
     rows = [row for rank_rows in batch.rows[::ranks_per_row] for row in rank_rows]
     arrays_by_name = {
@@ -67,11 +84,26 @@ def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]
     return replace(sample, **dict[str, Any](arrays))  # type: ignore[arg-type]
 
 
+def _for_reference(sample: TrainingSample) -> TrainingSample:
+    """Return the sample that the reference model sees, masked if the sample is."""
+    seen = sample if sample.reference_sample is None else sample.reference_sample
+    mask = seen.loss_mask if sample.loss_mask.any() else np.zeros_like(seen.loss_mask)
+    return TrainingSample(seen.token_ids, mask, seen.rollout_logprobs)
+
+
+def _with_reference(sample: TrainingSample, seen: TrainingSample) -> TrainingSample:
+    """Add the reference model's log-probabilities of the sample that it saw, which has the same sampled tokens."""
+    assert seen.ref_logprobs is not None
+    ref_logprobs = np.zeros(len(sample), np.float32)
+    ref_logprobs[sample.loss_mask] = seen.ref_logprobs[seen.loss_mask]
+    return replace(sample, ref_logprobs=ref_logprobs, reference_sample=None)
+
+
 async def take_steps(
     group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
 ) -> dict[str, float]:
     """Take the critic's optimizer steps, then the policy's, and return their metrics; see `Learner.update`."""
-    start = time.perf_counter()
+    start, setup = time.perf_counter(), setup.at_step(step)
     metrics: dict[str, float] = {"updates": 0}
     if setup.algorithm.needs_critic:
         metrics |= await _train_critic(group, setup, samples, step)
@@ -84,16 +116,15 @@ async def _train_policy(
     group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
 ) -> dict[str, float]:
     algorithm = setup.algorithm
-    names = ["advantages"]
-    if algorithm.optimizer_steps > 1:
-        names.append("old_logprobs")
-    if algorithm.needs_reference:
-        names.append("ref_logprobs")
-    _require(samples, names)
+    _require(samples, ["advantages", *(each for each in required_annotations(algorithm) if each != "values")])
     reports = []
-    for part in mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy")):
-        chosen = [samples[index] for index in part]
-        if not (has_loss(chosen) if algorithm.learns_without_advantage else any(map(carries_advantage, chosen))):
+    parts = mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy"))
+    for number, part in enumerate(parts):
+        chosen = with_batch_values(
+            [samples[index] for index in part], algorithm, derive_seed(setup.seed, step, "batch values", number)
+        )
+        learns = has_loss(chosen) if algorithm.learns_without_advantage else any(map(carries_advantage, chosen))
+        if not learns and not any(map(count_imitated, chosen)):
             continue
         batch = pack_batch(
             chosen,
@@ -104,7 +135,7 @@ async def _train_policy(
             skip_zero_advantage=not algorithm.learns_without_advantage,
             policy_version=step,
         )
-        reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel))
+        reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel, step))
     if reports:
         await _require_finite(group, batch, "policy", step)
     metrics = combine_reports(reports) | {"updates": len(reports)}
@@ -126,12 +157,12 @@ async def _train_critic(
         if has_loss(chosen):
             ranks_per_row = setup.learner.sequence_parallel
             batch = pack_batch(
-                chosen,
+                without_imitation(chosen),
                 max_row_tokens=setup.learner.resolved_row_tokens,
                 ranks=len(group.ranks),
                 ranks_per_row=ranks_per_row,
             )
-            reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row))
+            reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row, step))
     if not reports:
         return {}
     await _require_finite(group, batch, "critic", step)
@@ -140,13 +171,14 @@ async def _train_critic(
 
 
 async def _take_step(
-    group: RankGroup, update: type[UpdatePolicy] | type[UpdateCritic], batch: Batch, ranks_per_row: int
+    group: RankGroup, update: type[UpdatePolicy] | type[UpdateCritic], batch: Batch, ranks_per_row: int, step: int
 ) -> dict[str, float]:
-    metrics: dict[str, float] = (await group.call([update(rows, batch.sampled_tokens) for rows in batch.rows]))[0]
+    metrics: dict[str, float] = (await group.call([update(rows, batch.sampled_tokens, step) for rows in batch.rows]))[0]
     return {
         **metrics,
         "tokens": batch.tokens,
         "sampled_tokens": batch.sampled_tokens,
+        **({"imitated_tokens": batch.imitated_tokens} if batch.imitated_tokens else {}),
         "samples": batch.samples,
         "rows": sum(len(row.samples) > 0 for rows in batch.rows[::ranks_per_row] for row in rows),
     }
@@ -196,11 +228,9 @@ def mini_batches(samples: Sequence[TrainingSample], epochs: int, parts: int, key
 
 def combine_reports(reports: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Combine the metrics of several optimizer steps: sums, maxima or means. Without a step, return an empty dict."""
-    if not reports:
-        return {}
     combined: dict[str, float] = {}
-    for name in reports[0]:
-        values = [report[name] for report in reports]
+    for name in dict.fromkeys(chain(*reports)):
+        values = [report[name] for report in reports if name in report]
         if name.endswith("_max"):
             combined[name] = max(values)
         else:

@@ -1,5 +1,6 @@
 """An optimizer step of the policy or the critic from packed rows: forward, loss, backward, step, metrics."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,29 +12,46 @@ from torl.config import AlgorithmConfig
 from torl.errors import DivergedError
 from torl.learner.batch import PackedRow
 from torl.learner.model.head import EntropyMode
-from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective
+from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective, with_imitation
 from torl.types import Float32Array
 
 
 def run_policy(
-    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyMode = "log"
+    engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyMode = "log", imitated: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and entropies of a row's sampled tokens, shape (K,), computed by a DeepSpeed engine."""
+    """Return log-probabilities and entropies of a row's sampled tokens, shape (K,), computed by a DeepSpeed engine.
+
+    With `imitated`, those of its imitated tokens follow, shape (K + J,).
+    """
+    predictors, targets = row.predictor_K, row.target_K
+    order = None
+    if imitated and row.imitated is not None:
+        # One call of the head, whose predictors ascend (`SequenceParallel.slice`).
+        predictors, order = torch.cat([predictors, row.imitated.predictor_J]).sort(stable=True)
+        targets = torch.cat([targets, row.imitated.target_J])[order]
     logprobs, entropies = engine(
         row.token_ids_N,
         row.position_ids_N,
-        row.predictor_K,
-        row.target_K,
+        predictors,
+        targets,
         temperature,
         row.sample_lengths,
         entropy,
     )
+    if order is not None:
+        place = order.argsort()
+        logprobs, entropies = logprobs[place], entropies[place]
     return logprobs, entropies
 
 
 def policy_logprobs(engine: Any, temperature: float, row: RowTensors) -> Tensor:
     """Return the log-probabilities of a row's sampled tokens, shape (K,)."""
     return run_policy(engine, row, temperature, entropy="off")[0]
+
+
+def policy_outputs(engine: Any, temperature: float, entropy: EntropyMode, row: RowTensors) -> Tensor:
+    """Return log-probabilities and entropies (NaN if "off") of a row's sampled tokens, shape (K, 2)."""
+    return torch.stack(run_policy(engine, row, temperature, entropy=entropy), dim=1)
 
 
 def run_critic(engine: Any, row: RowTensors) -> Tensor:
@@ -55,7 +73,7 @@ def evaluate_rows(
         engine: DeepSpeed engine that `compute` uses.
         rows: Rows of this rank.
         device: Device of the engine.
-        compute: Function that returns a tensor of shape (K,).
+        compute: Function that returns a tensor of shape (K, ...).
         on_row: Function that is called after each row.
     """
     training = engine.training
@@ -82,6 +100,7 @@ def update_policy(
     algorithm: AlgorithmConfig,
     learning_rate: float,
     ranks_per_row: int = 1,
+    on_row: Callable[[], object] | None = None,
 ) -> dict[str, float]:
     """Take one optimizer step of the policy, and return its metrics, which are equal on all ranks.
 
@@ -93,6 +112,7 @@ def update_policy(
         algorithm: Terms of the loss.
         learning_rate: Learning rate of this step.
         ranks_per_row: Number of ranks that have the same rows.
+        on_row: Function that is called after each row.
 
     Raises:
         DivergedError: The loss or the gradient is not finite. The weights are unchanged, but the engine must not be
@@ -102,10 +122,12 @@ def update_policy(
     entropy: EntropyMode = "train" if algorithm.entropy_bonus > 0 else "log"
 
     def objective(row: RowTensors) -> Objective:
-        logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy)
-        return policy_objective(logprobs, entropies, row, algorithm)
+        logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy, imitated=True)
+        sampled = len(row.target_K)
+        part = policy_objective(logprobs[:sampled], entropies[:sampled], row, algorithm)
+        return part if row.imitated is None else with_imitation(part, logprobs[sampled:], row.imitated)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row, on_row)
 
 
 def update_critic(
@@ -116,13 +138,14 @@ def update_critic(
     clip: float | None,
     learning_rate: float,
     ranks_per_row: int = 1,
+    on_row: Callable[[], object] | None = None,
 ) -> dict[str, float]:
     """Take one optimizer step of the critic. `clip` is the value clip range; see `update_policy` for the rest."""
 
     def objective(row: RowTensors) -> Objective:
         return value_objective(run_critic(engine, row), row, clip)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row, on_row)
 
 
 def _take_step(
@@ -132,6 +155,7 @@ def _take_step(
     sampled_tokens: int,
     learning_rate: float,
     ranks_per_row: int,
+    on_row: Callable[[], object] | None,
 ) -> dict[str, float]:
     """Accumulate the gradients of all rows, then take one optimizer step.
 
@@ -148,26 +172,28 @@ def _take_step(
         engine.set_gradient_accumulation_boundary(index == len(rows) - 1)
         part = objective(RowTensors(row, engine.device))  # the same on ranks that share the row
         engine.backward(part.loss * world_size, scale_wrt_gas=False)
-        for name, value in {"loss": part.loss, **part.sums}.items():
+        terms = {"loss": part.loss, **part.terms}
+        for name, value in {**terms, **part.sums}.items():
             sums[name] = sums.get(name, 0) + value.detach().double()
         for name, value in part.maxima.items():
             maximum = value.detach().double()
             maxima[name] = torch.maximum(maxima[name], maximum) if name in maxima else maximum
+        if on_row is not None:
+            on_row()
     reduced_sums = torch.stack(list(sums.values())) / ranks_per_row
     reduced_maxima = torch.stack(list(maxima.values()))
     torch.distributed.all_reduce(reduced_sums)
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
     total = dict(zip(sums, reduced_sums.tolist(), strict=True))
-    if not torch.isfinite(reduced_sums).all():
+    if not all(map(math.isfinite, total.values())):
         raise DivergedError(
             f"the loss is not finite at a learning rate of {learning_rate:g}; no step was taken: {total}"
         )
-    loss = total.pop("loss")
     return {
-        "loss": loss,
+        **{name: total.pop(name) for name in terms},
         "gradient_norm": _step(engine, learning_rate),
         "learning_rate": learning_rate,
-        **{name: value / sampled_tokens for name, value in total.items()},
+        **{name: value / max(1, sampled_tokens) for name, value in total.items()},
         **dict(zip(maxima, reduced_maxima.tolist(), strict=True)),
         "update_seconds": time.perf_counter() - start,
     }
@@ -179,8 +205,9 @@ def _step(engine: Any, learning_rate: float) -> float:
     if engine.zero_optimization_stage() == 0:
         # Without ZeRO, DeepSpeed clips gradients, but neither detects overflow nor keeps the norm.
         gradients = [p.grad for p in engine.module.parameters() if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-        if not torch.isfinite(torch.tensor(norm)):
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+        if not math.isfinite(norm):
             raise DivergedError(error)
         engine.step()
         return norm

@@ -40,17 +40,27 @@ MAX_OUTPUT_CHARACTERS = 16384
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRecord:
-    """One row of a trajectory file."""
+    """One row of a trajectory file.
+
+    Attributes:
+        step: Training step; of an evaluation, the number of steps before it.
+        trajectory: Trajectory.
+        grade: Its grade.
+        advantage: The mean over the sampled tokens. None in evaluations, and for a trajectory outside the batch.
+        token_arrays: Token-wise advantages and the arrays that they were computed from, over the response. Usually
+            empty.
+        branches: The records of the trajectory's branches.
+    """
 
     step: int
     trajectory: Trajectory
     grade: Grade
     advantage: float | None = None
-    """The mean over the sampled tokens. None in evaluations, and for a trajectory outside the batch."""
     token_arrays: Mapping[str, Float32Array] = field(default_factory=dict)
-    """Token-wise advantages and the arrays that they were computed from, over the response. Usually empty."""
     branches: tuple["TrajectoryRecord", ...] = ()
-    """The records of the trajectory's branches."""
+
+    def __repr__(self) -> str:
+        return f"<TrajectoryRecord of step {self.step}: {self.trajectory}, reward {self.grade.reward:g}>"
 
     @property
     def episode_trajectories(self) -> tuple["TrajectoryRecord", ...]:
@@ -196,14 +206,14 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
         "stop": turn.stop,
         "text": turn.text,
         "stop_reason": turn.stop_reason.value,
-        "blocks": [[block.start, block.stop] for block in turn.blocks],  # characters of the text
+        "blocks": [[block.start, block.stop, block.token] for block in turn.blocks],  # characters of the text
         "cached_tokens": turn.cached_tokens,
     }
 
 
 def _decode_turn(row: Mapping[str, Any]) -> Turn:
     text = row["text"]
-    blocks = tuple(Block(text[start:stop], start, stop) for start, stop in row["blocks"])
+    blocks = tuple(Block(text[start:stop], start, stop, token) for start, stop, token in row["blocks"])
     return Turn(row["start"], row["stop"], text, StopReason(row["stop_reason"]), blocks, row["cached_tokens"])
 
 

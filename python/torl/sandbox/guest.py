@@ -1,7 +1,6 @@
 """The guest: its files, its prepared form in the cache, its worker processes and their confinement."""
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torl._core as _core
+from torl import paths
 from torl.errors import SandboxError
 
 _logger = logging.getLogger(__name__)
@@ -65,11 +65,8 @@ def cache_directory() -> Path:
     Raises:
         SandboxError: The user has no home directory, and XDG_CACHE_HOME is not set.
     """
-    base = os.environ.get("XDG_CACHE_HOME")
-    if base and Path(base).is_absolute():
-        return Path(base) / "torl" / "sandbox"
     try:
-        return Path.home() / ".cache" / "torl" / "sandbox"
+        return paths.cache_directory("sandbox")
     except RuntimeError as error:
         raise SandboxError(f"no cache directory for the prepared guest: {error}; set XDG_CACHE_HOME") from error
 

@@ -4,10 +4,11 @@ import ast
 import re
 import warnings
 
-_LINE = re.compile(r"(?m)^\s*(%|!|[\w.,\[\] ]+=\s*[%!])")
+_LINE = re.compile(r"(?m)^\s*([%!?]|[\w.]+\?|[\w.,\[\] ]+=\s*[%!])")
 _CELL_MAGIC = re.compile(r"%%(\w+) ?([^\n]*)\n?(.*)", re.DOTALL)
 _MAGIC = re.compile(r"(\s*)((?:[\w.,\[\] ]+=\s*)?)%(%?\w+) ?(.*)")
 _COMMAND = re.compile(r"(\s*)(!!?)(.*)")
+_HELP = re.compile(r"(\s*)(?:(\?\??)([\w.]+)|([\w.]+)(\?\??))")
 _OUTPUT = re.compile(r"(\s*[\w.,\[\] ]+=\s*)!(.*)")
 
 _MAX_SOURCE = 16 << 10  # characters; untrusted source takes time to parse
@@ -53,6 +54,9 @@ def _translated(line: str) -> str:
         return f"{found[1]}{found[2]}get_ipython().run_line_magic({found[3]!r}, {found[4]!r})"
     if found := _OUTPUT.fullmatch(line):
         return f"{found[1]}get_ipython().getoutput({found[2]!r})"
+    if found := _HELP.fullmatch(line.rstrip()):
+        magic = "pinfo2" if len(found[2] or found[5]) > 1 else "pinfo"
+        return f"{found[1]}get_ipython().run_line_magic({magic!r}, {found[3] or found[4]!r})"
     if found := _COMMAND.fullmatch(line):
         return f"{found[1]}get_ipython().{'system' if found[2] == '!' else 'getoutput'}({found[3]!r})"
     return line

@@ -76,7 +76,7 @@ class PromptStream:
         self._ended = False
         shortest = sys.maxsize
         for problem in self._problems():
-            prompt = self._prompt(problem)
+            prompt = self.encode(problem)
             length = max(len(each.token_ids) for each in (prompt, *prompt.variants))
             shortest = min(shortest, length)
             if length > self._max_prompt_tokens:
@@ -89,10 +89,15 @@ class PromptStream:
         if not self._kept:
             raise DataError(
                 f"none of the {self._dropped} prompts has at most {self._max_prompt_tokens} tokens (max_prompt_tokens)"
-                + (f"; the shortest has {shortest}, with what it says of tools" if self._dropped else "")
+                + (f"; the shortest has {shortest}, descriptions of tools included" if self._dropped else "")
             )
 
-    def _prompt(self, problem: Problem) -> Prompt:
+    def encode(self, problem: Problem) -> Prompt:
+        """Put a problem into the template and encode it, regardless of the limit.
+
+        Raises:
+            DataError: A text has half of a surrogate pair.
+        """
         escaped: list[str] = []
         output = self._template(self._encoder.escaper.escape_problem(problem, escaped))
         if not isinstance(output, Mapping):

@@ -35,10 +35,8 @@ class TransferProbe:
             engine: Engine of the run.
         """
         self.enabled = config.rollout.max_staleness > 0 or inexact_logprobs(config) is not None
+        self._config = config
         self._engine = engine
-        self._sampling = SamplingParameters(
-            max_tokens=min(_TOKENS, config.rollout.max_response_tokens), temperature=config.rollout.temperature
-        )
         self._version = -1
         self._turns: asyncio.Task[list[TrainingSample]] | None = None
 
@@ -62,11 +60,12 @@ class TransferProbe:
         if self._turns is not None:
             await self._turns
 
-    async def gap(self, learner: Learner) -> float | None:
+    async def gap(self, learner: Learner, version: int) -> float | None:
         """Return the mean |trainer logprob - engine logprob| of the sampled tokens, in nats; None without a token.
 
         Args:
             learner: Learner, with the weights of the same version.
+            version: Version of the policy.
 
         Raises:
             EngineError: The engine failed.
@@ -77,15 +76,17 @@ class TransferProbe:
             return None
         gaps = [
             np.abs(sample.old_logprobs - sample.rollout_logprobs)[sample.loss_mask]
-            for sample in await learner.logprobs(samples)
+            for sample in await learner.logprobs(samples, step=version)
             if sample.old_logprobs is not None
         ]
         return float(np.concatenate(gaps).mean(dtype=np.float64))
 
     async def _sample(self, version: int, prompts: Sequence[Sequence[int]]) -> list[TrainingSample]:
+        rollout = self._config.at_step(version).rollout
+        sampling = SamplingParameters(min(_TOKENS, rollout.max_response_tokens), rollout.temperature)
         prefixes = [_uncached(prompt, version) for prompt in prompts]
         requests = [
-            TurnRequest(f"probe-{version}-{index}", prefix, self._sampling, group=f"probe-{index}")
+            TurnRequest(f"probe-{version}-{index}", prefix, sampling, group=f"probe-{index}")
             for index, prefix in enumerate(prefixes)
         ]
         turns = await asyncio.gather(*map(self._engine.sample, requests))

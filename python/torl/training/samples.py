@@ -8,16 +8,29 @@ import numpy as np
 
 import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
-from torl.algorithms.rewards import kl_to_reference
+from torl.algorithms.losses import kl_of_arrays
+from torl.algorithms.requirements import requirements_of
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
-from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
+from torl.training.teacher_prompts import with_teacher_prompts
+from torl.types import (
+    BoolArray,
+    Float32Array,
+    Int32Array,
+    Problem,
+    Prompt,
+    ScoredGroup,
+    ScoredTrajectory,
+    TrainingSample,
+    Trajectory,
+)
 
 
 async def prepare_samples(
     groups: Sequence[ScoredGroup],
     annotate: Callable[[Sequence[TrainingSample]], Awaitable[list[TrainingSample]]],
     config: TrainConfig,
+    encode: Callable[[Problem], Prompt],
 ) -> tuple[list[TrainingSample], dict[str, int]]:
     """Make the samples of a batch, mask them, annotate them and estimate advantages.
 
@@ -25,6 +38,7 @@ async def prepare_samples(
         groups: Groups of the batch.
         annotate: `Learner.annotate`.
         config: Configuration of the run.
+        encode: Function that puts a problem into the run's template and encodes it, for `algorithm.kl.prompt`.
 
     Returns:
         The samples, complete for `Learner.update`, and the number of trajectories that each mask masks.
@@ -33,6 +47,8 @@ async def prepare_samples(
     trajectories = [each for member in members for each in member.episode_trajectories]
     masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
     samples = await asyncio.to_thread(training_samples, members)
+    samples = with_imitation(samples, trajectories, config.algorithm)
+    samples = await asyncio.to_thread(with_teacher_prompts, samples, groups, config.algorithm.kl, encode)
     late = config.selection.mask_after_advantages
     samples = await annotate(samples if late else mask_samples(samples, masks))
     masks |= masked_by_reference(trajectories, samples, config.selection)
@@ -55,6 +71,24 @@ def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]
         replace(_training_sample(each, rewards_turns), episode=episode)
         for episode, member in enumerate(scored)
         for each in member.episode_trajectories
+    ]
+
+
+def with_imitation(
+    samples: Sequence[TrainingSample], trajectories: Sequence[ScoredTrajectory], algorithm: AlgorithmConfig
+) -> list[TrainingSample]:
+    """Add the imitation weights of the trajectories to their samples, 0 on prompts.
+
+    Raises:
+        ComponentError: The imitation raised an exception, or returned an invalid value.
+    """
+    if algorithm.imitation is None:
+        return list(samples)
+    imitation = algorithm.imitation.bind()
+    weights = [np.asarray(imitation(each), np.float32) for each in trajectories]
+    return [
+        replace(sample, imitation_weights=np.pad(weights_T, (len(sample) - len(weights_T), 0)))
+        for sample, weights_T in zip(samples, weights, strict=True)
     ]
 
 
@@ -141,6 +175,7 @@ def _estimator_inputs(
     episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.episode_trajectories]
     if len(episodes) != len(samples):
         raise ValueError(f"{len(samples)} samples of {len(episodes)} trajectories")
+    required = requirements_of(algorithm.estimator.target)
     rewards = [member.reward for _, member in members]
     lengths_N = np.zeros(len(members), np.int64)
     np.add.at(lengths_N, episodes, [len(sample) for sample in samples])
@@ -156,7 +191,15 @@ def _estimator_inputs(
     if algorithm.penalizes_rewards:
         old_M = _concatenate([sample.old_logprobs for sample in samples])
         ref_M = _concatenate([sample.ref_logprobs for sample in samples])
-        penalties_M = algorithm.kl.coefficient * kl_to_reference(old_M, ref_M, algorithm.kl.estimator)
+        kl_M = kl_of_arrays(
+            algorithm.kl.estimator.bind(),
+            old_logprobs_M=old_M,
+            ref_logprobs_M=ref_M,
+            rollout_logprobs_M=_concatenate([sample.rollout_logprobs for sample in samples]),
+            mask_M=mask_M,
+            sequences_M=np.repeat(np.arange(len(samples)), [len(sample) for sample in samples]),
+        )
+        penalties_M = algorithm.kl.coefficient * kl_M
         token_rewards_M = -penalties_M if token_rewards_M is None else token_rewards_M - penalties_M
         token_rewards_M = token_rewards_M.astype(np.float32)
     return EstimatorInputs(
@@ -167,6 +210,10 @@ def _estimator_inputs(
         token_rewards_M=token_rewards_M,
         values_M=_concatenate([sample.values for sample in samples]) if algorithm.needs_critic else None,
         turns_M=np.concatenate([turn_numbers(member.trajectory.episode_trajectories) for _, member in members]),
+        members_N=[member for _, member in members],
+        old_logprobs_M=_concatenate([sample.old_logprobs for sample in samples]) if required.old_logprobs else None,
+        ref_logprobs_M=_concatenate([sample.ref_logprobs for sample in samples]) if required.reference else None,
+        entropies_M=_concatenate([sample.entropies for sample in samples]) if required.entropies else None,
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torl.config import AlgorithmConfig, TrainConfig
+from torl.algorithms.requirements import requirements_of
+from torl.config import AlgorithmConfig, RolloutConfig, TrainConfig
 from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
 from torl.guard import calling
@@ -92,12 +93,14 @@ class StepPlayer:
             TorlError: The host failed: an engine, a tool or a reward. Mistakes of the model never raise.
         """
         started = time.perf_counter()
-        selection, wanted = self.config.selection, self.config.rollout.prompts_per_step
+        config = self.config.at_step(step)
+        player = with_settings(self.player, config.rollout)
+        selection, wanted = config.selection, config.rollout.prompts_per_step
         groups: list[ScoredGroup] = []
         failures: list[ToolUnavailableError] = []
         count, rounds, reward_seconds = wanted, 0, 0.0
         while True:
-            played = await self._play_round(step, self._next_prompts(count, groups))
+            played = await self._play_round(player, step, self._next_prompts(count, groups))
             groups += played.groups
             failures += played.failures
             accuracies = {group.prompt.problem.id: group.accuracy for group in played.groups}
@@ -106,7 +109,7 @@ class StepPlayer:
             reward_seconds += played.reward_seconds
             rounds += 1
             rewarded = self._apply_ablation(step, groups)
-            chosen = select_batch(rewarded, self.config)
+            chosen = select_batch(rewarded, config)
             if not chosen.missing or rounds == selection.max_rounds or len(groups) == len(self.sampler):
                 break
             count = min(prompts_for_next_round(wanted, chosen.kept, len(groups)), len(self.sampler))
@@ -119,7 +122,7 @@ class StepPlayer:
         batch = chosen.batch
         step_played = PlayedStep(
             groups=tuple(groups),
-            batch=tuple(with_normalized_rewards(batch)) if self.config.algorithm.normalize_rewards else batch,
+            batch=tuple(with_normalized_rewards(batch)) if config.algorithm.normalize_rewards else batch,
             counts={
                 names.FAILED_EPISODES: len(failures),
                 names.SELECTION_ROUNDS: rounds,
@@ -146,10 +149,21 @@ class StepPlayer:
             return groups
         return with_shuffled_rewards(groups, derive_seed(self.config.run.seed, step, "shuffled rewards"))
 
-    async def _play_round(self, step: int, prompts: Sequence[Prompt]) -> _Round:
+    async def _play_round(self, player: EpisodePlayer, step: int, prompts: Sequence[Prompt]) -> _Round:
         samples = self.config.rollout.samples_per_prompt
         with self.console.progress(f"step {step + 1}: episodes", len(prompts) * samples) as progress:
-            return await _play_and_grade(self.player, self.reward, prompts, step, samples, progress.advance)
+            return await _play_and_grade(player, self.reward, prompts, step, samples, progress.advance)
+
+
+def with_settings(player: EpisodePlayer, rollout: RolloutConfig) -> EpisodePlayer:
+    """Return the player with the settings of a step that may change with the step."""
+    settings = replace(
+        player.settings,
+        temperature=rollout.temperature,
+        max_response_tokens=rollout.max_response_tokens,
+        max_tool_calls=rollout.max_tool_calls,
+    )
+    return player if settings == player.settings else replace(player, settings=settings)
 
 
 async def _play_and_grade(
@@ -240,14 +254,14 @@ def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: Algori
         response_tokens: Number of response tokens, which are the last tokens of the sample.
         algorithm: Algorithm of the run.
     """
-    names: list[str] = []
-    if algorithm.needs_critic:
-        names.append("values")
-    if algorithm.penalizes_rewards:
-        names += ["old_logprobs", "ref_logprobs"]
-    elif algorithm.keep_reference:
-        names.append("ref_logprobs")
-    if sample.token_rewards is not None:
-        names.append("token_rewards")
+    required = requirements_of(algorithm.estimator.target)
+    recorded = {
+        "values": algorithm.needs_critic,
+        "old_logprobs": algorithm.penalizes_rewards or required.old_logprobs,
+        "ref_logprobs": algorithm.penalizes_rewards or algorithm.keep_reference or required.reference,
+        "entropies": required.entropies,
+        "token_rewards": sample.token_rewards is not None,
+    }
+    names = [name for name, is_input in recorded.items() if is_input]
     arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}
     return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}

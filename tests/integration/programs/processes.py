@@ -17,7 +17,7 @@ if __name__ == "__main__":
         print(pool.map(square, range(10)), pool.starmap(add, [(1, 2), (3, 4)]), pool.apply(add, (1,), {"y": 5}))
         print(list(pool.imap(square, range(5), chunksize=2)), sorted(pool.imap_unordered(square, range(5))))
         result = pool.map_async(square, [1, 2], callback=lambda found: print("called", found))
-        print(result.get(timeout=5), result.ready(), result.successful())
+        print(result.get(timeout=50), result.ready(), result.successful())
         try:
             pool.map(int, ["1", "x"])
         except ValueError as error:

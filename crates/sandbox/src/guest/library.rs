@@ -1,7 +1,7 @@
 //! Additions to the guest's library: threads and event loops that work on one thread, and the like.
 
 /// Modules by name, in the order of their creation. They are only defined then; `warmup.py` activates them.
-pub const MODULES: [(&str, &str); 27] = [
+pub const MODULES: [(&str, &str); 28] = [
     ("_torl_waiting", include_str!("library/waiting.py")),
     ("_torl_locks", include_str!("library/locks.py")),
     ("_torl_threads", include_str!("library/threads.py")),
@@ -28,6 +28,7 @@ pub const MODULES: [(&str, &str); 27] = [
     ("_torl_digests", include_str!("library/digests.py")),
     ("_torl_system", include_str!("library/system.py")),
     ("_torl_alarms", include_str!("library/alarms.py")),
+    ("_torl_tracebacks", include_str!("library/tracebacks.py")),
     ("_torl_display", include_str!("library/display.py")),
     ("_torl_magics", include_str!("library/magics.py")),
     ("_torl_notebook", include_str!("library/notebook.py")),

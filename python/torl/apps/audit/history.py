@@ -28,6 +28,7 @@ _DROPPED = (
     names.SELECTION_ZERO_VARIANCE,
     names.SELECTION_OUT_OF_RANGE,
     names.SELECTION_UNDECIDED,
+    names.SELECTION_SMALL,
     names.SELECTION_SURPLUS,
 )
 
@@ -88,7 +89,11 @@ class RunHistory:
         return cls(directory, configs, steps, finished, step_rows, evaluation_rows)
 
     def config_at(self, step: int) -> TrainConfig:
-        """Return the configuration that a step was played with."""
+        """Return the configuration that a step was played with, with the values of its schedules."""
+        return self.start_config_at(step).at_step(step)
+
+    def start_config_at(self, step: int) -> TrainConfig:
+        """Return the configuration of the start that played a step."""
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
 
     def evaluations(self) -> list[int]:
@@ -186,4 +191,5 @@ def _row_mismatch(row: Mapping[str, Any], encoded: Mapping[str, Any]) -> str | N
 
 def groups_of_row(row: Mapping[str, Any]) -> int:
     """Return the number of groups of a step according to its metrics."""
-    return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED)))
+    filtered = filter(names.is_dropped_groups, row)
+    return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED, *filtered)))

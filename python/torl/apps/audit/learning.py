@@ -41,6 +41,8 @@ def batch_metrics(records: Sequence[TrajectoryRecord], step: int, config: TrainC
     """Return the numbers of masked trajectories, and the learner's counts and loss, from the records of a step."""
     masks, algorithm = recorded_masks(records, config), config.algorithm
     counts = {names.masked(name): float(mask.sum()) for name, mask in masks.items()}
+    if algorithm.imitation is not None:
+        return counts  # imitated tokens count as well
     episodes = [record.episode_trajectories for record in records if record.advantage is not None]
     batch = [each for trajectories in episodes for each in trajectories]
     masked = np.any([*masks.values(), np.zeros(len(batch), np.bool_)], axis=0)

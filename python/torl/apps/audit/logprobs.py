@@ -66,7 +66,8 @@ class SampledTrajectories:
             config = self._history.config_at(record.step)
             temperature = config.rollout.temperature
             self._add_sampled(record, temperature, inexact_logprobs(config))
-            for name, version in (("old_logprobs", record.step), ("ref_logprobs", 0)):
+            initial = config.algorithm.kl.path is None and config.algorithm.kl.prompt is None
+            for name, version in (("old_logprobs", record.step), *([("ref_logprobs", 0)] if initial else [])):
                 numbers = record.token_arrays.get(name)
                 if numbers is not None and numbers.any():  # a masked trajectory has zeros
                     mask, dtype = record.trajectory.loss_mask_T, config.learner.dtype

@@ -103,20 +103,22 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     sampled = SampledTrajectories(history, logprob_samples)
     order = ProblemOrder(checks.prompts)
     for _, config in history.configs:
-        steps = [step for step in range(history.steps) if history.config_at(step) is config]
-        evaluations = [step for step in history.evaluations() if history.config_at(step) is config]
+        steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
+        evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
         if not steps and not evaluations:
             continue  # the run was started again before a step was played with this configuration
-        reward = make_reward(config.reward)
-        async with _closing(reward):
-            _, audit = await asyncio.gather(
-                reward.start(RunContext(seed=config.run.seed, directory=directory)),
-                asyncio.to_thread(StepAudit.open, config, history, checks, sampled, order, min(steps, default=None)),
-            )
+        audit = await asyncio.to_thread(
+            StepAudit.open, config, history, checks, sampled, order, min(steps, default=None)
+        )
+        context = RunContext(seed=config.run.seed, directory=directory)
+        async with _started(make_reward(config.reward), context) as reward:
             for step in steps:
-                await audit.check_step(step, reward)
-            for step in evaluations:
-                await audit.check_evaluation(step, reward)
+                await audit.at_step(step).check_step(step, reward)
+            if config.evaluation.reward is None:
+                await _check_evaluations(audit, evaluations, reward)
+        if config.evaluation.reward is not None:
+            async with _started(make_reward(config.evaluation.reward), context) as reward:
+                await _check_evaluations(audit, evaluations, reward)
     history.check_files(checks.files)
     await asyncio.to_thread(check_summary, checks.metrics, history)
     await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, order.positions)
@@ -124,9 +126,15 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     return Audit(tuple(vars(checks).values()))
 
 
+async def _check_evaluations(audit: StepAudit, steps: Sequence[int], reward: Reward) -> None:
+    for step in steps:
+        await audit.check_evaluation(step, reward)
+
+
 @asynccontextmanager
-async def _closing(reward: Reward) -> AsyncIterator[None]:
+async def _started(reward: Reward, context: RunContext) -> AsyncIterator[Reward]:
     try:
-        yield
+        await reward.start(context)
+        yield reward
     finally:
         await reward.close()

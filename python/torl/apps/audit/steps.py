@@ -24,7 +24,7 @@ from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.prompts import PromptAudit
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
-from torl.config import TrainConfig
+from torl.config import RolloutConfig, TrainConfig
 from torl.hub import resolve_model
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, trajectory_file
@@ -87,6 +87,11 @@ class StepAudit:
         prompts = PromptAudit(checks.prompts, config, model, history)
         return cls(config, history, checks, sampled, order, context, prompts)
 
+    def at_step(self, step: int) -> "StepAudit":
+        """Return the audit with the configuration of a step, for `check_step`."""
+        config = self.config.at_step(step)
+        return replace(self, config=config, context=replace(self.context, rollout=config.rollout))
+
     async def check_step(self, step: int, reward: Reward) -> None:
         """Check a step.
 
@@ -105,7 +110,8 @@ class StepAudit:
         if records:
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
-                self._check_rewards(records, reward, path), asyncio.to_thread(self._check_records, step, records)
+                self._check_rewards(records, reward, path, self.config.rollout.max_response_tokens),
+                asyncio.to_thread(self._check_records, step, records),
             )
 
     async def check_evaluation(self, step: int, reward: Reward) -> None:
@@ -139,7 +145,7 @@ class StepAudit:
             count = None if problems is None or failed else problems * samples
             by_file[label] = records = await asyncio.to_thread(self._read, path, count)
             await asyncio.gather(
-                self._check_rewards(records, reward, path),
+                self._check_rewards(records, reward, path, settings.longest_response(self.config.rollout)),
                 asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed),
             )
         if failed and problems is not None:
@@ -176,10 +182,12 @@ class StepAudit:
         self.checks.files.add(right, f"{path.name}: expected {expected}, found {len(records)}")
         return records
 
-    async def _check_rewards(self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path) -> None:
+    async def _check_rewards(
+        self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path, max_response_tokens: int
+    ) -> None:
         check = self.checks.rewards
         try:
-            await check_rewards(check, records, reward, self.config.rollout.max_response_tokens)
+            await check_rewards(check, records, reward, max_response_tokens)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             check.add(False, f"{path.name}: cannot be graded: {type(error).__name__}: {error}")
 
@@ -207,6 +215,7 @@ class StepAudit:
             scored = [scored_group(members) for members in groups.values()]
             with_metadata, complete = self.prompts.with_metadata(scored, self.prompts.training)
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
+            expected |= names.scheduled_values(self.history.start_config_at(step).scheduled_values(step))
             if not config.ablation.shuffle_rewards:
                 expected |= batch_metrics(records, step, config)
             check_row(checks.metrics, place, expected, row, unknown_metrics(scored, metadata=complete))
@@ -234,11 +243,8 @@ class StepAudit:
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records, place, failed=failed)
         self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
-        calls = self.config.evaluation.max_tool_calls
-        rollout = (
-            self.config.rollout if calls is None else self.config.rollout.model_copy(update={"max_tool_calls": calls})
-        )
-        self._check_trajectories(records, replace(self.context, rollout=rollout), max_staleness=0)
+        context = replace(self.context, rollout=evaluated_rollout(self.config))
+        self._check_trajectories(records, context, max_staleness=0)
 
     def _check_trajectories(
         self, records: Sequence[TrajectoryRecord], context: ReplayContext, max_staleness: int
@@ -248,6 +254,14 @@ class StepAudit:
             with self.checks.tokens.reading(place_of(record)):
                 self.checks.tokens.add_mismatch(record, mismatch(record.trajectory, context))
             self.checks.versions.add_mismatch(record, version_mismatch(record, max_staleness))
+
+
+def evaluated_rollout(config: TrainConfig) -> RolloutConfig:
+    """Return the rollout settings of a configuration with the limits and stop strings of its evaluations."""
+    evaluation, rollout = config.evaluation, config.rollout
+    changed: dict[str, Any] = {"max_response_tokens": evaluation.longest_response(rollout)}
+    own = {name: getattr(evaluation, name) for name in ("max_tool_calls", "stop")}
+    return rollout.model_copy(update=changed | {name: value for name, value in own.items() if value is not None})
 
 
 def _count(row: Mapping[str, Any], name: str) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio.events
 import asyncio.selector_events
+import errno
 import selectors
 import socket
 import threading
@@ -44,8 +45,19 @@ def _get_event_loop(self):
     return self._local._loop
 
 
-def _no_network(host, *rest, **named):
-    raise socket.gaierror(socket.EAI_NONAME, f"there is no network here: cannot look up {host!r}")
+NO_NETWORK = "there is no network here"
+
+
+def _no_lookup(host, *rest, **named):
+    raise socket.gaierror(socket.EAI_NONAME, f"{NO_NETWORK}: cannot look up {host!r}")
+
+
+def _no_socket(self, *arguments, **named):
+    raise OSError(errno.ENOTSUP, NO_NETWORK)
+
+
+async def _no_server(self, *arguments, **named):
+    raise OSError(errno.ENOTSUP, NO_NETWORK)
 
 
 def install():
@@ -56,5 +68,8 @@ def install():
     loop._make_self_pipe = lambda self: self.__dict__.update(_ssock=None, _csock=None)
     asyncio.events._BaseDefaultEventLoopPolicy.get_event_loop = _get_event_loop
     asyncio.events._BaseDefaultEventLoopPolicy._Local = type("_Local", (threading.local,), {"_loop": None})
-    socket.getaddrinfo = _no_network
+    loop.create_server = _no_server
+    socket.socket.__init__ = _no_socket
+    socket.EAI_NONAME = -2  # as on Linux
+    socket.getaddrinfo = _no_lookup
     loop._close_self_pipe = loop._write_to_self = lambda self: None

@@ -17,6 +17,7 @@ import _torl_ranges
 import _torl_scikit_learn
 import _torl_system
 import _torl_threads
+import _torl_tracebacks
 import _torl_waiting
 import _torl_widths
 
@@ -39,4 +40,5 @@ def install():
     _torl_system.install()
     _torl_alarms.install()
     _torl_display.install()
+    _torl_tracebacks.install()
     _torl_driver.at_end.append(_torl_waiting.finish)

@@ -3,18 +3,25 @@
 Source of the texts: IPython 8.
 """
 
+import ast
 import contextlib
+import inspect
 import io
 import os
 import re
+import runpy
 import sys
 import time
 
+import _torl_display
 import _torl_system
 
 NO_PACKAGES = "packages cannot be installed: there is no network here"
 _SILENT = ("autoreload", "colors", "config", "load_ext", "matplotlib", "pdb", "reload_ext", "xmode")
 _INSTALLERS = ("conda", "mamba", "pip")
+_PROGRAMS = ("bash", "cat", "cp", "less", "ll", "ls", "man", "mkdir", "more", "mv", "rm", "rmdir", "script", "sh", "sx", "system")
+_RICH = {"html": "HTML", "javascript": "Javascript", "js": "Javascript", "latex": "Latex", "markdown": "Markdown", "svg": "SVG"}
+_NOT_LISTED = ("In", "Out", "exit", "quit", "get_ipython", "open")
 _OPTIONS = re.compile(r"(-[nrtcpq]\s*\d+\s+|-[qotc]+\s+)+")
 
 
@@ -52,6 +59,8 @@ class Shell:
         if name in _INSTALLERS:
             print(NO_PACKAGES, file=sys.stderr)
             return None
+        if name in _PROGRAMS:
+            return self.system(f"{name} {line}".rstrip())
         magic = getattr(self, f"_{name}", None)
         if magic is None:
             raise UsageError(f"Line magic function `%{name}` not found.")
@@ -60,8 +69,10 @@ class Shell:
     def run_cell_magic(self, name, line, cell):
         if name in ("time", "timeit"):
             return getattr(self, f"_{name}")(cell if name == "time" else f"{line}\n{cell}")
-        if name in ("bash", "sh", "script"):
+        if name in _PROGRAMS:
             return self.system(cell.strip().partition("\n")[0])
+        if name in _RICH:
+            return _torl_display.display(_torl_display.KINDS[_RICH[name]](cell))
         magic = getattr(self, f"_cell_{name}", None)
         if magic is None:
             raise UsageError(f"Cell magic `%%{name}` not found.")
@@ -77,13 +88,14 @@ class Shell:
         return []
 
     def _timed(self, code):
-        """Run code; return the value of an expression and the seconds on the virtual clock."""
-        try:
-            compiled, run = compile(code.strip(), "<timed eval>", "eval"), eval
-        except SyntaxError:
-            compiled, run = compile(code, "<timed exec>", "exec"), exec
+        """Run code; return the value of a last expression and the seconds on the virtual clock."""
+        tree = ast.parse(code.strip())
+        last = tree.body.pop().value if tree.body and isinstance(tree.body[-1], ast.Expr) else ast.Constant(None)
+        first = compile(tree, "<timed exec>", "exec")
+        last = compile(ast.fix_missing_locations(ast.Expression(last)), "<timed eval>", "eval")
         start = time.perf_counter()
-        value = run(compiled, self.user_ns)
+        exec(first, self.user_ns)
+        value = eval(last, self.user_ns)
         return value, time.perf_counter() - start
 
     def _time(self, code):
@@ -102,6 +114,63 @@ class Shell:
 
     def _pwd(self, line):
         return os.getcwd()
+
+    def _env(self, line):
+        name, _, value = map(str.strip, line.partition("=" if "=" in line else " "))
+        if not name:
+            return dict(os.environ)
+        if value:
+            os.environ[name] = value
+            print(f"env: {name}={value}")
+        elif name in os.environ:
+            return os.environ[name]
+        else:
+            raise UsageError(f"Environment does not have key: {name}")
+
+    _set_env = _env
+
+    def _run(self, line):
+        words = [word for word in line.split() if not word.startswith("-")]
+        if not words or not os.path.isfile(words[0]):
+            raise UsageError(f"File {' '.join(words[:1])!r} not found.")
+        before, sys.argv = sys.argv, words
+        try:
+            names = runpy.run_path(words[0], run_name="__main__")
+        finally:
+            sys.argv = before
+        self.user_ns.update({name: value for name, value in names.items() if not name.startswith("__")})
+
+    def _own_names(self):
+        return [name for name in self.user_ns if not name.startswith("_") and name not in _NOT_LISTED]
+
+    def _who(self, line):
+        names = sorted(self._own_names())
+        print("\t ".join([*names, ""]) if names else "Interactive namespace is empty.")
+
+    _whos = _who
+
+    def _reset(self, line):
+        for name in self._own_names():
+            del self.user_ns[name]
+
+    def _pinfo(self, name):
+        try:
+            found = eval(name, self.user_ns)
+        except Exception:
+            print(f"Object `{name}` not found.")
+            return
+        try:
+            print(f"Signature: {name}{inspect.signature(found)}")
+        except (TypeError, ValueError):
+            pass
+        print(f"Docstring: {inspect.getdoc(found) or '<no docstring>'}\nType:      {type(found).__name__}")
+
+    _pinfo2 = _pinfo
+
+    def _cell_python(self, line, cell):
+        exec(compile(cell, "<python>", "exec"), {"__name__": "__main__"})
+
+    _cell_python3 = _cell_python
 
     def _cell_capture(self, line, cell):
         out, err = io.StringIO(), io.StringIO()

@@ -74,6 +74,14 @@ def _lift_limit():
     _pydecimal.str, _pydecimal.int = _Str, _Int
 
 
+_raise_error = _pydecimal.Context._raise_error
+
+
+def _raise_condition(self, condition, explanation=None, *arguments):
+    """Raise or handle a signal. The C library's errors show the condition."""
+    return _raise_error(self, condition, [condition], *arguments)
+
+
 _parse = _pydecimal._parser
 _check_integer = _pydecimal.Context._set_integer_check
 
@@ -101,3 +109,4 @@ def install():
     random.seed = random._inst.seed
     _pydecimal._parser, _pydecimal.abs = _parser, _abs
     _pydecimal.Context._set_integer_check = _set_integer_check
+    _pydecimal.Context._raise_error = _raise_condition

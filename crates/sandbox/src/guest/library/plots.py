@@ -18,7 +18,7 @@ INNER_ARCHIVE = "matplotlib/mpl-data.zip"
 ENVIRONMENT = {"MPLCONFIGDIR": "/tmp/matplotlib", "MPLBACKEND": "agg"}
 
 # A program may replace them, and import matplotlib then.
-_open, _makedirs, _exists, _fspath = open, os.makedirs, os.path.exists, os.fspath
+_open, _mkdir, _exists, _fspath = open, os.mkdir, os.path.exists, os.fspath
 
 # Open while matplotlib is imported. It takes ten megabytes, which a session would keep.
 _archive = None
@@ -29,6 +29,12 @@ def _open_archive():
     return zipfile.ZipFile(io.BytesIO(zipimport.zipimporter(library).get_data(f"{library}/{INNER_ARCHIVE}")))
 
 
+def _make_directories(name):
+    if not _exists(name):
+        _make_directories(name.rpartition("/")[0])
+        _mkdir(name)
+
+
 def present(path):
     """Extract the file at `path`, if it belongs to matplotlib and is missing."""
     name = _fspath(path)
@@ -37,7 +43,7 @@ def present(path):
             content = (_archive or _open_archive()).read(name[len(DATA) + 1 :])
         except KeyError:
             return
-        _makedirs(name.rpartition("/")[0], exist_ok=True)
+        _make_directories(name.rpartition("/")[0])
         with _open(name, "wb") as file:
             file.write(content)
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import types
 import urllib.request
@@ -139,21 +140,33 @@ class HTTPSHandler(urllib.request.AbstractHTTPHandler):
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
 
+def pipe():
+    raise OSError(errno.ENOTSUP, "there are no pipes here, because there is no other process; use queue.Queue or io")
+
+
 def _execute_tqdm(module, execute):
     execute()
     # It would start a thread that never ends.
     module.tqdm.monitor_interval = 0
 
 
+def _execute_tqdm_notebook(module, execute):
+    """Import the bars of notebooks as bars of text: their widgets are not installed."""
+    execute()
+    bars = sys.modules["tqdm.std"]
+    module.tqdm = module.tqdm_notebook = bars.tqdm
+    module.trange = module.tnrange = bars.trange
+
+
 def install():
-    os.system, os.kill, os.umask, os.getloadavg = system, kill, umask, getloadavg
+    os.system, os.kill, os.umask, os.getloadavg, os.pipe = system, kill, umask, getloadavg, pipe
     os.sched_getaffinity, os.sched_setaffinity = sched_getaffinity, sched_setaffinity
     for name in ("getuid", "geteuid", "getgid", "getegid"):
         setattr(os, name, lambda: 1000)  # an ordinary user: root would be expected to change owners
     os.getppid = lambda: 1
     for name in ("getuid", "geteuid", "getgid", "getegid", "getppid"):
         getattr(os, name).__name__ = getattr(os, name).__qualname__ = name
-    for function in (system, kill, umask, getloadavg, sched_getaffinity, sched_setaffinity):
+    for function in (system, kill, umask, getloadavg, pipe, sched_getaffinity, sched_setaffinity):
         function.__module__ = "posix"
     shutil.disk_usage = disk_usage
     disk_usage.__module__ = "shutil"
@@ -161,5 +174,5 @@ def install():
     for module, kind in ((http.client, HTTPSConnection), (urllib.request, HTTPSHandler)):
         kind.__module__ = module.__name__
         setattr(module, kind.__name__, kind)
-    _torl_imports.Finder.modules["tqdm.std"] = _execute_tqdm
+    _torl_imports.Finder.modules |= {"tqdm.std": _execute_tqdm, "tqdm.notebook": _execute_tqdm_notebook}
     _torl_imports.Finder.made["resource"] = _resource
