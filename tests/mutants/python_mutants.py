@@ -89,6 +89,8 @@ _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
+_PROBE = "unit/test_training_probe.py"
+_AUDIT_ORDER = "unit/test_audit_order.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -101,8 +103,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
-    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
-    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("training/health.py", "if not gap <= limit:", "if gap > limit:", _HEALTH),
+    ("training/health.py", "self._first_gaps[name] = gap", "pass", _HEALTH),
+    ("training/health.py", "(LOGPROB_GAP_PROBE, True)", "(LOGPROB_GAP_PROBE, self._exact)", _HEALTH),
+    ("training/health.py", 'arguments.get("kv_cache_dtype", "auto") not in', '"auto" not in', _HEALTH),
+    ("training/probe.py", "config.rollout.max_staleness > 0 or ", "", _PROBE),
+    ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
+    ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
@@ -571,7 +578,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
     ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
-    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "and name not in expected and", "and False and", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
+    ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),
+    ("apps/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
+    ("apps/audit/learning.py", " or _has_advantage(record)", " or True", _AUDIT_ORDER),
+    ("apps/audit/learning.py", "not set(learned).isdisjoint(part) for", "True for", _AUDIT_ORDER),
+    ("apps/audit/formulas.py", "max(1, total - warmup)", "max(1, total)", _FORMULAS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),
