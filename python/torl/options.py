@@ -179,6 +179,8 @@ class ChosenFrom:
     """Check of the results of custom functions."""
     item_check: Check | None = None
     """Check of each item that a custom function returns or yields."""
+    by_step: bool = False
+    """Whether numeric options may change with the step (`torl.config.schedule`): for functions that each step binds."""
 
     def __hash__(self) -> int:
         return id(self.registry)

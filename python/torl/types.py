@@ -409,7 +409,8 @@ class Trajectory:
         return len(self.token_ids_T)
 
     def __repr__(self) -> str:
-        numbers = f"{len(self.turns)} turns, {len(self.tool_calls)} calls, {len(self)} tokens"
+        counts = {"turn": len(self.turns), "call": len(self.tool_calls), "token": len(self)}
+        numbers = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
         return f"<Trajectory {self.sample_index} of {self.group_id}: {numbers}, finish reason {self.finish_reason}>"
 
     @property

@@ -4,6 +4,10 @@ The tests are words for pytest, relative to tests/, where " -k " begins a choice
 that is rewritten should rarely take its mistakes with it.
 """
 
+_VIEW_INDEX = "unit/test_view_index.py"
+_VIEW_SELECTION = "unit/test_view_selection.py"
+_VIEW_SERVER = "unit/test_view_server.py"
+_VIEW_REPLAY = "integration/test_view_replay.py"
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
 _HEALTH = "unit/test_training_health.py"
@@ -293,6 +297,28 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
     ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
+    ("learner/offload.py", "if not parameter.requires_grad:", "if False:", f"{_CUDA}ranks.py -k 3-lora"),
+    ("learner/rank.py", "self._reference_mover.offload()", "pass", f"{_CUDA}ranks.py -k 2-critic"),
+    (
+        "learner/update.py",
+        "torch.stack(list(sums.values()))",
+        "torch.stack(list(sums.values())).cpu()",
+        f"{_CUDA}ranks.py",
+    ),
+    (
+        "learner/process_group.py",
+        "precision_reduction = False",
+        "precision_reduction = True",
+        f"{_CUDA}ranks.py",
+    ),
+    ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
+    ("learner/model/head.py", "size % _PART_MULTIPLE if", "0 if", f"{_HEAD} -k aligned"),
+    (
+        "placement/learner_bytes.py",
+        "return policy, States(critic,",
+        "return policy, States(trained,",
+        "unit/test_placement_states.py -k critic",
+    ),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
@@ -412,7 +438,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("rollout/episode.py", " and started < calls_left", "", _CHAT),
     ("text/tokenizer.py", "if isinstance(part, Markup) else [part]", "", _CHAT),
-    ("text/vocabulary.py", " and token not in visible", "", _CHAT),
+    ("text/vocabulary.py", " if names.get(index) not in visible", "", _CHAT),
     ("formats/observation.py", "if not data.startswith(overshoot):", "if True:", _OBSERVATION),
     ("formats/blocks.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
     (
@@ -557,6 +583,33 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/tokens.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", "if one.blocks != replayed.blocks:", "if False:", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
+    # --- the viewer
+    (
+        "apps/view/members.py",
+        "if all(text.find(mark, position + 1, stop) < 0 for mark in '\"[{'):",
+        "if True:",
+        _VIEW_INDEX,
+    ),
+    ("apps/view/indexing.py", "if stat.size < file.indexed:", "if False:", _VIEW_INDEX),
+    ("apps/view/indexing.py", " and (stat.size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
+    ("apps/view/indexing.py", "if file is not None and not _continues(", "if False and not _continues(", _VIEW_INDEX),
+    ("apps/view/index.py", 'database.execute("DELETE FROM chunks WHERE file = ?", (file.id,))', "pass", _VIEW_INDEX),
+    ("apps/view/facts.py", "correct and True in failed", "True in failed", _VIEW_INDEX),
+    ("formats/invented.py", "if ends_with_call and not text[content:].strip():", "if False:", _VIEW_INDEX),
+    ("apps/view/selection.py", "((self.failures == 1) & ~own)", "~own", _VIEW_SELECTION),
+    ("apps/view/selection.py", "np.where(np.isnan(keys), np.inf, keys)", "keys", _VIEW_SELECTION),
+    (
+        "apps/view/selection.py",
+        "equal = np.flatnonzero(keys == bound)",
+        "equal = np.flatnonzero(keys > bound)",
+        _VIEW_SELECTION,
+    ),
+    ("apps/view/comparison.py", "common = start + int(different[0])", "common = start", _VIEW_SELECTION),
+    ("apps/view/history.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
+    ("apps/view/api.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
+    ("apps/view/server.py", 'not scope["path"].startswith("/api/")', "True", _VIEW_SERVER),
+    ("apps/view/replay.py", "if session.fork() is not session:", "if False:", _VIEW_REPLAY),
+    ("apps/view/replay.py", "int(batch) if set_name == TRAINING and batch.isdigit() else batch", "batch", _VIEW_REPLAY),
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
     ("training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),

@@ -124,6 +124,7 @@ PATTERNS = [
     metric_names.masked("*"),
     metric_names.dropped_groups("*"),
     metric_names.dropped_members("*"),
+    *metric_names.scheduled_values({"*": 0.0}),
     metric_names.evaluation_name("*", "*"),
     *metric_names.reward_counts({"*": 0}),
     *metric_names.tool_counts("*", {"*": 0}),

@@ -81,8 +81,9 @@ ending = "?!"
 [rollout]
 prompts_per_step = 3
 samples_per_prompt = 4
-max_response_tokens = 160
+max_response_tokens = [[0, 160], [1, 120]]
 max_tool_calls = 2
+temperature = [[0, 1.0], [1, 0.8]]
 
 [rollout.format]
 name = "custom_components:Counted"
@@ -105,7 +106,7 @@ name = "custom_components:toolless"
 
 [algorithm.estimator]
 name = "custom_components:early_code"
-scale = 2.0
+scale = [[0, 2.0], [1, 1.0]]
 
 [algorithm.policy_loss]
 name = "custom_components:near_reference"
@@ -192,6 +193,8 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
         assert row["tool/counter/starts"] == 1
         assert row["learner/updates"] == 1
         assert row["selection/dropped_members/some"] == 3  # one of four in each of three groups
+    scheduled = ("rollout.temperature", "rollout.max_response_tokens", "algorithm.estimator.scale")
+    assert [[row[f"schedule/{name}"] for name in scheduled] for row in trained] == [[1.0, 160, 2.0], [0.8, 120, 1.0]]
     learned = [row for row in rows(custom_run) if row["advantage"] is not None]
     dropped = sum(row["selection/dropped_groups/toolless"] for row in trained)
     assert len(learned) == 3 * (6 - dropped) > 0

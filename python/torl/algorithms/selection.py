@@ -121,5 +121,5 @@ GROUP_FILTERS: Mapping[str, Callable[..., bool]] = MappingProxyType(
 MEMBER_FILTERS: Mapping[str, Callable[..., Sequence[ScoredTrajectory]]] = MappingProxyType({"complete": complete})
 """Built-in member filters by their names in configurations."""
 
-GROUP_FILTER = ChosenFrom(GROUP_FILTERS, "group filter", positional_count=1, check=check_group_filter)
-MEMBER_FILTER = ChosenFrom(MEMBER_FILTERS, "member filter", positional_count=1, check=check_member_filter)
+GROUP_FILTER = ChosenFrom(GROUP_FILTERS, "group filter", positional_count=1, check=check_group_filter, by_step=True)
+MEMBER_FILTER = ChosenFrom(MEMBER_FILTERS, "member filter", positional_count=1, check=check_member_filter, by_step=True)

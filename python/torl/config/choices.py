@@ -71,26 +71,30 @@ MaskChoice = Annotated[Choice[Mask], MASK]
 GroupFilterChoice = Annotated[Choice[GroupFilter], GROUP_FILTER]
 MemberFilterChoice = Annotated[Choice[MemberFilter], MEMBER_FILTER]
 EstimatorChoice = Annotated[
-    Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
+    Choice[Estimator],
+    ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages, by_step=True),
 ]
 PolicyLossChoice = Annotated[
-    Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", positional_count=1, check=check_policy_loss)
+    Choice[PolicyLoss],
+    ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", positional_count=1, check=check_policy_loss, by_step=True),
 ]
 AggregationChoice = Annotated[
-    Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", positional_count=1, check=check_weights)
+    Choice[Aggregation],
+    ChosenFrom(AGGREGATIONS, "aggregation", "token", positional_count=1, check=check_weights, by_step=True),
 ]
 CorrectionChoice = Annotated[
     Choice[ImportanceCorrection],
-    ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction),
+    ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction, by_step=True),
 ]
 KlEstimatorChoice = Annotated[
-    Choice[KlEstimator], ChosenFrom(KL_ESTIMATORS, "KL estimator", "k3", positional_count=1, check=check_kl)
+    Choice[KlEstimator],
+    ChosenFrom(KL_ESTIMATORS, "KL estimator", "k3", positional_count=1, check=check_kl, by_step=True),
 ]
 TeacherPromptChoice = Annotated[
     Choice[TeacherPrompt], ChosenFrom({}, "teacher prompt", positional_count=2, check=check_teacher_prompt)
 ]
 ImitationChoice = Annotated[
-    Choice[Imitation], ChosenFrom(IMITATIONS, "imitation", positional_count=1, check=check_imitation)
+    Choice[Imitation], ChosenFrom(IMITATIONS, "imitation", positional_count=1, check=check_imitation, by_step=True)
 ]
 
 

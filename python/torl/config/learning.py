@@ -20,6 +20,7 @@ from torl.config.choices import (
     TeacherPromptChoice,
     default_choice,
 )
+from torl.config.schedule import BY_STEP
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -78,7 +79,7 @@ class SelectionConfig(Section):
 class KlConfig(Section):
     """The reference model, and the KL penalty against it."""
 
-    coefficient: NonNegativeFloat = 0.0
+    coefficient: Annotated[NonNegativeFloat, BY_STEP] = 0.0
     """KL coefficient. 0 disables the term; a reference model is loaded only if something else requires it."""
     estimator: KlEstimatorChoice = default_choice("k3")
     """KL estimator per token. As a loss, k1 has no gradient on average; use it for the reward."""
@@ -123,7 +124,7 @@ class AlgorithmConfig(Section):
     """The KL penalty against the reference model."""
     keep_reference: bool = False
     """Keep the initial policy as a reference model even without a KL term. A mask that needs it turns this on."""
-    entropy_bonus: NonNegativeFloat = 0.0
+    entropy_bonus: Annotated[NonNegativeFloat, BY_STEP] = 0.0
     """Entropy coefficient: the weight of the entropy bonus in the loss."""
     imitation: ImitationChoice | None = None
     """Cross-entropy of single tokens in addition to the policy loss: "observations" (ECHO), or the sampled tokens of
@@ -226,7 +227,7 @@ class LearnerConfig(Section):
     engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
     in float32 (2.5e-3 on GPUs) and 0.02 in bfloat16 if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops. Each annotated row restarts it."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it."""
 
     @property
     def resolved_row_tokens(self) -> int:

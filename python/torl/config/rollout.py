@@ -15,6 +15,7 @@ from torl.config.choices import (
     ToolChoice,
     default_choice,
 )
+from torl.config.schedule import BY_STEP
 from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
 from torl.options import (
@@ -104,9 +105,9 @@ class RolloutConfig(Section):
     """Number of prompts in a training step."""
     samples_per_prompt: PositiveInt = 16
     """Number of trajectories per prompt: the group size. `selection.members` may keep fewer for training."""
-    max_response_tokens: PositiveInt = 3072
+    max_response_tokens: Annotated[PositiveInt, BY_STEP] = 3072
     """Maximum response length, in tokens, observations included."""
-    temperature: NonNegativeFloat = 1.0
+    temperature: Annotated[NonNegativeFloat, BY_STEP] = 1.0
     """Sampling temperature; 0 is greedy."""
     top_p: PositiveFraction = 1.0
     """Nucleus sampling mass. The trainer's log-probabilities are exact only at 1."""
@@ -126,7 +127,7 @@ class RolloutConfig(Section):
     own tools instead of the run's. A "command", started for each episode, or a coroutine "function"."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Stop sequences. Each ends the response at any position, and stays in the text and in the loss."""
-    max_tool_calls: NonNegativeInt = 1
+    max_tool_calls: Annotated[NonNegativeInt, BY_STEP] = 1
     """Maximum number of tool calls in an episode (C in ToRL, N in ZeroTIR); further calls are plain text. 0 trains
     without tools."""
     end_at_void_turn: bool = False

@@ -8,7 +8,14 @@ from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Self
 
 import tomli_w
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
@@ -16,6 +23,8 @@ from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
+from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
+from torl.engine import EngineOptions
 from torl.options import (
     Choice,
     NonNegativeInt,
@@ -159,6 +168,46 @@ class ModelRunConfig(Section):
     """The devices of the learner and the engines."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """The machines of the run."""
+    _schedules: dict[Path, Schedule] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_schedules(cls, tree: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Validate the configuration of each stage; the fields hold the largest values."""
+        schedules = take_schedules(cls, tree) if isinstance(tree, dict) else {}
+        if not schedules:
+            return handler(tree)
+        for step in sorted({step for schedule in schedules.values() for step, _ in schedule}):
+            handler(with_tree_values(tree, {path: value_at(each, step) for path, each in schedules.items()}))
+        largest = {path: max(value for _, value in schedule) for path, schedule in schedules.items()}
+        config = handler(with_tree_values(tree, largest))
+        config._schedules = schedules
+        return config
+
+    @model_serializer(mode="wrap")
+    def _write_schedules(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tree: dict[str, Any] = handler(self)
+        pairs = {path: [list(pair) for pair in schedule] for path, schedule in self._schedules.items()}
+        return with_tree_values(tree, pairs) if pairs else tree
+
+    def scheduled_values(self, step: int) -> dict[str, float]:
+        """Return the values of the settings that change with the step, by their dotted names."""
+        return {".".join(path): value_at(schedule, step) for path, schedule in self._schedules.items()}
+
+    def at_step(self, step: int) -> Self:
+        """Return the configuration of a training step, from 0: with the values of that step instead of schedules."""
+        if not self._schedules:
+            return self
+        config = self.model_copy()
+        for path, schedule in self._schedules.items():
+            config = with_value(config, path, value_at(schedule, step))
+        config._schedules = {}
+        return config
+
+    @property
+    def schedule_steps(self) -> list[int]:
+        """The steps at which a setting has a new value, without step 0."""
+        return sorted({step for schedule in self._schedules.values() for step, _ in schedule} - {0})
 
     def __str__(self) -> str:
         """Return the resolved tree as TOML, without unset fields; reading it back gives an equal tree."""
@@ -305,7 +354,9 @@ class TrainConfig(ModelRunConfig):
             return self
         if self.algorithm.importance_correction is None:
             raise ValueError("rollout.max_staleness requires algorithm.importance_correction (tis, icepop or mis)")
-        if getattr(self.engine.options, "sleep_while_learning", None) or self.learner.offload_while_sampling:
+        engine = self.engine.options
+        sleeps = isinstance(engine, EngineOptions) and engine.sleep_while_learning
+        if sleeps or self.learner.offload_while_sampling:
             raise ValueError(
                 "rollout.max_staleness requires separate devices for the engine: "
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"

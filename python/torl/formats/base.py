@@ -78,6 +78,8 @@ class Format(Guarded, ABC, kind="format"):
         visible_tokens: Special tokens that calls are written with: the text of a turn shows them if the vocabulary has
             them.
         every_block_is_a_call: Whether a speculative call of a block stays valid when the turn closes another block.
+        result_tags: Text before and after each result. Sampled text with it is a result that the model has invented
+            (`torl.formats.invented`). None if the model's text cannot contain it.
         max_observation_tokens: Limit on the tokens of an observation; `shorten_observation` is called above it.
     """
 
@@ -87,6 +89,7 @@ class Format(Guarded, ABC, kind="format"):
     control_tokens: Sequence[str] = ()
     visible_tokens: Sequence[str] = ()
     every_block_is_a_call: bool = False
+    result_tags: tuple[str, str] | None = None
     max_observation_tokens: int | None = None
 
     @guarded(_check_stop_condition)

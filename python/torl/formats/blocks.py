@@ -46,6 +46,7 @@ class FencedFormat(_BlockFormat):
             code.
     """
 
+    result_tags = (OUTPUT_FENCE, "```")
     fences: FenceStyle = "lines"
 
     def stop_condition(self) -> StopCondition:
@@ -70,7 +71,7 @@ class TaggedFormat(_BlockFormat):
     """
 
     tags: ClassVar[tuple[str, str]]
-    result_tags: ClassVar[tuple[str, str]]
+    result_tags: tuple[str, str]
 
     def __init__(self, options: TaggedOptions | None = None) -> None:
         self.options = options or TaggedOptions()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.config import ProblemChoice, TrainConfig
+from torl.config.schedule import with_value
 from torl.data.public_sets import pinned_problems
 from torl.engine import EngineOptions
 from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
@@ -129,6 +130,8 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
         return pinned_model(path)
 
     model = config.model.model_copy(update={"path": pinned(trainable_model, config.model.path)})
+    if (teacher := config.algorithm.kl.path) is not None:
+        config = with_value(config, ("algorithm", "kl", "path"), pinned(pinned_model, teacher))
     evaluation = {name: problems(chosen) for name, chosen in config.data.evaluation.items()}
     data = config.data.model_copy(update={"train": problems(config.data.train), "evaluation": evaluation})
     if missing:

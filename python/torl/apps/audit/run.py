@@ -98,15 +98,15 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
     for _, config in history.configs:
-        steps = [step for step in range(history.steps) if history.config_at(step) is config]
-        evaluations = [step for step in history.evaluations() if history.config_at(step) is config]
+        steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
+        evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
         if not steps and not evaluations:
             continue  # the run was started again before a step was played with this configuration
         audit = await asyncio.to_thread(StepAudit.open, config, history, checks, sampled)
         context = RunContext(seed=config.run.seed, directory=directory)
         async with _started(make_reward(config.reward), context) as reward:
             for step in steps:
-                await audit.check_step(step, reward)
+                await audit.at_step(step).check_step(step, reward)
             if config.evaluation.reward is None:
                 await _check_evaluations(audit, evaluations, reward)
         if config.evaluation.reward is not None:

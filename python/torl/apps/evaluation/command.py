@@ -55,7 +55,7 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
         ConfigError: An argument is unknown, or a required argument is missing.
     """
     parser = argparse.ArgumentParser(
-        usage=f"{PROGRAM} MODEL... --suite SET... [--section.field VALUE ...]",
+        usage=f"{PROGRAM} MODEL... --suite SET... [--section.setting VALUE ...]",
         description=_DESCRIPTION,
         allow_abbrev=False,
         add_help=False,
