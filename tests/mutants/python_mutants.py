@@ -184,7 +184,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/curation/similarity.py", "(frequency[order] > 1)", "(frequency[order] > 2)", _PREPARING),
     ("apps/curation/contamination.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
     ("apps/curation/contamination.py", "self._words[index]) >= _MIN_OVERLAP", "self._words[index]) >= 0", _PREPARING),
-    ("apps/curation/contamination.py", "np.argmin(frequency[window])", "np.argmax(frequency[window])", _PREPARING),
+    ("apps/curation/contamination.py", "place - ngram.offset", "place", _PREPARING),
     ("apps/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
     ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
     ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
