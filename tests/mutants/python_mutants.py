@@ -67,6 +67,7 @@ _POLICY = "unit/test_learner_policy.py"
 _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
 _CUDA = "cuda_contract/test_cuda_"
+_LORA = "integration/test_learner_lora.py"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
@@ -320,6 +321,15 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
     ("learner/model/head.py", "size % _PART_MULTIPLE if", "0 if", f"{_HEAD} -k aligned"),
+    (
+        "learner/optimizer_shards.py",
+        "if engine.zero_optimization_stage() == 3:",
+        'if hasattr(engine.optimizer, "grad_position"):',
+        f"{_CUDA}ranks.py -k parts_in",
+    ),
+    ("engine/vllm/arguments.py", "if on_cpu and setup.on_gpus:", "if False:", "unit/test_engine_devices.py"),
+    ("placement/machine.py", 'visible_gpus("" if hidden else _list_gpus()', "visible_gpus(_list_gpus()", _PLACEMENT),
+    ("learner/model/lora.py", 'getattr(layer, "fan_in_fan_out", False)', "False", f"{_LORA} -k refused"),
     (
         "placement/learner_bytes.py",
         "return policy, States(critic,",
