@@ -633,7 +633,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("apps/view/comparison.py", "common = start + int(different[0])", "common = start", _VIEW_SELECTION),
     ("apps/view/history.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
-    ("apps/view/api.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
+    ("apps/view/responses.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
     ("apps/view/server.py", 'not scope["path"].startswith("/api/")', "True", _VIEW_SERVER),
     ("apps/view/replay.py", "if session.fork() is not session:", "if False:", _VIEW_REPLAY),
     ("apps/view/replay.py", "int(batch) if set_name == TRAINING and batch.isdigit() else batch", "batch", _VIEW_REPLAY),
