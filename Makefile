@@ -10,11 +10,15 @@ TORCH := torch==2.13.0
 USED := torch, transformers, deepspeed, vllm.v1.engine.async_llm, vllm.v1.worker.cpu_worker, math_verify, plotly.graph_objects, \
 	pyarrow.parquet, tensorboard.summary.writer.record_writer, pydantic, tomli_w, pytest, hypothesis
 export UV_EXCLUDE := requirements/excluded.txt
+# `make install` installs an engine for cores, which refuses GPUs.
+ifneq ($(MAKECMDGOALS),test-gpu)
+export CUDA_VISIBLE_DEVICES :=
+endif
 # The tests are built with the features and settings of the extension, so that no dependency is compiled twice.
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference hashes install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference hashes install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -65,7 +69,7 @@ test: install $(VENV)/ray/installed
 	$(CARGO_TEST)
 	@# Half of the time tests wait for processes to start: two files at a time, each file in one process. OpenMP's threads
 	@# would spin while they wait for each other, beside the other file's: what uses torch would take twice as long.
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster" -n 2 --dist loadfile --durations 40
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster and not browser" -n 2 --dist loadfile --durations 40
 	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow and not cluster"
 
 test-slow: install $(VENV)/ray/installed
@@ -75,6 +79,10 @@ test-slow: install $(VENV)/ray/installed
 # Whole runs with ranks, ZeRO stages, engines and placements in every arrangement that a machine without a GPU has.
 test-topology: install
 	$(BIN)/python -m pytest tests/topology --timeout 600
+
+# The pages of `torl view` in Debian's Chromium, without a window: apt-get install chromium
+test-browser: install
+	$(BIN)/python -m pytest tests/browser --timeout 600
 
 # On a machine with an NVIDIA GPU of 80 GB, in an environment with requirements/gpu.txt (GPU_PYTHON): about half an hour,
 GPU_PYTHON ?= $(BIN)/python
@@ -134,7 +142,7 @@ format:
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# docs/reference, from the docstrings of settings and metrics.
+# docs/reference, from the docstrings of settings, metrics, errors and public names.
 reference: install
 	$(BIN)/python scripts/write_reference.py
 

@@ -148,7 +148,7 @@ async def main() -> None:
             end_token_ids=frozenset(ends),
         )
         server = AgentServer()
-        agents = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), WINDOW)
+        agents = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 64)
         players = {
             "loop": loop,
             "door": AgentPlayer.from_player(loop, AgentResources(Program(options.turns), agents, server)),

@@ -1,7 +1,7 @@
 # ruff: noqa: E501  (each program is on one line)
 """Every third-party package that the sandbox's interpreter can import: version, cost of its import, and whether it works.
 
-Prints a table in Markdown. The cost is CPU time of `import NAME` in a fresh run, less that of an empty one, the median
+Prints lists of packages. The cost, in ms, is CPU time of `import NAME` in a fresh run, less that of an empty one, the median
 of several runs. "Works" is a short program in the manner of the package's own
 documentation, whose output is known.
 
@@ -113,18 +113,24 @@ def import_milliseconds(pool: SandboxPool, name: str) -> float:
 
 
 def main() -> None:
+    lists: dict[str, list[str]] = {"In the snapshot": [], "On import": [], "Not working": []}
     with SandboxPool(1, cpu_seconds=60, wall_seconds=600, result_cache_bytes=0) as pool:
-        print("| import | distribution | version | import, ms | works |")
-        print("|---|---|---|---|---|")
         for name, (distribution, program, printed) in PACKAGES.items():
             version = pool.run(f"import importlib.metadata as m\nprint(m.version({distribution!r}))").stdout.strip()
-            milliseconds = import_milliseconds(pool, name)
-            outcome = pool.run(f"import {name}\n{program}")
-            right = outcome.ok and outcome.stdout.strip() == printed
-            works = "yes" if right else f"no: {outcome.exception_line or outcome.stdout.strip()}"
+            notes = [] if name == distribution else [f"`{name}`"]
             there = pool.run(f"import sys\nprint({name!r} in sys.modules)").stdout == "True\n"
-            cost = "in the snapshot" if there else f"{milliseconds:.1f}" if milliseconds < 10 else f"{milliseconds:.0f}"
-            print(f"| {name} | {distribution} | {version} | {cost} | {works} |", flush=True)
+            outcome = pool.run(f"import {name}\n{program}")
+            if not outcome.ok or outcome.stdout.strip() != printed:
+                title = "Not working"
+                notes.append(outcome.exception_line or outcome.stdout.strip())
+            elif there:
+                title = "In the snapshot"
+            else:
+                title, milliseconds = "On import", import_milliseconds(pool, name)
+                notes.append(f"{milliseconds:.1f}" if milliseconds < 10 else f"{milliseconds:.0f}")
+            lists[title].append(f"{distribution} {version}" + (f" ({', '.join(notes)})" if notes else ""))
+    for title, entries in lists.items():
+        print(f"{title}: {', '.join(entries)}\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ NEEDED = (
     "torl/demo/problems/heldout.jsonl",
     "torl/demo/base_model/model.safetensors",
     "torl/demo/base_model/tokenizer.json",
+    "torl/apps/view/static/index.html",
+    "torl/apps/view/static/vendor/preact.mjs",
 )
 UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|rs)$")
 

@@ -1,17 +1,39 @@
-"""`write_reference.py`: write docs/reference/settings.md and docs/reference/metrics.md from the code."""
+"""`write_reference.py`: write the pages of docs/reference from the code: settings, metrics, errors and the API."""
 
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+import torl
+import torl.errors
 from torl.config import EvaluateConfig, SampleConfig, TrainConfig
 from torl.config.help import Setting, section_title, settings_of
 from torl.records import metric_names
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/write_reference.py from the code; edit the docstrings there. -->"
+_API = {
+    "Calls": "train sample evaluate verify Policy Run History SampledGroups SandboxPool Execution Grader JudgeClient",
+    "Base classes of components": "Component RunContext Tool StatefulTool ToolSession Environment EnvironmentSession "
+    "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
+    "EngineSetup",
+    "Functions of a configuration": "ProblemSource PromptTemplate PromptVariant Estimator EstimatorInputs "
+    "TokenAdvantages requires PolicyLoss LossInputs BatchTokens PolicyLossValues Aggregation "
+    "ImportanceCorrection CorrectionInputs Imitation",
+    "Values": "Problem Prompt Trajectory Turn Block StopReason FinishReason ToolRequest MalformedCall ToolCall Outcome "
+    "OutcomeStatus Group Grade ScoredTrajectory ScoredGroup TrainingSample TurnRequest SamplingParameters SampledTurn "
+    "StopCondition Scanner Markup",
+    "Functions for components": "find_answer find_tagged_answer render_outcome truncate_middle longest_prefix "
+    "run_block repetition chatml load_template load_object call_function",
+    "Types of options": "Section PositiveInt NonNegativeInt PositiveFloat NonNegativeFloat PositiveFraction ErrorStyle "
+    "FenceStyle ObservationText",
+    "Errors": "TorlError ConfigError RewardError ToolUnavailableError",
+}
+"""The public names by subject."""
 _CONFIGS = ((TrainConfig, None), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
 
 
@@ -24,7 +46,8 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
-    return {"settings.md": "\n".join(_settings()) + "\n", "metrics.md": "\n".join(_metrics()) + "\n"}
+    lines = {"settings": _settings(), "metrics": _metrics(), "errors": _errors(), "api": _api()}
+    return {f"{name}.md": "\n".join(page) + "\n" for name, page in lines.items()}
 
 
 def _settings() -> Iterator[str]:
@@ -89,6 +112,129 @@ def _text(node: ast.stmt | None) -> str | None:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return str(node.value.value)
     return None
+
+
+def _errors() -> Iterator[str]:
+    yield from ("# Errors", "", _NOTE, "", _cell(inspect.getdoc(torl.errors) or ""), "")
+    yield "A command prints the message and exits with status 1, or 2 for a mistake on its command line."
+    yield from ("", "| error | base | meaning |", "|---|---|---|")
+    for name, error in vars(torl.errors).items():
+        if inspect.isclass(error):
+            bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
+            yield f"| `{name}` | {bases} | {_cell(inspect.getdoc(error) or '')} |"
+
+
+def _api() -> Iterator[str]:
+    yield from ("# Python API", "", _NOTE, "")
+    yield (
+        "The names of `torl`, by subject. `help(torl.NAME)` shows the same text, and all of a method's. A module of "
+        "yours needs no other import, as the recipes show."
+    )
+    for title, names in _API.items():
+        yield from ("", f"## {title}")
+        for name in names.split():
+            yield from ("", f"### {name}", "", *_documented(name, getattr(torl, name)))
+
+
+def _documented(name: str, value: Any) -> Iterator[str]:
+    is_class = inspect.isclass(value)
+    if not is_class and not inspect.isroutine(value):
+        yield f"`{_annotation(value)}`"
+        return
+    if (not is_class or ("__init__" in vars(value) and not inspect.isabstract(value))) and (
+        signature := _signature(value)
+    ):
+        yield from ("```py", f"{name}{signature}", "```", "")
+    yield from _markdown(inspect.getdoc(value) or "")
+    if is_class and issubclass(value, torl.Section) and value.model_fields:
+        yield from ("", "*Options*", "")
+        for option, field in value.model_fields.items():
+            yield f"- `{option}`: {_cell(field.description or '')}"
+    for member, method in vars(value).items() if is_class else ():
+        if member.startswith("_") or not getattr(method, "__doc__", None):
+            continue  # an override has the docstring of its base
+        if isinstance(method, property):
+            yield from ("", f"**`{member}`**: {_first(method)}")
+        elif callable(getattr(value, member)):
+            yield from ("", f"**`{member}{_signature(getattr(value, member))}`**: {_first(getattr(value, member))}")
+
+
+def _signature(function: Callable[..., Any]) -> str:
+    """Return the signature of a function with short types, or an empty text without one."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return ""
+    parameters = [_short(each) for each in signature.parameters.values() if each.name not in ("self", "cls")]
+    returned = signature.return_annotation
+    result = "" if returned in (inspect.Signature.empty, None) else f" -> {_annotation(returned)}"
+    return str(inspect.Signature(parameters)) + result
+
+
+def _short(parameter: inspect.Parameter) -> inspect.Parameter:
+    empty, default = inspect.Parameter.empty, parameter.default
+    annotation = empty if parameter.annotation is empty else _Text(_annotation(parameter.annotation))
+    if callable(default) or isinstance(default, Path) or "<factory>" in repr(default):
+        default = empty if default is empty else _Text("...")  # its repr has an address
+    return parameter.replace(annotation=annotation, default=default)
+
+
+class _Text:
+    """Text in a signature."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _annotation(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, str):
+        return annotation
+    if annotation is types.NoneType or annotation is None:
+        return "None"
+    if origin is Annotated:
+        limits = [repr(limit) for limit in getattr(annotation.__metadata__[0], "metadata", ())]
+        return f"{_annotation(arguments[0])}{f' ({chr(44).join(limits)})' if limits else ''}"
+    if origin in (Union, types.UnionType):
+        return " | ".join(map(_annotation, arguments))
+    if origin is Literal:
+        return " | ".join(map(repr, arguments))
+    if isinstance(annotation, TypeVar):
+        return annotation.__name__
+    name = getattr(origin or annotation, "__name__", str(annotation))
+    if name == "ndarray":
+        return f"ndarray[{get_args(arguments[1])[0].__name__}]"
+    inner = [
+        _list(each) if isinstance(each, list) else "..." if each is ... else _annotation(each) for each in arguments
+    ]
+    return f"{name}[{', '.join(inner)}]" if inner else name
+
+
+def _list(arguments: list[Any]) -> str:
+    return f"[{', '.join(map(_annotation, arguments))}]"
+
+
+def _markdown(document: str) -> Iterator[str]:
+    """Yield a docstring with its examples as blocks of code, and with lists of arguments, attributes and errors."""
+    section = False
+    for line in document.splitlines():
+        if line in ("Args:", "Attributes:", "Raises:", "Returns:"):
+            section = True
+            yield from (f"*{line.removesuffix(':')}*", "")
+        elif section and (field := re.match(r"    (\*{0,2}[\w.]+): (.*)", line)):
+            yield f"- `{field[1]}`: {_cell(field[2])}"
+        elif section and line.startswith("    "):
+            yield f"  {_cell(line)}"
+        else:
+            section = section and not line.strip()
+            yield line if line.startswith("    ") else _cell(line)
+
+
+def _first(member: object) -> str:
+    return _cell((inspect.getdoc(member) or "").partition("\n\n")[0])
 
 
 def _code(text: str) -> str:

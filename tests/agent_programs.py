@@ -63,7 +63,9 @@ def agent_player(
         vocabulary=model.vocabulary,
         stop_token_ids=model.end_token_ids | {STOP},
     )
-    agents = AgentSettings(AgentLimits(**(limits or {})), PromptRenderer(model.tokenizer, model.encoder), window)
+    max_prompt_tokens = window - settings.get("limit", 200)
+    renderer = PromptRenderer(model.tokenizer, model.encoder)
+    agents = AgentSettings(AgentLimits(**(limits or {})), renderer, max_prompt_tokens)
     parts = AgentResources(agent or Scripted(play), agents, AgentServer())
     own = player(
         engine,

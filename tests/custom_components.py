@@ -1,11 +1,12 @@
 """Custom components for torl: one of each kind that can be chosen by name. No module of torl knows this one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from torch import Tensor
 
 import torl
 from torl import (
@@ -146,6 +147,28 @@ def near_reference(inputs: LossInputs, fraction: float = 0.2, pull: float = 0.1)
     distance = inputs.log_ratio_to(inputs.ref_logprobs).square()
     per_token = inputs.batch_values * (pull * distance - ratio * inputs.masked_advantages())
     return PolicyLossValues.from_per_token(inputs, per_token, clipped=inputs.entropies < 1e-3)
+
+
+def symmetric(inputs: LossInputs, scale: float = 1.0) -> Tensor:
+    """scale * x * (e^x - 1), an estimate of KL(policy || reference) + KL(reference || policy)."""
+    assert inputs.ref_logprobs is not None
+    x = -inputs.log_ratio_to(inputs.ref_logprobs)
+    return scale * x * x.expm1()
+
+
+def with_solution(member: ScoredTrajectory, group: ScoredGroup, hint: str = "It was solved so:") -> Problem | None:
+    """The problem with another member's response, which is correct."""
+    solutions = [each for each in group.members if each.grade.correct and each is not member]
+    if not solutions:
+        return None
+    problem = group.prompt.problem
+    return replace(problem, question=f"{problem.question}\n{hint}\n{solutions[0].trajectory.text}")
+
+
+def with_answer(member: ScoredTrajectory, group: ScoredGroup, hint: str = "The answer is") -> Problem:
+    """The problem with its reference answer."""
+    problem = group.prompt.problem
+    return replace(problem, question=f"{problem.question}\n{hint} {problem.answer}.")
 
 
 def toolless(group: ScoredGroup, min_calls: int = 1) -> bool:

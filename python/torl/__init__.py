@@ -16,14 +16,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torl._core import Scanner as Scanner
     from torl._core import StopCondition as StopCondition
     from torl._core import repetition as repetition
     from torl.agents import Agent as Agent
     from torl.algorithms.advantages import Estimator as Estimator
     from torl.algorithms.advantages import EstimatorInputs as EstimatorInputs
     from torl.algorithms.advantages import TokenAdvantages as TokenAdvantages
+    from torl.algorithms.aggregation import Aggregation as Aggregation
     from torl.algorithms.imitation import Imitation as Imitation
     from torl.algorithms.losses import BatchTokens as BatchTokens
+    from torl.algorithms.losses import CorrectionInputs as CorrectionInputs
+    from torl.algorithms.losses import ImportanceCorrection as ImportanceCorrection
     from torl.algorithms.losses import LossInputs as LossInputs
     from torl.algorithms.losses import PolicyLoss as PolicyLoss
     from torl.algorithms.losses import PolicyLossValues as PolicyLossValues
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     from torl.formats.observation import longest_prefix as longest_prefix
     from torl.formats.observation import render_outcome as render_outcome
     from torl.formats.observation import truncate_middle as truncate_middle
+    from torl.options import NonNegativeFloat as NonNegativeFloat
     from torl.options import NonNegativeInt as NonNegativeInt
     from torl.options import PositiveFloat as PositiveFloat
     from torl.options import PositiveFraction as PositiveFraction
@@ -83,6 +88,8 @@ if TYPE_CHECKING:
     from torl.tools import Tool as Tool
     from torl.tools import ToolSession as ToolSession
     from torl.trackers import Tracker as Tracker
+    from torl.types import Block as Block
+    from torl.types import FinishReason as FinishReason
     from torl.types import Grade as Grade
     from torl.types import Group as Group
     from torl.types import MalformedCall as MalformedCall
@@ -107,11 +114,13 @@ if TYPE_CHECKING:
 
 # The modules of the names above, from which `__all__` and `__getattr__` derive; tests/unit/test_public_api.py compares.
 _MODULES = {
-    "torl._core": "StopCondition repetition",
+    "torl._core": "Scanner StopCondition repetition",
     "torl.agents": "Agent",
     "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages",
+    "torl.algorithms.aggregation": "Aggregation",
     "torl.algorithms.imitation": "Imitation",
-    "torl.algorithms.losses": "BatchTokens LossInputs PolicyLoss PolicyLossValues",
+    "torl.algorithms.losses": "BatchTokens CorrectionInputs ImportanceCorrection LossInputs PolicyLoss "
+    "PolicyLossValues",
     "torl.algorithms.requirements": "requires",
     "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
     "torl.component": "Component RunContext",
@@ -122,7 +131,7 @@ _MODULES = {
     "torl.formats": "ChatFormat FencedFormat Format TaggedFormat TaggedOptions",
     "torl.formats.blocks": "FenceStyle run_block",
     "torl.formats.observation": "ErrorStyle longest_prefix render_outcome truncate_middle",
-    "torl.options": "NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
+    "torl.options": "NonNegativeFloat NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
     "torl.rewards": "Grader JudgeClient Reward",
     "torl.runtime.processes.supervision": "call_function",
     "torl.sandbox": "Execution SandboxPool",
@@ -130,8 +139,8 @@ _MODULES = {
     "torl.text.templates": "PromptTemplate PromptVariant chatml load_template",
     "torl.tools": "StatefulTool Tool ToolSession",
     "torl.trackers": "Tracker",
-    "torl.types": "Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem Prompt SampledTurn "
-    "SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest TrainingSample "
+    "torl.types": "Block FinishReason Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus Problem "
+    "Prompt SampledTurn SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest TrainingSample "
     "Trajectory Turn TurnRequest",
     "torl.version": "__version__",
 }

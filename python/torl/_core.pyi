@@ -65,21 +65,21 @@ class StopCondition:
 
     @staticmethod
     def never(*, fences: str = "lines") -> StopCondition:
-        """Return a condition that no call meets."""
+        """Return a condition without a call. `with_stops` adds stop strings."""
     @staticmethod
     def marker(bytes: bytes, *, fences: str = "lines") -> StopCondition:
-        """Return a condition that the last of these bytes meets, at any position; for example ``b"```output"``.
+        """Return a condition that is met by the last of these bytes, at any position, such as ``b"```output"``.
 
         Raises `ValueError` if the bytes are empty or the name of the fences is unknown.
         """
     @staticmethod
     def block(*, fences: str = "lines") -> StopCondition:
-        """Return a condition that the third backtick meets which closes the turn's first code block."""
+        """Return a condition that is met by the third backtick that closes the turn's first code block."""
     @staticmethod
     def tagged(open: bytes, close: bytes, *, ends_turn: bool = False) -> StopCondition:
-        """Take the text between these bytes as a block; with `ends_turn`, the first block ends the turn.
+        """Return a condition whose blocks are the text between two tags. With `ends_turn`, the first ends the turn.
 
-        Raises `ValueError` if either is empty.
+        Raises `ValueError` if a tag is empty.
         """
     def without_call(self) -> StopCondition:
         """Return the condition without its call, for a turn after the last permitted tool call."""
@@ -190,14 +190,14 @@ class Scanner:
         """
 
     def feed_token(self, token_id: int) -> Scan | None:
-        """Read one token; None, and next to no work, unless a block closes or the turn ends with it.
+        """Read one token. Return None, after little work, unless a block closes or the turn ends with it.
 
         Raises `ValueError` as `feed` does.
         """
 
     @property
     def block_is_open(self) -> bool:
-        """Whether a block has been opened and not yet closed, or not by the end of the turn if that has been found."""
+        """Whether a block is open, or was open when the turn ended."""
     @property
     def is_finished(self) -> bool:
         """Whether the turn is over: what ends it has been found."""
@@ -298,10 +298,10 @@ def whiten_rows(values: _Doubles, lengths: _Integers, mask: _Mask) -> _Doubles:
     """`whiten` where all sampled tokens of a row have one value (N,)."""
 
 def repetition(text: str) -> float:
-    """The share of a text's substrings, each as often as it occurs, that repeat an earlier one: 0 to 1.
+    """Return the fraction of a text's substrings that occur earlier in it, from 0 to 1.
 
-    ORZ's and ZeroTIR's `repeatness`, but linear in the text: 2 / (n (n + 1)) times the sum of the longest common
-    prefixes of neighbors in the suffix array, over n characters.
+    ORZ's and ZeroTIR's `repeatness`, in linear time: 2 / (n (n + 1)) times the sum of the longest common prefixes of
+    neighbors in the suffix array, over n characters.
     """
 
 # --- sandbox ----------------------------------------------------------------------------------------------

@@ -21,16 +21,20 @@ def _check_metrics(metrics: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The run that a component is started in. The defaults describe a component that is used alone."""
+    """The run that a component is started in. The defaults describe a component that is used alone.
+
+    Attributes:
+        cluster: Cluster of the run. A component that does not use its nodes runs in the controller.
+        progress: Callback for a slow start: `progress(stage, fraction)`, with the fraction done from 0 to 1.
+            Thread-safe.
+        seed: Random seed of the run.
+        directory: Directory for files that the component writes, such as logs.
+    """
 
     cluster: Cluster = field(default_factory=LocalCluster)
-    """Cluster of the run. A component that does not use its nodes runs in the controller."""
     progress: Callable[[str, float], object] = _ignore_progress
-    """Callback for a slow start: `progress(stage, fraction)`, with the fraction done from 0 to 1. Thread-safe."""
     seed: int = 0
-    """Random seed of the run."""
     directory: Path = Path()
-    """Directory for files that the component writes, such as logs."""
 
 
 class Component(Guarded, ABC):

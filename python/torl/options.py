@@ -179,6 +179,8 @@ class ChosenFrom:
     """Check of the results of custom functions."""
     item_check: Check | None = None
     """Check of each item that a custom function returns or yields."""
+    by_step: bool = False
+    """Whether numeric options may change with the step (`torl.config.schedule`): for functions that each step binds."""
 
     def __hash__(self) -> int:
         return id(self.registry)
@@ -405,7 +407,7 @@ def _options_fields(target: Callable[..., Any], positional_count: int) -> dict[s
     fields = _fields(target, positional_count)
     if "name" in fields:
         raise ValueError("'name' is the key of the choice; rename the parameter")
-    if not target.__module__.startswith("torl."):
+    if not (target.__module__ or "").startswith("torl."):
         for name, (annotation, _) in fields.items():
             _require_schema(name, annotation)
     return fields

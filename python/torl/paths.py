@@ -2,10 +2,11 @@
 
 import os
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from torl.errors import DataError
+from torl.errors import ConfigError, DataError
 
 PACKAGE_PREFIX = "torl:"
 FILE_NAME_PATTERN = re.compile(r"[\w.+-]+")
@@ -35,6 +36,23 @@ def resolve_path(path: str | Path) -> Path:
         hint = "this installation of torl does not hold it" if text.startswith(PACKAGE_PREFIX) else "no such file"
         raise DataError(f"{text}: {hint} ({located.absolute()})")
     return located
+
+
+def labelled_paths(arguments: Sequence[str]) -> dict[str, Path]:
+    """Return the paths of arguments `LABEL=PATH` by label. An argument without a label has its last component.
+
+    Raises:
+        ConfigError: A label is empty or used twice.
+    """
+    paths: dict[str, Path] = {}
+    for argument in arguments:
+        label, separator, path = argument.partition("=")
+        if not separator or Path(argument).exists():  # a directory may be called lr=1e-6
+            label, path = Path(argument).resolve().name, argument
+        if not label or label in paths:
+            raise ConfigError(f"{argument}: the label {label!r} is empty or used twice: write LABEL={Path(path)}")
+        paths[label] = Path(path)
+    return paths
 
 
 def cache_directory(kind: str) -> Path:

@@ -33,7 +33,7 @@ class Tracker(Guarded, ABC, kind="tracker"):
     @guarded()
     @abstractmethod
     def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
-        """Write the metrics of a step. Names are defined in `torl.records.metric_names`.
+        """Write the metrics of a step. docs/reference/metrics.md lists the names.
 
         Args:
             step: Training step.

@@ -189,7 +189,7 @@ class TurnRequest:
         stop_condition: End of the turn, in addition to end-of-sequence tokens and `sampling.max_tokens`.
         at_line_start: Whether the text of `prefix` is empty or ends with a newline.
         episode: Number of the episode. Lower numbers take precedence; the turns of an episode share a prefix cache.
-        group: Name of the episodes with the same prompt, which is best computed once.
+        group: Name that the episodes of one prompt share. Engines may compute their common prefix once.
     """
 
     id: str
@@ -405,7 +405,13 @@ class Trajectory:
     environment_rewards: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
+        """Return the number of response tokens, observed ones included."""
         return len(self.token_ids_T)
+
+    def __repr__(self) -> str:
+        counts = {"turn": len(self.turns), "call": len(self.tool_calls), "token": len(self)}
+        numbers = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
+        return f"<Trajectory {self.sample_index} of {self.group_id}: {numbers}, finish reason {self.finish_reason}>"
 
     @property
     def episode_trajectories(self) -> tuple["Trajectory", ...]:
@@ -451,6 +457,7 @@ class Group:
         prompt: Common prompt.
         trajectories: One trajectory for each episode, in the order of their samples. Branches share its grade.
         max_response_tokens: Token limit of the responses.
+        grades: Sums of the rubric's parts before this one, one for each trajectory. Empty outside a rubric.
     """
 
     prompt: Prompt
@@ -466,7 +473,7 @@ class Grade:
     Attributes:
         reward: Reward at the last sampled token.
         correct: Whether the answer is correct.
-        answer: Answer in the last sampled \\boxed{...}, or None.
+        answer: Answer that was compared with the reference, or None without an answer.
         failure: "timeout" or "error" if the grader failed, in which case the answer counts as wrong.
         parts: Parts of the reward by name, whose sum is `reward`. Each part is logged.
         turn_rewards: Additional rewards at the last token of each turn: one for every turn, or none.
@@ -580,6 +587,7 @@ class TrainingSample:
         policy_versions: Versions of the policy that sampled the tokens; -1 for tokens that were not sampled.
         imitation_weights: Weights of the cross-entropy of each token, at least 0. Unlike the other arrays, they may be
             above 0 on prompts and observations, and None stands for zeros.
+        reference_sample: The same response after another prompt, for the reference model. None for the same prompt.
     """
 
     token_ids: Int32Array
@@ -596,6 +604,7 @@ class TrainingSample:
     imitation_weights: Float32Array | None = None
     entropies: Float32Array | None = None
     batch_values: Float32Array | None = None
+    reference_sample: "TrainingSample | None" = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -72,7 +72,7 @@ async def test_openais_client_asks_the_real_engine(
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = TEMPLATE
     end = frozenset({tokenizer.eos_token_id})
-    settings = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 600)
+    settings = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 400)
     server = AgentServer()
     await server.start()
     try:

@@ -95,7 +95,8 @@ def plain_updates(directory: Path, samples: list[TrainingSample], algorithm: Alg
             x = ref_T[mask] - logprobs
             loss = (
                 loss
-                + algorithm.kl.coefficient * {"k1": -x, "k2": x**2 / 2, "k3": x.exp() - x - 1}[algorithm.kl.estimator]
+                + algorithm.kl.coefficient
+                * {"k1": -x, "k2": x**2 / 2, "k3": x.exp() - x - 1}[algorithm.kl.estimator.name]
             )
             loss = loss - algorithm.entropy_bonus * entropy
             divisor = {

@@ -10,6 +10,7 @@ import pytest_asyncio
 from cli import ROOT, running
 from plants import PLANTS, UNFINISHED, copy_of
 
+from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
@@ -179,6 +180,50 @@ async def test_changed_problem_file_is_a_note(
     assert "data.train has changed since the run" in audit["prompts"].note
     PLANTS["question"].make(copy)
     assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
+
+
+async def test_single_trajectories_agree_with_their_records(run: Path) -> None:
+    async with TrajectoryAudit(run) as audit:
+        for name in ("step_000001", "evaluation_000002_heldout"):
+            path = run / "trajectories" / f"{name}.jsonl"
+            for line in range(len(path.read_bytes().splitlines())):
+                tokens, versions, rewards, advantages = await audit.verify(path, line)
+                checks = (tokens, versions, rewards, advantages)
+                assert [(check.name, check.examples) for check in checks if check.wrong] == []
+                assert (tokens.compared, versions.compared, rewards.compared) == (1, 1, 1)
+                assert advantages.compared == 1 or advantages.note in (
+                    "outside the batch",
+                    "an evaluation has no advantages",
+                )
+
+
+@pytest.mark.parametrize(
+    ("check", "change"),
+    [
+        ("tokens", {"text": "other"}),
+        ("versions", {"policy_versions": "9"}),
+        ("rewards", {"correct": "turned"}),
+        ("advantages", {"advantage": 77.0}),
+    ],
+)
+async def test_change_of_one_trajectory_is_found_in_it_alone(
+    run: Path, tmp_path: Path, check: str, change: dict[str, Any]
+) -> None:
+    directory = copy_of(run, tmp_path)
+    path = directory / "trajectories" / "step_000001.jsonl"
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    line = next(index for index, row in enumerate(rows) if row["advantage"] is not None)
+    changed = rows[line]
+    values = {"9": [[9 if version >= 0 else -1, count] for version, count in changed["policy_versions"]]}
+    values["turned"] = not changed["correct"]
+    changed |= {name: values.get(value, value) for name, value in change.items()}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    async with TrajectoryAudit(directory) as audit:
+        found = {each.name: each for each in await audit.verify(path, line)}
+        assert found[check].wrong == 1
+        assert len(found[check].examples) == 1
+        other = next(index for index, row in enumerate(rows) if row["group"] != changed["group"])
+        assert [each.name for each in await audit.verify(path, other) if each.wrong] == []
 
 
 def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,10 @@ The tests are words for pytest, relative to tests/, where " -k " begins a choice
 that is rewritten should rarely take its mistakes with it.
 """
 
+_VIEW_INDEX = "unit/test_view_index.py"
+_VIEW_SELECTION = "unit/test_view_selection.py"
+_VIEW_SERVER = "unit/test_view_server.py"
+_VIEW_REPLAY = "integration/test_view_replay.py"
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
 _HEALTH = "unit/test_training_health.py"
@@ -69,6 +73,8 @@ _TURNS = "unit/test_text_turns.py"
 _TOKENIZER = "unit/test_text_tokenizer.py"
 _PROMPTS = "unit/test_text_prompts.py"
 _PROBLEMS = "unit/test_data_problems.py"
+_PUBLIC_SETS = "unit/test_public_sets.py"
+_BROKEN_ROWS = "property/test_data_broken_rows.py"
 _SAMPLER = "property/test_data_sampler.py"
 _DYNAMICS = "unit/test_records_dynamics.py"
 _ROWS = "unit/test_records_rows.py"
@@ -133,7 +139,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _MASKING,
     ),
     # --- samples and records of a step
-    ("training/samples.py", "algorithm.kl.coefficient * kl_to", "-algorithm.kl.coefficient * kl_to", _SAMPLES),
+    ("training/samples.py", "algorithm.kl.coefficient * kl_M", "-algorithm.kl.coefficient * kl_M", _SAMPLES),
     ("training/step.py", "array[len(sample) - response_tokens :]", "array[:response_tokens]", _SAMPLES),
     ("training/samples.py", "turn.stop - 1 for turn", "turn.start for turn", _SAMPLES),
     ("training/samples.py", "sample.token_rewards is not None and not sample", "False and not sample", _SAMPLES),
@@ -166,9 +172,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
     ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
     ("records/behaviors.py", "member.grade.correct for member in disagreed", "1 for member in disagreed", _BEHAVIORS),
-    ("apps/curation/similarity.py", "- 1e-9) + 1", "- 1e-9)", _PREPARING),
-    ("apps/curation/similarity.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
-    ("apps/curation/similarity.py", "self._words[name]) >= _MIN_OVERLAP", "self._words[name]) >= 0", _PREPARING),
+    ("apps/curation/similarity.py", ".astype(int) + self._shared_sizes(sizes)", ".astype(int)", _PREPARING),
+    ("apps/curation/similarity.py", "shared >= np.minimum(", "shared > np.minimum(", _PREPARING),
+    ("apps/curation/similarity.py", "(frequency[order] > 1)", "(frequency[order] > 2)", _PREPARING),
+    ("apps/curation/contamination.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
+    ("apps/curation/contamination.py", "self._words[index]) >= _MIN_OVERLAP", "self._words[index]) >= 0", _PREPARING),
+    ("apps/curation/contamination.py", "np.argmin(frequency[window])", "np.argmax(frequency[window])", _PREPARING),
+    ("apps/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
+    ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
+    ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
+    ("data/public_sets.py", "<= _TOLERANCE * self.rows", "<= self.rows", _PUBLIC_SETS),
+    ("data/problems.py", "if len(known) == before:", "if False:", _BROKEN_ROWS),
+    ("rollout/evaluation_sets.py", "if len(sources) < 2:", "if sources:", "unit/test_evaluation_sets.py"),
     ("apps/curation/selecting.py", "remaining // len(open_strata)", "remaining", _PREPARING),
     ("data/curriculum.py", "before + sign if sign * before > 0 else sign", "before + sign", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
@@ -178,7 +193,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
     ("recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("rewards/judge.py", "if len(answer) > MAX_ANSWER_CHARACTERS:", "if False:", _JUDGED),
-    ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
+    ("rollout/evaluation.py", "        temperature=temperature,\n", "", _EVALUATION),
     (
         "rollout/model_directory.py",
         "problems.bind()(), evaluation.max_problems",
@@ -219,9 +234,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
-    ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
+    ("text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
-    ("algorithms/rewards.py", "-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT", "-np.inf, LOG_RATIO_LIMIT", _ALGORITHM_REWARDS),
+    (
+        "algorithms/losses/divergence.py",
+        "clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)\n",
+        "clamp(max=LOG_RATIO_LIMIT)\n",
+        _LOSSES,
+    ),
     # --- advantages
     ("algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
@@ -247,7 +267,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("algorithms/losses/correction.py", "self.high < self.low", "self.high <= self.low", _ALGORITHM_OPTIONS),
     ("algorithms/losses/policy.py", " / counts.clamp(min=1)", "", _LOSSES),
     ("algorithms/losses/value.py", "errors.maximum(clipped) / 2", "clipped / 2", _LOSSES),
-    ("algorithms/losses/divergence.py", "return -x\n", "return x\n", _LOSSES),
+    ("algorithms/losses/kl.py", "return -_log_ratio(inputs)\n", "return _log_ratio(inputs)\n", _LOSSES),
     ("algorithms/aggregation.py", "max(1, present_N.sum()) * np.maximum", "len(present_N) * np.maximum", _LOSSES),
     ("algorithms/aggregation.py", "1 / max(1.0, tokens_N.sum())", "1 / len(tokens_N)", _BATCH),
     ("learner/objective.py", "per_token = per_token * weights", "pass", _POLICY),
@@ -277,6 +297,28 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
     ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
+    ("learner/offload.py", "if not parameter.requires_grad:", "if False:", f"{_CUDA}ranks.py -k 3-lora"),
+    ("learner/rank.py", "self._reference_mover.offload()", "pass", f"{_CUDA}ranks.py -k 2-critic"),
+    (
+        "learner/update.py",
+        "torch.stack(list(sums.values()))",
+        "torch.stack(list(sums.values())).cpu()",
+        f"{_CUDA}ranks.py",
+    ),
+    (
+        "learner/process_group.py",
+        "precision_reduction = False",
+        "precision_reduction = True",
+        f"{_CUDA}ranks.py",
+    ),
+    ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
+    ("learner/model/head.py", "size % _PART_MULTIPLE if", "0 if", f"{_HEAD} -k aligned"),
+    (
+        "placement/learner_bytes.py",
+        "return policy, States(critic,",
+        "return policy, States(trained,",
+        "unit/test_placement_states.py -k critic",
+    ),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
@@ -396,7 +438,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("rollout/episode.py", " and started < calls_left", "", _CHAT),
     ("text/tokenizer.py", "if isinstance(part, Markup) else [part]", "", _CHAT),
-    ("text/vocabulary.py", " and token not in visible", "", _CHAT),
+    ("text/vocabulary.py", " if names.get(index) not in visible", "", _CHAT),
     ("formats/observation.py", "if not data.startswith(overshoot):", "if True:", _OBSERVATION),
     ("formats/blocks.py", "turn.blocks[-1].code", "turn.blocks[0].code", _OBSERVATION),
     (
@@ -422,7 +464,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("text/tokenizer.py", "Tokenizer(backend.model)", "Tokenizer.from_str(backend.to_str())", _TOKENIZER),
     ("recipes/torl/__init__.py", "problem.question, 1)", "problem.question.strip(), 1)", _PROMPTS),
     ("text/prompts.py", "> self._max_prompt_tokens", ">= self._max_prompt_tokens", _PROMPTS),
-    ("data/problems.py", "> _MAX_UNANSWERED_FRACTION * rows", ">= _MAX_UNANSWERED_FRACTION * rows", _PROBLEMS),
+    ("data/problems.py", "> MAX_INVALID_FRACTION * rows", ">= MAX_INVALID_FRACTION * rows", _PROBLEMS),
     ("data/sampler.py", "self._shared = missing", "self._shared = 0", _SAMPLER),
     ("data/sampler.py", "self._deferred = tuple(deferred)", "self._deferred = ()", _SAMPLER),
     ("seeds.py", "{type(part).__name__}:", "", "unit/test_seeds.py"),
@@ -541,6 +583,33 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/tokens.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", "if one.blocks != replayed.blocks:", "if False:", _AUDIT_TOKENS),
     ("apps/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
+    # --- the viewer
+    (
+        "apps/view/members.py",
+        "if all(text.find(mark, position + 1, stop) < 0 for mark in '\"[{'):",
+        "if True:",
+        _VIEW_INDEX,
+    ),
+    ("apps/view/indexing.py", "if stat.size < file.indexed:", "if False:", _VIEW_INDEX),
+    ("apps/view/indexing.py", " and (stat.size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
+    ("apps/view/indexing.py", "if file is not None and not _continues(", "if False and not _continues(", _VIEW_INDEX),
+    ("apps/view/index.py", 'database.execute("DELETE FROM chunks WHERE file = ?", (file.id,))', "pass", _VIEW_INDEX),
+    ("apps/view/facts.py", "correct and True in failed", "True in failed", _VIEW_INDEX),
+    ("formats/invented.py", "if ends_with_call and not text[content:].strip():", "if False:", _VIEW_INDEX),
+    ("apps/view/selection.py", "((self.failures == 1) & ~own)", "~own", _VIEW_SELECTION),
+    ("apps/view/selection.py", "np.where(np.isnan(keys), np.inf, keys)", "keys", _VIEW_SELECTION),
+    (
+        "apps/view/selection.py",
+        "equal = np.flatnonzero(keys == bound)",
+        "equal = np.flatnonzero(keys > bound)",
+        _VIEW_SELECTION,
+    ),
+    ("apps/view/comparison.py", "common = start + int(different[0])", "common = start", _VIEW_SELECTION),
+    ("apps/view/history.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
+    ("apps/view/api.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
+    ("apps/view/server.py", 'not scope["path"].startswith("/api/")', "True", _VIEW_SERVER),
+    ("apps/view/replay.py", "if session.fork() is not session:", "if False:", _VIEW_REPLAY),
+    ("apps/view/replay.py", "int(batch) if set_name == TRAINING and batch.isdigit() else batch", "batch", _VIEW_REPLAY),
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
     ("training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),

@@ -1,6 +1,7 @@
 """Losses against TRL's and verl's own functions, on ragged batches with observations; and where they differ."""
 
 from collections import defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from verl.workers.config import ActorConfig
 from ragged import RaggedBatch, ragged_batches
 from torl.algorithms.aggregation import AGGREGATIONS
 from torl.algorithms.losses import (
+    KL_ESTIMATORS,
     POLICY_LOSSES,
     CorrectionInputs,
     IcepopBounds,
@@ -25,7 +27,6 @@ from torl.algorithms.losses import (
     PolicyLossValues,
     clipped_value_loss,
     icepop,
-    kl_to_reference,
     mis,
     tis,
 )
@@ -78,6 +79,14 @@ class Numbers:
         options = {"length": FIXED_LENGTH} if aggregation == "fixed_length" else {}
         weights = AGGREGATIONS[aggregation](counts, **options)
         return torch.from_numpy(np.repeat(weights, self.batch.lengths))
+
+
+def kl(name: str, logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor) -> Tensor:
+    other = torch.zeros_like(ref_logprobs)
+    inputs = LossInputs(
+        logprobs, logprobs.detach(), other, mask, torch.zeros_like(mask, dtype=torch.int64), other, other
+    )
+    return KL_ESTIMATORS[name](replace(inputs, ref_logprobs=ref_logprobs)).masked_fill(~mask, 0.0)
 
 
 def ours(name: str, numbers: Numbers, logprobs: Tensor, low: float, high: float) -> PolicyLossValues:
@@ -156,7 +165,7 @@ def test_policy_losses_equal_verl(name, aggregation, batch, seed, clip, correcte
 def test_kl_estimates_equal_verl(batch, seed, estimator) -> None:
     numbers = Numbers(batch, seed, spread=1.0)
     expected = core_algos.kl_penalty_forward(numbers["logprobs"], numbers["ref"], estimator)
-    found = kl_to_reference(numbers["logprobs"], numbers["ref"], numbers.mask, estimator)
+    found = kl(estimator, numbers["logprobs"], numbers["ref"], numbers.mask)
     # verl cuts k3 off at 10; torl lets a large divergence be large.
     inside = numbers.mask & (expected.abs() < 10)
     torch.testing.assert_close(found[inside], expected[inside], rtol=1e-6, atol=1e-9)
@@ -322,7 +331,7 @@ def test_policy_losses_equal_trl(case, batch, seed, kl_coefficient) -> None:
 
     logprobs = numbers["logprobs"].requires_grad_()
     per_token = ours(name, numbers, logprobs, low, high).per_token
-    per_token = per_token + kl_coefficient * kl_to_reference(logprobs, numbers["ref"], numbers.mask, "k3")
+    per_token = per_token + kl_coefficient * kl("k3", logprobs, numbers["ref"], numbers.mask)
     loss, gradient = loss_and_gradient((numbers.weights(aggregation) * per_token).sum(), logprobs)
     assert loss == pytest.approx(expected_loss, rel=1e-6, abs=1e-9)
     np.testing.assert_allclose(batch.padded(gradient.numpy()), expected_gradient, **exact)
@@ -348,7 +357,7 @@ def test_a_large_divergence_keeps_its_gradient() -> None:
     logprobs, ref_logprobs = torch.tensor([-6.0], requires_grad=True), torch.tensor([-2.0])
     expected = core_algos.kl_penalty_forward(logprobs, ref_logprobs, "k3")
     assert loss_and_gradient(expected.sum(), logprobs) == (10.0, torch.tensor([0.0]))
-    found = kl_to_reference(logprobs, ref_logprobs, torch.tensor([True]), "k3")
+    found = kl("k3", logprobs, ref_logprobs, torch.tensor([True]))
     loss, gradient = loss_and_gradient(found.sum(), logprobs)
     assert loss == pytest.approx(np.exp(4) - 4 - 1)
     assert gradient.item() == pytest.approx(1 - np.exp(4))

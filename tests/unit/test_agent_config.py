@@ -74,4 +74,4 @@ def test_prompts_have_the_variables_of_the_runs_template() -> None:
     player = asyncio.run(_opened(f"{TEMPLATE}{{{{ a }}}}"))
     tokens = player.agents.settings.renderer.render([{"role": "user", "content": "?"}], ())
     assert MODEL.tokenizer.decode(tokens).endswith("assistant\n1")
-    assert player.agents.settings.window == 400 + 160
+    assert player.agents.settings.max_prompt_tokens == 400

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 
 import reference
-from torl.algorithms import rewards
 from torl.algorithms.aggregation import AGGREGATIONS
 from torl.algorithms.losses import (
     CORRECTIONS,
+    KL_ESTIMATORS,
     CorrectionInputs,
     LossInputs,
     PolicyLossValues,
@@ -21,7 +22,7 @@ from torl.algorithms.losses import (
     clipped_policy_loss,
     clipped_value_loss,
     gspo_policy_loss,
-    kl_to_reference,
+    kl_of_arrays,
     logprob_gap,
     reinforce_policy_loss,
 )
@@ -83,6 +84,11 @@ def one_sequence(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, los
     return LossInputs(
         logprobs, old_logprobs, advantages, loss_mask, sequences, old_logprobs, torch.zeros_like(old_logprobs)
     )
+
+
+def kl(name: str, logprobs: Tensor, ref_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
+    inputs = one_sequence(logprobs, logprobs.detach(), torch.zeros_like(logprobs), loss_mask)
+    return KL_ESTIMATORS[name](replace(inputs, ref_logprobs=ref_logprobs))
 
 
 def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> Tensor:
@@ -201,9 +207,9 @@ def test_importance_weights_by_hand() -> None:
 def test_kl_by_hand() -> None:
     # The policy gives the token twice the reference's probability: x = -log 2.
     inputs = (tensor(LOG2, 9.0), tensor(0.0, 0.0), mask(1, 0))
-    torch.testing.assert_close(kl_to_reference(*inputs, "k1"), tensor(LOG2, 0.0))
-    torch.testing.assert_close(kl_to_reference(*inputs, "k2"), tensor(LOG2**2 / 2, 0.0))
-    torch.testing.assert_close(kl_to_reference(*inputs, "k3"), tensor(LOG2 - 0.5, 0.0))
+    torch.testing.assert_close(kl("k1", *inputs), tensor(LOG2, 0.0))
+    torch.testing.assert_close(kl("k2", *inputs), tensor(LOG2**2 / 2, 0.0))
+    torch.testing.assert_close(kl("k3", *inputs), tensor(LOG2 - 0.5, 0.0))
 
 
 def test_the_value_loss_by_hand() -> None:
@@ -257,14 +263,18 @@ def test_importance_weights_equal_the_formula(correction: str) -> None:
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_kl_equals_the_formula_in_loss_and_reward(estimator: str) -> None:
     batch = random_batch(200, seed=3)
-    found = kl_to_reference(batch["logprobs"], batch["ref_logprobs"], batch["loss_mask"], estimator)  # type: ignore[arg-type]
+    found = kl(estimator, batch["logprobs"], batch["ref_logprobs"], batch["loss_mask"])
     expected = [reference.kl_to_reference(estimator, token) for token in reference_tokens(batch)]
     torch.testing.assert_close(found[batch["loss_mask"]], tensor(*expected), rtol=1e-10, atol=1e-12)
-    in_reward = rewards.kl_to_reference(
-        batch["logprobs"].float().numpy(),
-        batch["ref_logprobs"].float().numpy(),
-        estimator,  # type: ignore[arg-type]
+    in_reward = kl_of_arrays(
+        KL_ESTIMATORS[estimator],
+        old_logprobs_M=batch["logprobs"].float().numpy(),
+        ref_logprobs_M=batch["ref_logprobs"].float().numpy(),
+        rollout_logprobs_M=batch["rollout_logprobs"].float().numpy(),
+        mask_M=batch["loss_mask"].numpy(),
+        sequences_M=batch["sequences"].numpy(),
     )
+    assert not in_reward[~batch["loss_mask"].numpy()].any()
     np.testing.assert_allclose(in_reward[batch["loss_mask"].numpy()], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -365,7 +375,7 @@ def test_kl_gradients_by_finite_differences(estimator: str) -> None:
     batch = random_batch(60, seed=8)
 
     def total(values: Tensor) -> Tensor:
-        return kl_to_reference(values, batch["ref_logprobs"], batch["loss_mask"], estimator).sum()  # type: ignore[arg-type]
+        return kl(estimator, values, batch["ref_logprobs"], batch["loss_mask"]).sum()
 
     assert torch.autograd.gradcheck(total, (batch["logprobs"].clone().requires_grad_(),), eps=1e-6, atol=1e-8)
 
@@ -459,12 +469,12 @@ def test_masked_tokens_have_no_effect(name: str, garbage: float) -> None:
     found = LOSSES[name](dirty)
     torch.testing.assert_close(found.per_token, clean.per_token, rtol=0, atol=0)
     assert found.approximate_kl == clean.approximate_kl
-    kl = kl_to_reference(logprobs, dirty["ref_logprobs"], dirty["loss_mask"], "k3")
+    distance = kl("k3", logprobs, dirty["ref_logprobs"], dirty["loss_mask"])
     value = clipped_value_loss(logprobs, dirty["old_logprobs"], dirty["advantages"], dirty["loss_mask"], clip=0.2)
     for correction in CORRECTIONS:
         weights = importance_weights(correction, dirty, low=0.5, high=2.0)
         assert (weights[hidden] == 1).all()
-    (found.per_token + kl + value.per_token).sum().backward()
+    (found.per_token + distance + value.per_token).sum().backward()
     assert logprobs.grad is not None
     assert not logprobs.grad[hidden].any()
     assert torch.isfinite(logprobs.grad).all()

@@ -15,7 +15,7 @@ from torl.__main__ import main
 from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.config.fields import choice_at, choice_of_field, fields_of
-from torl.config.loading import dump_config, find_config, load_config, presets
+from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.options import Choice
 from torl.recipes.torl import ToRLFormat, ToRLOptions
@@ -108,7 +108,7 @@ def test_dumped_tree_reads_back_equal(config_file: Path, tmp_path: Path) -> None
         config_file, "--data.evaluation.heldout", "heldout.jsonl", "--algorithm.policy_loss.dual_clip", "3.0"
     )
     again = tmp_path / "again.toml"
-    again.write_text(dump_config(config))
+    again.write_text(str(config))
     assert load_config(TrainConfig, again) == config
 
 
@@ -191,7 +191,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[selection]\naccuracy_range = [0.8, 0.2]", "accuracy_range must be two fractions, the lower first"),
         (
             "[selection]\ndynamic_sampling = true",
-            "dynamic_sampling requires drop_zero_variance_groups or accuracy_range",
+            "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups",
         ),
         (
             "[reward.parts]\nlength = { name = 'overlong', buffer = 3072 }",
@@ -458,7 +458,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
     run = tmp_path / "runs" / "mine"
     run.mkdir(parents=True)
     config = parse(config_file)
-    (run / "config.toml").write_text(dump_config(config))
+    (run / "config.toml").write_text(str(config))
     assert find_config(run) == run / "config.toml"
     assert parse(run) == config
     with pytest.raises(ConfigError, match=r"runs/config\.toml: cannot be read"):
@@ -466,7 +466,7 @@ def test_a_run_is_named_by_its_directory(config_file: Path, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").mkdir()  # a directory without a run hides no preset
     assert find_config("demo") == presets()["demo"]
-    (tmp_path / "demo" / "config.toml").write_text(dump_config(config))
+    (tmp_path / "demo" / "config.toml").write_text(str(config))
     assert find_config("demo") == Path("demo/config.toml")
 
 
@@ -549,12 +549,14 @@ def test_command_requires_its_own_section(config_file: Path) -> None:
 
 
 def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | None]]:
-    """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen."""
+    """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen, once."""
+    shown: set[int] = set()
     for name, info in fields_of(config_class):
         yield name, info.description
         choice = choice_of_field(info)
         table = choice_at(config_class, [*name.split("."), "*"])
-        if choice is not None:
+        if choice is not None and id(choice.registry) not in shown:
+            shown.add(id(choice.registry))
             for options in choice.all_options().values():
                 yield from ((f"{name}.{option}", each.description) for option, each in options.items())
         elif table is not None and table.default is None:
@@ -599,6 +601,9 @@ def test_help_of_a_section_shows_that_section() -> None:
     help_text = _help("train", "critic")
     assert set(re.findall(r"^  --([a-z]+)\.", help_text, flags=re.MULTILINE)) == {"critic"}
     assert "--rollout.format.error_style" in _help("train", "rollout.format")
+    evaluation, topic = _help("train", "evaluation"), _help("train", "evaluation.reward")
+    assert "It has the options of `reward`." in " ".join(evaluation.split())
+    assert ("--evaluation.reward.parts" in evaluation, "--evaluation.reward.parts" in topic) == (False, True)
     with pytest.raises(ConfigError, match=r"--help critc: no such section; did you mean critic\?"):
         parse_command_line(TrainConfig, "torl train", "Train.", ["--help", "critc"])
 
@@ -612,8 +617,8 @@ def test_help_tells_choices_apart() -> None:
     assert "--rollout.format.max_observation_tokens INT [zerotir] " in words
     assert "[tis] " in words
     assert "--algorithm.aggregation.length INT [fixed_length" in words
-    assert "name of the set in the metrics. (default: unset)" in words  # of a table that is empty
-    assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet), or " in words
+    assert "`data_source` is several sets. (default: unset)" in words  # of a table that is empty
+    assert "--data.train PATH Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set" in words
     assert "(default: required for judge; unset for turn_scores)" in words
 
 

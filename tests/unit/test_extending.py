@@ -27,8 +27,9 @@ from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.imitation import Imitation
-from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
+from torl.algorithms.losses import ImportanceCorrection, KlEstimator, LossInputs, PolicyLoss
 from torl.algorithms.selection import GroupFilter, MemberFilter
+from torl.algorithms.teacher_prompts import TeacherPrompt
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.choices import (
     AgentChoice,
@@ -38,11 +39,13 @@ from torl.config.choices import (
     FormatChoice,
     GroupFilterChoice,
     ImitationChoice,
+    KlEstimatorChoice,
     MaskChoice,
     MemberFilterChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
+    TeacherPromptChoice,
     TemplateChoice,
     ToolChoice,
 )
@@ -78,8 +81,9 @@ ending = "?!"
 [rollout]
 prompts_per_step = 3
 samples_per_prompt = 4
-max_response_tokens = 160
+max_response_tokens = [[0, 160], [1, 120]]
 max_tool_calls = 2
+temperature = [[0, 1.0], [1, 0.8]]
 
 [rollout.format]
 name = "custom_components:Counted"
@@ -102,11 +106,17 @@ name = "custom_components:toolless"
 
 [algorithm.estimator]
 name = "custom_components:early_code"
-scale = 2.0
+scale = [[0, 2.0], [1, 1.0]]
 
 [algorithm.policy_loss]
 name = "custom_components:near_reference"
 fraction = 0.5
+
+[algorithm.kl]
+current_policy = true
+prompt = {{ name = "custom_components:with_answer", hint = "Its answer:" }}
+coefficient = 0.01
+estimator = {{ name = "custom_components:symmetric", scale = 0.5 }}
 
 [algorithm.imitation]
 name = "custom_components:results"
@@ -124,6 +134,15 @@ learning_rate = 1e-4
 
 [evaluation]
 every_steps = 0
+max_response_tokens = 8
+
+[evaluation.reward]
+name = "custom_components:ShortAndTidy"
+bonus = 0.5
+
+[data.evaluation.others]
+name = "custom_components:multiples"
+count = 2
 """
 
 
@@ -165,13 +184,17 @@ def test_custom_components_are_all_used_in_training(custom_run: Path) -> None:
 @pytest.mark.timeout(600)
 def test_metrics_have_the_custom_names(custom_run: Path) -> None:
     trained = [json.loads(line) for line in (custom_run / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [row for row in trained if "time/evaluation" in row]
     trained = [row for row in trained if "time/step" in row]
-    assert len(trained) == 2
+    assert (len(trained), len(evaluated)) == (2, 2)
+    assert {row["evaluation/others/response/max_tokens"] for row in evaluated} == {8}
     for row in trained:
         assert {"reward/part/short", "reward/part/tidy", "tool/counter/starts"} <= row.keys()
         assert row["tool/counter/starts"] == 1
         assert row["learner/updates"] == 1
         assert row["selection/dropped_members/some"] == 3  # one of four in each of three groups
+    scheduled = ("rollout.temperature", "rollout.max_response_tokens", "algorithm.estimator.scale")
+    assert [[row[f"schedule/{name}"] for name in scheduled] for row in trained] == [[1.0, 160, 2.0], [0.8, 120, 1.0]]
     learned = [row for row in rows(custom_run) if row["advantage"] is not None]
     dropped = sum(row["selection/dropped_groups/toolless"] for row in trained)
     assert len(learned) == 3 * (6 - dropped) > 0
@@ -180,6 +203,7 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
     )
     assert sum(row["learner/imitated_tokens"] for row in trained) == imitated > 0
     assert all(row["learner/imitation_loss"] > 0 for row in trained)
+    assert all(row["learner/reference_kl"] > 0 for row in trained)  # after another prompt
 
 
 @pytest.mark.timeout(600)
@@ -187,7 +211,8 @@ def test_the_audit_of_such_a_run_finds_nothing(custom_run: Path) -> None:
     audit = torl.verify(custom_run, logprob_samples=8)
     assert audit.ok
     assert all(check.compared for check in audit.checks)
-    assert audit["prompts"].compared == audit["tokens"].compared == 24
+    assert audit["prompts"].compared == audit["tokens"].compared == 24 + 2 * 2
+    assert audit["rewards"].compared == 24 + 2 * 2
 
 
 def test_the_configuration_holds_their_options(tmp_path: Path) -> None:
@@ -309,6 +334,17 @@ async def batch_values(name: str) -> None:
     with_batch_values(samples, algorithm, seed=0)
 
 
+async def estimate_kl(name: str) -> None:
+    numbers = torch.zeros(3)
+    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long(), numbers, numbers, numbers)
+    chosen(KlEstimatorChoice, f"mistakes:{name}").bind()(inputs)
+
+
+async def write_teacher_prompt(name: str) -> None:
+    graded = scored_group(True, False)
+    chosen(TeacherPromptChoice, f"mistakes:{name}").bind()(graded.members[0], graded)
+
+
 async def filter_groups(name: str) -> None:
     chosen(GroupFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
 
@@ -400,6 +436,14 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             False,
             r"the policy loss \(mistakes:one_value\)",
             r"expected values of shape \(3,\), got \(1,\)",
+        ),
+        (estimate_kl, "float_estimate", False, "the KL estimator", "expected the estimate as a tensor of floats, got"),
+        (
+            write_teacher_prompt,
+            "question",
+            False,
+            r"the teacher prompt \(mistakes:{}\)",
+            "expected Problem or None, got str",
         ),
         (filter_groups, "neither_yes_nor_no", False, r"the group filter \(mistakes:{}\)", "expected bool, got None"),
         (filter_members, "the_same_twice", False, "the member filter", "got one of them twice"),
@@ -550,7 +594,17 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation, GroupFilter, MemberFilter]
+FUNCTIONS = [
+    Estimator,
+    PolicyLoss,
+    Aggregation,
+    ImportanceCorrection,
+    Imitation,
+    GroupFilter,
+    MemberFilter,
+    KlEstimator,
+    TeacherPrompt,
+]
 BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 
@@ -570,7 +624,7 @@ def test_docstring_example_can_be_chosen_unchanged(
     monkeypatch.setitem(sys.modules, module_name, module)
     exec(compile(program, module_name, "exec"), vars(module))
     target = load_object(place)
-    given = 1 if protocol in (Engine, *FUNCTIONS) else 0
+    given = 2 if protocol is TeacherPrompt else 1 if protocol in (Engine, *FUNCTIONS) else 0
     assert issubclass(options_of(target, given), torl.Section)
     bases = (protocol,) if protocol in BASES else ()
     assert ChosenFrom({}, "example", positional_count=given, bases=bases).find(place) is target

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config, presets
+from torl.config.fields import choice_at
+from torl.config.loading import find_config, load_config, overlays, presets
 
 ROOT = Path(__file__).parents[2]
 PRESETS = {name: path for name, path in sorted(presets().items()) if name != "demo"}
@@ -66,6 +67,30 @@ def written(path: Path) -> set[str]:
     return {name if name in whole or f"{name}.name" not in whole else f"{name}.name" for name in names}
 
 
+@pytest.mark.parametrize("name", overlays())
+def test_an_overlay_changes_what_it_names_and_nothing_else(name: str) -> None:
+    tree = leaves(tomllib.loads(overlays()[name].read_text(encoding="utf-8")))
+    before = held(PRESETS["torl_7b"])
+    after = leaves(load_config(TrainConfig, [PRESETS["torl_7b"], find_config(name)]).model_dump(mode="json"))
+    changed = {field for field in before.keys() | after.keys() if before.get(field) != after.get(field)}
+    assert changed
+    assert all(any(f"{field}.".startswith(f"{prefix(each)}.") for each in tree) for field in changed)
+
+
+def prefix(name: str) -> str:
+    """The choice that an option belongs to, whose name also decides its other options; else the setting itself."""
+    choice = name.rpartition(".")[0]
+    return choice if choice_at(TrainConfig, choice.split(".")) is not None else name
+
+
+def test_every_recipe_has_a_configuration_and_a_readme_with_its_deviations() -> None:
+    shipped = {file.parent.name for file in (presets() | overlays()).values()}
+    recipes = {folder.parent.name: folder.parent for folder in (ROOT / "python/torl/recipes").glob("*/__init__.py")}
+    assert recipes.keys() <= shipped
+    for folder in recipes.values():
+        assert "\nDeviations" in (folder / "README.md").read_text(encoding="utf-8"), folder.name
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(name: str) -> None:
     installed = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
@@ -115,7 +140,7 @@ def kept() -> dict[str, dict[str, tuple[int, int, int]]]:
 
     As `benchmarks/prompt_lengths.py` measured them; `limits` are the presets' own, without a third number.
     """
-    lines = (ROOT / "docs" / "from-data-to-table.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
     names = next(re.findall(r"`(\w+)`", line) for line in lines if line.startswith("| set | problems |"))
     rows = [re.findall(r"(\d+) / (\d+) / (\d+|-)", line) for line in lines if line.count(" / ") == 2 * len(names)]
     sets = [line.split("|")[1].strip() for line in lines if line.count(" / ") == 2 * len(names)]

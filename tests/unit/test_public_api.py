@@ -2,6 +2,8 @@
 
 import ast
 import contextlib
+import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -67,6 +69,28 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = torl.rollouts
     with pytest.raises(ImportError):
         from torl import nothing_of_the_kind  # noqa: F401
+
+
+def described_fields(documented: type) -> set[str]:
+    """The names under "Attributes:" in the docstring of a class and its bases."""
+    text = "\n".join(inspect.getdoc(base) or "" for base in documented.__mro__ if base.__module__.startswith("torl."))
+    return set(re.findall(r"^    (\w+): \S", text, flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", [name for name in torl.__all__ if inspect.isclass(getattr(torl, name))])
+def test_help_describes_every_field_and_method_of_a_public_class(name: str) -> None:
+    documented = getattr(torl, name)
+    assert inspect.getdoc(documented)
+    members = {key: value for key, value in vars(documented).items() if not key.startswith("_")}
+    for key in members:
+        member = inspect.getattr_static(documented, key)
+        if isinstance(member, property) or callable(member) or isinstance(member, classmethod | staticmethod):
+            assert inspect.getdoc(getattr(documented, key)), key
+    if issubclass(documented, torl.Section):
+        assert all(field.description for field in documented.model_fields.values())
+        return
+    fields = {key for key in vars(documented).get("__annotations__", {}) if not key.startswith("_")}
+    assert fields - {"component_kind"} <= described_fields(documented)
 
 
 # --- functions and programs -----------------------------------------------------------------------------------------

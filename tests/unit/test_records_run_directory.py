@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torl.config import TrainConfig
-from torl.config.loading import dump_config, find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.run_directory import changed_keys, open_run_directory, read_configs, write_config
 
@@ -73,7 +73,7 @@ def test_resumed_run_logs_changes_and_keeps_each_configuration(directory: Path) 
     assert (directory / "config.1.toml").read_text() == first
     third = config(directory, run__resume=True, learner__learning_rate=2.0, rollout__samples_per_prompt=4)
     write_config(directory, third)
-    assert (directory / "config.2.toml").read_text().endswith(f"\n{dump_config(second)}")
+    assert (directory / "config.2.toml").read_text().endswith(f"\n{second}")
     assert load_config(TrainConfig, directory / "config.toml") == third
     assert (directory / "config.1.toml").read_text() == first
 

@@ -1,11 +1,14 @@
 """The reference pages: written from the code, and complete."""
 
 import importlib.util
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+import torl
+import torl.errors
 from torl.config import TrainConfig
 from torl.config.help import settings_of
 from torl.records import metric_names
@@ -29,6 +32,17 @@ def test_settings_page_lists_every_setting_with_its_meaning() -> None:
     rows = dict(re.findall(r"^\| \**`([a-z_.0-9*]+)`\** \|.*\| (.+) \|$", PAGES["settings.md"], flags=re.MULTILINE))
     assert {setting.name for setting in settings_of(TrainConfig)} <= rows.keys()
     assert all(rows.values())
+
+
+def test_api_page_lists_every_public_name_once() -> None:
+    headings = re.findall(r"^### (\w+)$", PAGES["api.md"], flags=re.MULTILINE)
+    assert sorted(headings) == sorted(set(torl.__all__) - {"__version__"})
+    assert " at 0x" not in PAGES["api.md"]
+
+
+def test_errors_page_lists_every_error_with_its_meaning() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| `.*` \| (.{20,}) \|$", PAGES["errors.md"], flags=re.MULTILINE))
+    assert rows.keys() == {name for name, value in vars(torl.errors).items() if inspect.isclass(value)}
 
 
 def test_metrics_page_lists_every_metric_with_its_meaning() -> None:

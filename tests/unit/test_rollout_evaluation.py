@@ -132,6 +132,21 @@ async def test_evaluation_uses_the_reward_of_the_run() -> None:
     assert evaluation.metrics[names.REWARD_MEAN] == 3.0
 
 
+async def test_evaluation_has_its_own_reward_and_limit(reward: MathReward) -> None:
+    double = MathReward(MathOptions(grader_workers=1, correct=2.0))
+    await double.start(RunContext())
+    engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}" + " and so on" * 20))
+    playing = player(engine, ScriptedInterpreter(), limit=8)
+    try:
+        rollouts, settings = Rollouts(playing, reward, double), EvaluationConfig(max_response_tokens=80)
+        found = await evaluate(rollouts, of([asked("a", token_ids=(5, 6))]), settings, name="set")
+    finally:
+        await double.close()
+    assert found.metrics[names.REWARD_MEAN] == 2.0
+    assert found.metrics[names.MAX_RESPONSE] == 80
+    assert playing.settings.max_response_tokens == 8  # training continues with its own
+
+
 async def test_without_samples_the_groups_are_the_greedy_ones(reward: MathReward) -> None:
     evaluation, playing = await evaluated(reward, greedy=True, samples_per_problem=0)
     groups = [member.trajectory.group_id for group in evaluation.groups for member in group.members]
@@ -145,6 +160,18 @@ async def test_greedy_accuracy_requires_greedy_responses(reward: MathReward) -> 
     assert names.GREEDY_ACCURACY not in evaluation.metrics
     assert {request.sampling.temperature for request in first_turns(playing).values()} == {1.0}
     assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # as in training
+
+
+@pytest.mark.parametrize(("own", "boxes"), [(None, 2), (["}"], 1), ([], 2)])
+async def test_stop_sequences_of_an_evaluation(reward: MathReward, own: list[str] | None, boxes: int) -> None:
+    """The response is two boxes; "}" ends it after the first."""
+    engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1} \\boxed{2}"))
+    playing = player(engine, ScriptedInterpreter(), limit=400)
+    settings = EvaluationConfig(stop=own)
+    evaluation = await evaluate(Rollouts(playing, reward), of([asked("a")]), settings, name="set")
+    (member,) = evaluation.groups[0].members
+    assert member.trajectory.text.count("boxed") == boxes
+    assert playing.settings.stop == ()
 
 
 async def test_seeds_depend_on_the_set_and_the_problem_only(reward: MathReward) -> None:

@@ -363,6 +363,13 @@ def test_responses_fit_into_the_context(tmp_path: Path, window: int | None, limi
     assert {**configuration().model_dump(), "rollout": None} == {**fitting.model_dump(), "rollout": None}
 
 
+def test_evaluations_fit_into_the_context(tmp_path: Path) -> None:
+    model = directory(tmp_path, json.dumps({"max_position_embeddings": 500}))
+    fitting = cap_to_context(training(**{"evaluation.max_response_tokens": 300}), model)
+    assert (fitting.rollout.max_response_tokens, fitting.evaluation.max_response_tokens) == (100, 100)
+    assert cap_to_context(training(), model).evaluation.max_response_tokens is None
+
+
 def training(**overrides: Any) -> TrainConfig:
     return load_config(TrainConfig, find_config("demo"), overrides)
 
@@ -387,6 +394,8 @@ def test_training_with_longer_responses_than_the_context_is_refused(tmp_path: Pa
     require_fitting(training(), model)  # prompts of 400 tokens and responses of 160
     with pytest.raises(ConfigError, match=r"rollout\.max_response_tokens = 161 .* context of 560 .* use at most 160"):
         require_fitting(training(**{"rollout.max_response_tokens": 161}), model)
+    with pytest.raises(ConfigError, match=r"evaluation\.max_response_tokens = 162 .* use at most 160"):
+        require_fitting(training(**{"evaluation.max_response_tokens": 162}), model)
     longer = {"hf_overrides": {"max_position_embeddings": 1000}}
     require_fitting(training(**{"rollout.max_response_tokens": 161, "engine.arguments": longer}), model)
 

@@ -33,30 +33,36 @@ TurnDiscount = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class EstimatorInputs:
-    """The rewards of a step, and the other inputs of an advantage estimator."""
+    """The rewards of a step, and the other inputs of an advantage estimator.
+
+    Axis `_N` are the trajectories of the step; axis `_M` are all their tokens (prompts, sampled tokens, observations),
+    one trajectory after the other.
+
+    Attributes:
+        rewards_N: Reward of each trajectory, received at its last sampled token.
+        groups_N: Group of each trajectory: equal for trajectories that are compared with each other.
+        lengths_N: Number of tokens of each trajectory.
+        mask_M: Loss mask: True for sampled tokens.
+        token_rewards_M: Rewards of single tokens: turn rewards, or a KL penalty on each token.
+        values_M: The critic's values before each token. None unless the estimator requires a critic.
+        turns_M: Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens.
+        members_N: The trajectories with their grades, in the order of `rewards_N`, which may have been normalized.
+        old_logprobs_M: Log-probabilities of the policy before the update. None unless `@requires(old_logprobs=True)`.
+        ref_logprobs_M: Log-probabilities of the reference model. None unless `@requires(reference=True)`.
+        entropies_M: Entropies of the policy before the update. None unless `@requires(entropies=True)`.
+    """
 
     rewards_N: Float64Array
-    """Reward of each trajectory, received at its last sampled token."""
     groups_N: Sequence[Hashable]
-    """Group of each trajectory: equal for trajectories that are compared with each other."""
     lengths_N: Int64Array
-    """Number of tokens of each trajectory."""
     mask_M: BoolArray
-    """Loss mask: True for sampled tokens."""
     token_rewards_M: Float32Array | None = None
-    """Rewards of single tokens: turn rewards, or a KL penalty on each token."""
     values_M: Float32Array | None = None
-    """The critic's values before each token. None unless the estimator requires a critic."""
     turns_M: Int32Array | None = None
-    """Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens."""
     members_N: Sequence[ScoredTrajectory] = ()
-    """The trajectories with their grades, in the order of `rewards_N`, which may have been normalized."""
     old_logprobs_M: Float32Array | None = None
-    """Log-probabilities of the policy before the update. None unless `@requires(old_logprobs=True)`."""
     ref_logprobs_M: Float32Array | None = None
-    """Log-probabilities of the reference model. None unless `@requires(reference=True)`."""
     entropies_M: Float32Array | None = None
-    """Entropies of the policy before the update. None unless `@requires(entropies=True)`."""
 
     @property
     def parts(self) -> Mapping[str, Float64Array]:
@@ -106,12 +112,15 @@ class EstimatorInputs:
 
 @dataclass(frozen=True, slots=True)
 class TokenAdvantages:
-    """The result of an advantage estimator."""
+    """The result of an advantage estimator.
+
+    Attributes:
+        advantages_M: Advantage of each token; 0 for tokens that were not sampled.
+        returns_M: Value targets of the critic. None unless the estimator requires a critic.
+    """
 
     advantages_M: Float32Array
-    """Advantage of each token; 0 for tokens that were not sampled."""
     returns_M: Float32Array | None = None
-    """Value targets of the critic. None unless the estimator requires a critic."""
 
 
 def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
@@ -150,7 +159,7 @@ def try_estimator(estimator: "Estimator", requirements: Requirements, group_size
     """Call a custom estimator with two groups of different rewards, before a run starts.
 
     A trajectory has a prompt of one token, and two turns of two tokens with an observed token between them. An
-    estimator that reads grades or texts is not checked any further: the example has none.
+    estimator that reads grades or texts is not checked any further: the example lacks both.
 
     Args:
         estimator: Guarded function with its options bound.
@@ -188,9 +197,7 @@ class Estimator(Protocol):
 
         import numpy as np
 
-        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
-        from torl.algorithms.requirements import Requirements, requires
-        from torl.options import NonNegativeFloat
+        from torl import EstimatorInputs, NonNegativeFloat, TokenAdvantages, requires
 
         @requires(min_group_size=2)
         def best_of_group(inputs: EstimatorInputs, margin: NonNegativeFloat = 0.0) -> TokenAdvantages:

@@ -24,7 +24,7 @@ class Aggregation(Protocol):
 
         import numpy as np
 
-        from torl.options import PositiveFraction
+        from torl import PositiveFraction
 
         def by_power_of_length(sampled_tokens_N: np.ndarray, power: PositiveFraction = 0.5) -> np.ndarray:
             """length^(power - 1) for each token, normalized over the batch."""

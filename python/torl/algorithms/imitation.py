@@ -22,10 +22,9 @@ class Imitation(Protocol):
 
         import numpy as np
 
-        from torl.options import PositiveFloat
-        from torl.types import Float32Array, ScoredTrajectory
+        from torl import PositiveFloat, ScoredTrajectory
 
-        def results(member: ScoredTrajectory, weight: PositiveFloat = 0.05) -> Float32Array:
+        def results(member: ScoredTrajectory, weight: PositiveFloat = 0.05) -> np.ndarray:
             """`weight` on the observations of calls that succeeded."""
             weights_T = np.zeros(len(member.trajectory), np.float32)
             for call in member.trajectory.tool_calls:

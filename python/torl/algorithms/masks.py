@@ -90,4 +90,6 @@ def check_mask(masked: object, *_: object) -> None:
         raise InvalidResultError(f"expected bool: whether the trajectory is masked; got {describe(masked)}")
 
 
-MASK = ChosenFrom(MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1, check=check_mask)
+MASK = ChosenFrom(
+    MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1, check=check_mask, by_step=True
+)

@@ -17,7 +17,7 @@ class GroupFilter(Protocol):
 
     Example: drop groups whose correct responses all use no tool.
 
-        from torl.types import ScoredGroup
+        from torl import ScoredGroup
 
         def toolless(group: ScoredGroup, min_calls: int = 1) -> bool:
             """Whether fewer than `min_calls` correct responses call a tool."""
@@ -39,7 +39,7 @@ class MemberFilter(Protocol):
 
     Example: keep the shortest responses.
 
-        from torl.types import ScoredGroup, ScoredTrajectory
+        from torl import ScoredGroup, ScoredTrajectory
 
         def shortest(group: ScoredGroup, count: int = 8) -> list[ScoredTrajectory]:
             """The `count` shortest responses of the group."""
@@ -121,5 +121,5 @@ GROUP_FILTERS: Mapping[str, Callable[..., bool]] = MappingProxyType(
 MEMBER_FILTERS: Mapping[str, Callable[..., Sequence[ScoredTrajectory]]] = MappingProxyType({"complete": complete})
 """Built-in member filters by their names in configurations."""
 
-GROUP_FILTER = ChosenFrom(GROUP_FILTERS, "group filter", positional_count=1, check=check_group_filter)
-MEMBER_FILTER = ChosenFrom(MEMBER_FILTERS, "member filter", positional_count=1, check=check_member_filter)
+GROUP_FILTER = ChosenFrom(GROUP_FILTERS, "group filter", positional_count=1, check=check_group_filter, by_step=True)
+MEMBER_FILTER = ChosenFrom(MEMBER_FILTERS, "member filter", positional_count=1, check=check_member_filter, by_step=True)

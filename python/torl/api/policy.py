@@ -44,6 +44,11 @@ class PolicyConfig(EvaluateModelConfig):
         """The maximum length of a prompt that is played, in tokens."""
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that is played, in tokens."""
+        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
+
 
 class Policy:
     """A model with its engine, tools and reward, which start at the first call and run until `close`.

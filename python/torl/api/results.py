@@ -84,14 +84,16 @@ class History(Sequence[Mapping[str, float]]):
 class Run:
     """A training run, finished or running, read from its directory.
 
-    run = torl.Run("runs/demo")
-    run.metrics["reward/accuracy"]
-    run.trajectories(step=3)
-    run.verify()
+        run = torl.Run("runs/demo")
+        run.metrics["reward/accuracy"]
+        run.trajectories(step=3)
+        run.verify()
+
+    Metrics and trajectories may be read while the run continues.
     """
 
     def __init__(self, directory: str | Path) -> None:
-        """Find the run.
+        """Open the directory of a run.
 
         Raises:
             RecordError: The directory does not contain a run.

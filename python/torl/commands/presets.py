@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from torl.config.loading import presets
+from torl.config.loading import overlays, presets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,9 +15,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "torl presets", description="List the configurations that torl ships: `torl train NAME`."
     )
     parser.parse_args(arguments)
-    files = presets()
-    width = max(map(len, files))
-    for name, file in files.items():
+    width = max(map(len, presets() | overlays()))
+    for name, file in presets().items():
+        print(f"{name:<{width}}  {_description(file)}")
+    print("\nOn top of another: torl train torl_7b gtpo; or for an evaluation: torl evaluate MODEL --config tora ...\n")
+    for name, file in overlays().items():
         print(f"{name:<{width}}  {_description(file)}")
     return 0
 

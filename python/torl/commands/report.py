@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torl.errors import ConfigError, TorlError
+from torl.paths import labelled_paths
 from torl.report.comparison import WINDOW, read_run, write_comparison
 from torl.report.page import write_report
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        print(_write(_labelled(options.runs), options.output, options.smoothing))
+        print(_write(labelled_paths(options.runs), options.output, options.smoothing))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -52,17 +53,3 @@ def _write(runs: dict[str, Path], output: Path | None, window: int) -> Path:
         return write_report(directory)
     records = [read_run(label, directory) for label, directory in runs.items()]
     return write_comparison(records, output or Path("comparison.html"), window)
-
-
-def _labelled(arguments: Sequence[str]) -> dict[str, Path]:
-    """Return the directories by their labels."""
-    runs: dict[str, Path] = {}
-    for argument in arguments:
-        label, separator, path = argument.partition("=")
-        if not separator or Path(argument).is_dir():  # a directory may be called lr=1e-6
-            label, path = Path(argument).resolve().name, argument
-        directory = Path(path)
-        if not label or label in runs:
-            raise ConfigError(f"{argument}: the label {label!r} is empty or used twice: write LABEL={directory}")
-        runs[label] = directory
-    return runs

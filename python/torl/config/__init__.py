@@ -18,6 +18,7 @@ from torl.config.sections import (
     ModelRunConfig,
     RunConfig,
     TrainConfig,
+    reference_model,
 )
 from torl.runtime.cluster.protocol import ClusterConfig
 
@@ -44,4 +45,5 @@ __all__ = [
     "SampleConfig",
     "SelectionConfig",
     "TrainConfig",
+    "reference_model",
 ]

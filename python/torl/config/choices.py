@@ -8,11 +8,20 @@ from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
 from torl.algorithms.imitation import IMITATIONS, Imitation, check_imitation
-from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrection, PolicyLoss
+from torl.algorithms.losses import (
+    CORRECTIONS,
+    KL_ESTIMATORS,
+    POLICY_LOSSES,
+    ImportanceCorrection,
+    KlEstimator,
+    PolicyLoss,
+)
 from torl.algorithms.losses.correction import check_correction
+from torl.algorithms.losses.kl import check_kl
 from torl.algorithms.losses.policy import check_policy_loss
 from torl.algorithms.masks import MASK, Mask
 from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, GroupFilter, MemberFilter
+from torl.algorithms.teacher_prompts import TeacherPrompt, check_teacher_prompt
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler, check_problem
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
@@ -62,20 +71,30 @@ MaskChoice = Annotated[Choice[Mask], MASK]
 GroupFilterChoice = Annotated[Choice[GroupFilter], GROUP_FILTER]
 MemberFilterChoice = Annotated[Choice[MemberFilter], MEMBER_FILTER]
 EstimatorChoice = Annotated[
-    Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
+    Choice[Estimator],
+    ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages, by_step=True),
 ]
 PolicyLossChoice = Annotated[
-    Choice[PolicyLoss], ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", positional_count=1, check=check_policy_loss)
+    Choice[PolicyLoss],
+    ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", positional_count=1, check=check_policy_loss, by_step=True),
 ]
 AggregationChoice = Annotated[
-    Choice[Aggregation], ChosenFrom(AGGREGATIONS, "aggregation", "token", positional_count=1, check=check_weights)
+    Choice[Aggregation],
+    ChosenFrom(AGGREGATIONS, "aggregation", "token", positional_count=1, check=check_weights, by_step=True),
 ]
 CorrectionChoice = Annotated[
     Choice[ImportanceCorrection],
-    ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction),
+    ChosenFrom(CORRECTIONS, "importance correction", positional_count=1, check=check_correction, by_step=True),
+]
+KlEstimatorChoice = Annotated[
+    Choice[KlEstimator],
+    ChosenFrom(KL_ESTIMATORS, "KL estimator", "k3", positional_count=1, check=check_kl, by_step=True),
+]
+TeacherPromptChoice = Annotated[
+    Choice[TeacherPrompt], ChosenFrom({}, "teacher prompt", positional_count=2, check=check_teacher_prompt)
 ]
 ImitationChoice = Annotated[
-    Choice[Imitation], ChosenFrom(IMITATIONS, "imitation", positional_count=1, check=check_imitation)
+    Choice[Imitation], ChosenFrom(IMITATIONS, "imitation", positional_count=1, check=check_imitation, by_step=True)
 ]
 
 

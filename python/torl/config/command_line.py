@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from torl.config.explain import did_you_mean, known_keys
 from torl.config.fields import choice_at, fields_of
 from torl.config.help import add_options, print_help
-from torl.config.loading import dump_config, find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.config.sections import ModelRunConfig
 from torl.errors import ConfigError
 
@@ -54,7 +54,7 @@ def parse_config(
     arguments, overrides = parse_with_overrides(parser, config_class, program, argv)
     config = load_config(config_class, [find_config(name) for name in arguments.config], overrides)
     if arguments.show:
-        print(dump_config(config), end="")
+        print(config, end="")
         raise SystemExit(0)
     return config, arguments
 

@@ -9,7 +9,8 @@ from pydantic import Field, model_validator
 from torl.config.choices import ProblemChoice
 from torl.config.rollout import DataConfig, PromptConfig
 from torl.config.sections import EvaluationConfig, ModelRunConfig, TrainConfig
-from torl.options import OutputPath, PositiveInt, Section, Seed
+from torl.options import Choice, OutputPath, PositiveInt, Section, Seed
+from torl.rewards import Reward
 
 _OTHERS = frozenset(TrainConfig.model_fields) - frozenset(ModelRunConfig.model_fields)
 _PROBLEM_SETS = frozenset(DataConfig.model_fields) - frozenset(PromptConfig.model_fields)
@@ -83,6 +84,16 @@ class EvaluateModelConfig(CommandConfig):
     def longest_prompt(self) -> int:
         """The maximum length of a prompt that an evaluation plays, in tokens."""
         return self.evaluation.longest_prompt(self.data)
+
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that an evaluation plays, in tokens."""
+        return self.evaluation.longest_response(self.rollout)
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
 
 
 class EvaluateConfig(EvaluateModelConfig):

@@ -23,6 +23,19 @@ class Layer(NamedTuple):
     tree: Mapping[str, Any]
 
 
+class Sources(NamedTuple):
+    """The sources of a configuration."""
+
+    layers: Sequence[Layer]
+    """The trees that it was merged from, of which later ones override earlier ones."""
+    overrides: Mapping[str, Any]
+    """Values by dotted name that were applied to it."""
+    caller: str | None = None
+    """Function whose arguments the overrides are; None for options of a command line."""
+    keywords: Sequence[str] = ()
+    """Further keywords of the caller."""
+
+
 class _Explained(NamedTuple):
     """A problem at a place of a configuration."""
 
@@ -32,30 +45,21 @@ class _Explained(NamedTuple):
     problem: str
 
 
-def explain(
-    config_class: type[BaseModel],
-    errors: Sequence[Any],
-    tree: Mapping[str, Any],
-    layers: Sequence[Layer],
-    overrides: Mapping[str, Any],
-    *,
-    caller: str | None = None,
-    keywords: Sequence[str] = (),
-) -> str:
-    """Explain errors of pydantic in a line each, with keys spelled as in TOML, on the command line, or in Python.
+def explain(config_class: type[BaseModel], errors: Sequence[Any], tree: Mapping[str, Any], sources: Sources) -> str:
+    """Explain errors of pydantic, with keys spelled as in TOML, on the command line, or in the caller's Python.
 
     Args:
         config_class: Root class of the configuration tree.
         errors: Result of `ValidationError.errors()`.
         tree: The merged tree.
-        layers: The trees that it was merged from.
-        overrides: Values by dotted name that were applied to it.
-        caller: Function whose arguments the overrides are; None for options of a command line.
-        keywords: Further keywords of the caller.
+        sources: Sources of the tree.
+
+    Returns:
+        A line for each problem, with the places that have it.
     """
     places: dict[tuple[str, str], list[str]] = {}
     for error in errors:
-        found = _explain(config_class, error, tree, layers, overrides, caller, keywords)
+        found = _explain(config_class, error, tree, sources)
         places.setdefault((found.source, found.problem), []).append(found.place)
     lines = []
     for (source, problem), names in places.items():
@@ -64,37 +68,34 @@ def explain(
     return "\n".join(lines)
 
 
-def _explain(
-    config_class: type[BaseModel],
-    error: Any,
-    tree: Mapping[str, Any],
-    layers: Sequence[Layer],
-    overrides: Mapping[str, Any],
-    caller: str | None,
-    keywords: Sequence[str],
-) -> _Explained:
+def _explain(config_class: type[BaseModel], error: Any, tree: Mapping[str, Any], sources: Sources) -> _Explained:
     path = [str(part) for part in error["loc"] if not _UNION_MEMBER.match(str(part))]
     name = ".".join(path)
-    option = _override_of(path, error["msg"], layers, overrides)
-    dashes = "--" if option and caller is None else ""
-    source = "" if dashes else (option and caller) or _source_of(path, layers)
+    option = _override_of(path, error["msg"], sources)
+    dashes = "--" if option and sources.caller is None else ""
+    source = "" if dashes else (option and sources.caller) or _source_of(path, sources.layers)
     place = dashes + _spelled(path, option) if option and dashes else name
     if error["type"] == "extra_forbidden":
-        choice = choice_at(config_class, path[:-1])
-        if choice is None:
-            hint = did_you_mean(name, [*known_keys(config_class), *keywords], dashes)
-            return _Explained(source, place, f" is unknown{hint}")
-        others = [other for other, options in choice.all_options().items() if path[-1] in options]
-        if others:
-            problem = f" is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
-            return _Explained(source, place, problem)
-        known = [".".join([*path[:-1], each]) for each in option_names_at(config_class, tree, path[:-1])]
-        return _Explained(source, place, f" is unknown{suggestion(name, known, dashes)}")
+        return _Explained(source, place, _unknown(config_class, path, tree, sources.keywords, dashes))
     if error["type"] == "missing":
         chosen = custom_choice_at(config_class, tree, path[:-1])
         reason = f": the parameter {path[-1]!r} of {chosen} has no default" if chosen else ""
         return _Explained(source, place, f" is missing{reason}")
     return _Explained(source, place, _problem(error))
+
+
+def _unknown(
+    config_class: type[BaseModel], path: Sequence[str], tree: Mapping[str, Any], keywords: Sequence[str], dashes: str
+) -> str:
+    name = ".".join(path)
+    choice = choice_at(config_class, path[:-1])
+    if choice is None:
+        return f" is unknown{did_you_mean(name, [*known_keys(config_class), *keywords], dashes)}"
+    others = [other for other, options in choice.all_options().items() if path[-1] in options]
+    if others:
+        return f" is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
+    known = [".".join([*path[:-1], each]) for each in option_names_at(config_class, tree, path[:-1])]
+    return f" is unknown{suggestion(name, known, dashes)}"
 
 
 def _problem(error: Any) -> str:
@@ -144,10 +145,9 @@ def _closest(word: str, words: Sequence[str], cutoff: float) -> str | None:
     return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=cutoff)), None)
 
 
-def _override_of(
-    path: Sequence[str], message: str, layers: Sequence[Layer], overrides: Mapping[str, Any]
-) -> str | None:
+def _override_of(path: Sequence[str], message: str, sources: Sources) -> str | None:
     """Return the override that an error is about: of the key, of a table or list around it, or named in the message."""
+    layers, overrides = sources.layers, sources.overrides
     for depth in range(len(path), 0, -1):
         prefix = ".".join(path[:depth])
         if prefix in overrides:

@@ -4,7 +4,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from torl.algorithms.losses import KlEstimator
 from torl.algorithms.masks import MASK
 from torl.algorithms.requirements import Requirements, requirements_of
 from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER
@@ -14,11 +13,14 @@ from torl.config.choices import (
     EstimatorChoice,
     GroupFilterChoice,
     ImitationChoice,
+    KlEstimatorChoice,
     MaskChoice,
     MemberFilterChoice,
     PolicyLossChoice,
+    TeacherPromptChoice,
     default_choice,
 )
+from torl.config.schedule import BY_STEP
 from torl.options import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -75,14 +77,30 @@ class SelectionConfig(Section):
 
 
 class KlConfig(Section):
-    """The KL penalty against the reference model, which is the initial policy."""
+    """The reference model, and the KL penalty against it."""
 
-    coefficient: NonNegativeFloat = 0.0
-    """KL coefficient. 0 disables the term; no reference model is loaded."""
-    estimator: KlEstimator = "k3"
+    coefficient: Annotated[NonNegativeFloat, BY_STEP] = 0.0
+    """KL coefficient. 0 disables the term; a reference model is loaded only if something else requires it."""
+    estimator: KlEstimatorChoice = default_choice("k3")
     """KL estimator per token. As a loss, k1 has no gradient on average; use it for the reward."""
     target: Literal["loss", "reward"] = "loss"
     """Target of the KL penalty: a term of the loss, or a penalty on the reward of each token."""
+    path: str | None = None
+    """Directory of the reference model, or its name on the Hub: a teacher with the policy's vocabulary. Unset uses the
+    initial policy."""
+    current_policy: bool = False
+    """Use the policy itself, before each update, as the reference model. Requires `prompt`."""
+    prompt: TeacherPromptChoice | None = None
+    """Other prompt of the reference model, which sees the same response after it: package.module:function. Unset uses
+    the prompt of the policy."""
+
+    @model_validator(mode="after")
+    def _is_one_model(self) -> Self:
+        if self.current_policy and self.path is not None:
+            raise ValueError("path and current_policy cannot be combined: remove one")
+        if self.current_policy and self.prompt is None:
+            raise ValueError("current_policy requires prompt: after the same prompt, the policy equals itself")
+        return self
 
 
 class AlgorithmConfig(Section):
@@ -106,7 +124,7 @@ class AlgorithmConfig(Section):
     """The KL penalty against the reference model."""
     keep_reference: bool = False
     """Keep the initial policy as a reference model even without a KL term. A mask that needs it turns this on."""
-    entropy_bonus: NonNegativeFloat = 0.0
+    entropy_bonus: Annotated[NonNegativeFloat, BY_STEP] = 0.0
     """Entropy coefficient: the weight of the entropy bonus in the loss."""
     imitation: ImitationChoice | None = None
     """Cross-entropy of single tokens in addition to the policy loss: "observations" (ECHO), or the sampled tokens of
@@ -124,7 +142,8 @@ class AlgorithmConfig(Section):
     @property
     def requirements(self) -> Requirements:
         """The requirements of the components."""
-        return requirements_of(self.estimator.target) | requirements_of(self.policy_loss.target)
+        components = requirements_of(self.estimator.target) | requirements_of(self.policy_loss.target)
+        return components | requirements_of(self.kl.estimator.target) if self.kl.coefficient > 0 else components
 
     @property
     def needs_critic(self) -> bool:
@@ -208,7 +227,7 @@ class LearnerConfig(Section):
     engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
     in float32 (2.5e-3 on GPUs) and 0.02 in bfloat16 if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops. Each annotated row restarts it."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it."""
 
     @property
     def resolved_row_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""Configurations from TOML files and overrides: find, extend, merge and validate them, and write them back.
+"""Configurations from TOML files and overrides: find, extend, merge and validate them.
 
 A file may extend others, `extends = "demo"` or `extends = ["demo", "more.toml"]`: its own settings override theirs, and
 later ones override earlier ones. `false` for a choice (`rollout.tools.python = false`) removes an inherited one. In a
@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from torl.config.explain import Layer, explain
+from torl.config.explain import Layer, Sources, explain
 from torl.config.fields import choice_at, default_table_at, fields_of, is_text
 from torl.errors import ConfigError
 from torl.options import suggestion
@@ -22,6 +21,7 @@ Config = TypeVar("Config", bound=BaseModel)
 
 _PACKAGE = Path(__file__).parents[1]
 _EXTENDS = "extends"
+_OVERLAY = ".overlay.toml"
 
 
 def presets() -> dict[str, Path]:
@@ -31,7 +31,13 @@ def presets() -> dict[str, Path]:
     """
     files = (*_PACKAGE.glob("presets/*.toml"), *_PACKAGE.glob("recipes/*/*.toml"))
     named = {file.parent.name if file.name == "config.toml" else file.stem: file for file in files}
-    return dict(sorted(named.items()))
+    return {name: file for name, file in sorted(named.items()) if not file.name.endswith(_OVERLAY)}
+
+
+def overlays() -> dict[str, Path]:
+    """Return the files of the recipes that change a few settings of another configuration, by name."""
+    files = _PACKAGE.glob(f"recipes/*/*{_OVERLAY}")
+    return dict(sorted((file.name.removesuffix(_OVERLAY), file) for file in files))
 
 
 def find_config(name: str | Path) -> Path:
@@ -43,7 +49,7 @@ def find_config(name: str | Path) -> Path:
     path = Path(name)
     if (path / "config.toml").is_file():
         return path / "config.toml"
-    shipped = presets()
+    shipped = presets() | overlays()
     if str(name) in shipped and not path.is_file():
         return shipped[str(name)]
     if path.is_dir():
@@ -94,8 +100,9 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
         tree = _read_toml(path)
     except ConfigError as error:
         raise (ConfigError(f"{extended_by[-1]}: extends {error}") if extended_by else error) from error
-    yield from extended_layers(tree, str(path), path.parent, [*extended_by, path])
-    yield Layer(str(path), tree)
+    source = next((f"preset {name}" for name, file in (presets() | overlays()).items() if file == path), str(path))
+    yield from extended_layers(tree, source, path.parent, [*extended_by, path])
+    yield Layer(source, tree)
 
 
 def extended_layers(
@@ -150,13 +157,8 @@ def validate_config(
     try:
         return config_class.model_validate(tree)
     except ValidationError as error:
-        message = explain(config_class, error.errors(), tree, layers, overrides, caller=caller, keywords=keywords)
+        message = explain(config_class, error.errors(), tree, Sources(layers, overrides, caller, keywords))
         raise ConfigError(message) from error
-
-
-def dump_config(config: BaseModel) -> str:
-    """Return the resolved tree as TOML, without unset fields; reading it back gives an equal tree."""
-    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

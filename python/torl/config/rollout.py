@@ -15,6 +15,7 @@ from torl.config.choices import (
     ToolChoice,
     default_choice,
 )
+from torl.config.schedule import BY_STEP
 from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
 from torl.options import (
@@ -75,12 +76,14 @@ class DataConfig(PromptConfig):
     """Problems and prompts."""
 
     train: ProblemChoice
-    """Problems to train on: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
+    """Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set (`torl data sources`), a dataset
+    of the Hub (hf:owner/name), or package.module:Name for a custom source."""
     sampler: SamplerChoice = default_choice("shuffled")
     """Order of the problems: "shuffled" epochs, a "curriculum" that skips problems, or a "stream" that buffers a part
     of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
-    """Problems to evaluate on, by the name of the set in the metrics."""
+    """Problems to evaluate on, by the name of the set in the metrics. A file with several values of `data_source` is
+    several sets."""
 
     @field_validator("evaluation")
     @classmethod
@@ -102,9 +105,9 @@ class RolloutConfig(Section):
     """Number of prompts in a training step."""
     samples_per_prompt: PositiveInt = 16
     """Number of trajectories per prompt: the group size. `selection.members` may keep fewer for training."""
-    max_response_tokens: PositiveInt = 3072
+    max_response_tokens: Annotated[PositiveInt, BY_STEP] = 3072
     """Maximum response length, in tokens, observations included."""
-    temperature: NonNegativeFloat = 1.0
+    temperature: Annotated[NonNegativeFloat, BY_STEP] = 1.0
     """Sampling temperature; 0 is greedy."""
     top_p: PositiveFraction = 1.0
     """Nucleus sampling mass. The trainer's log-probabilities are exact only at 1."""
@@ -124,7 +127,7 @@ class RolloutConfig(Section):
     own tools instead of the run's. A "command", started for each episode, or a coroutine "function"."""
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Stop sequences. Each ends the response at any position, and stays in the text and in the loss."""
-    max_tool_calls: NonNegativeInt = 1
+    max_tool_calls: Annotated[NonNegativeInt, BY_STEP] = 1
     """Maximum number of tool calls in an episode (C in ToRL, N in ZeroTIR); further calls are plain text. 0 trains
     without tools."""
     end_at_void_turn: bool = False

@@ -7,7 +7,15 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+import tomli_w
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
@@ -15,6 +23,8 @@ from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
+from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
+from torl.engine import EngineOptions
 from torl.options import (
     Choice,
     NonNegativeInt,
@@ -26,6 +36,7 @@ from torl.options import (
     Seed,
     named_by_key,
 )
+from torl.rewards import Reward
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
 
@@ -88,10 +99,20 @@ class EvaluationConfig(Section):
     """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
     max_tool_calls: NonNegativeInt | None = None
     """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    """Stop sequences of an evaluation. Unset uses `rollout.stop`."""
+    max_response_tokens: PositiveInt | None = None
+    """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
+    reward: RewardChoice | None = None
+    """Reward that grades evaluations. Unset uses `reward`, the reward of training."""
 
     def longest_prompt(self, data: PromptConfig) -> int:
         """Return the maximum prompt length, in tokens."""
         return self.max_prompt_tokens or data.max_prompt_tokens
+
+    def longest_response(self, rollout: RolloutConfig) -> int:
+        """Return the maximum response length, in tokens."""
+        return self.max_response_tokens or rollout.max_response_tokens
 
     def episodes(self, problems: int) -> int:
         """Return the number of episodes that an evaluation on this many problems plays."""
@@ -147,11 +168,65 @@ class ModelRunConfig(Section):
     """The devices of the learner and the engines."""
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     """The machines of the run."""
+    _schedules: dict[Path, Schedule] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_schedules(cls, tree: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Validate the configuration of each stage; the fields hold the largest values."""
+        schedules = take_schedules(cls, tree) if isinstance(tree, dict) else {}
+        if not schedules:
+            return handler(tree)
+        for step in sorted({step for schedule in schedules.values() for step, _ in schedule}):
+            handler(with_tree_values(tree, {path: value_at(each, step) for path, each in schedules.items()}))
+        largest = {path: max(value for _, value in schedule) for path, schedule in schedules.items()}
+        config = handler(with_tree_values(tree, largest))
+        config._schedules = schedules
+        return config
+
+    @model_serializer(mode="wrap")
+    def _write_schedules(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tree: dict[str, Any] = handler(self)
+        pairs = {path: [list(pair) for pair in schedule] for path, schedule in self._schedules.items()}
+        return with_tree_values(tree, pairs) if pairs else tree
+
+    def scheduled_values(self, step: int) -> dict[str, float]:
+        """Return the values of the settings that change with the step, by their dotted names."""
+        return {".".join(path): value_at(schedule, step) for path, schedule in self._schedules.items()}
+
+    def at_step(self, step: int) -> Self:
+        """Return the configuration of a training step, from 0: with the values of that step instead of schedules."""
+        if not self._schedules:
+            return self
+        config = self.model_copy()
+        for path, schedule in self._schedules.items():
+            config = with_value(config, path, value_at(schedule, step))
+        config._schedules = {}
+        return config
+
+    @property
+    def schedule_steps(self) -> list[int]:
+        """The steps at which a setting has a new value, without step 0."""
+        return sorted({step for schedule in self._schedules.values() for step, _ in schedule} - {0})
+
+    def __str__(self) -> str:
+        """Return the resolved tree as TOML, without unset fields; reading it back gives an equal tree."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     @property
     def longest_prompt(self) -> int:
         """The maximum length of a prompt that is played, in tokens."""
         return self.data.max_prompt_tokens
+
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that is played, in tokens."""
+        return self.rollout.max_response_tokens
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return None
 
     @model_validator(mode="after")
     def _format_reaches_tools(self) -> Self:
@@ -173,6 +248,7 @@ class ModelRunConfig(Section):
             **({} if self.rollout.environment is None else {"rollout.environment": self.rollout.environment}),
             "engine": self.engine,
             "reward": self.reward,
+            **({} if self.evaluation_reward is None else {"evaluation.reward": self.evaluation_reward}),
         }
         for key, choice in choices.items():
             try:
@@ -226,6 +302,16 @@ class TrainConfig(ModelRunConfig):
         return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
 
     @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that training or an evaluation plays, in tokens."""
+        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
+
+    @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories in a group of the batch; a single one cannot be compared."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
@@ -238,6 +324,15 @@ class TrainConfig(ModelRunConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _teacher_prompts_fit(self) -> Self:
+        partner = next((name for name in ("agent", "environment") if getattr(self.rollout, name) is not None), None)
+        if self.algorithm.kl.prompt is not None and partner is not None:
+            raise ValueError(
+                f"algorithm.kl.prompt cannot be combined with rollout.{partner}, which changes prompts itself"
+            )
         return self
 
     @model_validator(mode="after")
@@ -259,9 +354,23 @@ class TrainConfig(ModelRunConfig):
             return self
         if self.algorithm.importance_correction is None:
             raise ValueError("rollout.max_staleness requires algorithm.importance_correction (tis, icepop or mis)")
-        if getattr(self.engine.options, "sleep_while_learning", None) or self.learner.offload_while_sampling:
+        engine = self.engine.options
+        sleeps = isinstance(engine, EngineOptions) and engine.sleep_while_learning
+        if sleeps or self.learner.offload_while_sampling:
             raise ValueError(
                 "rollout.max_staleness requires separate devices for the engine: "
                 "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
             )
         return self
+
+
+def reference_model(algorithm: AlgorithmConfig, model: ModelConfig) -> ModelConfig | None:
+    """Return the reference model that is loaded in addition to the policy; None if the algorithm needs none.
+
+    The policy itself is the reference model if `kl.current_policy` is set, and with its adapters disabled.
+    """
+    kl = algorithm.kl
+    is_policy = kl.current_policy or (model.adapters is not None and kl.path is None)
+    if not algorithm.needs_reference or is_policy:
+        return None
+    return model if kl.path is None else model.model_copy(update={"path": kl.path})

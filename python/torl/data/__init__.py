@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from torl.data.curriculum import CurriculumSampler
 from torl.data.problems import load_problems, stream_problems
@@ -10,21 +11,32 @@ from torl.data.stream import StreamSampler
 from torl.guard import InvalidResultError, describe
 from torl.types import Problem
 
-ProblemSource = Callable[[], Iterable[Problem]]
-"""A function that returns the problems of a set, always in the same order. Example:
 
-    def sums(count: int = 100, largest: int = 99) -> Iterator[Problem]:
-        random = Random(0)
-        for number in range(count):
-            a, b = random.randint(0, largest), random.randint(0, largest)
-            yield Problem(f"sum-{number}", f"What is {a} + {b}?", str(a + b))
+class ProblemSource(Protocol):
+    """A problem source: a function that returns the problems of a set, always in the same order.
 
-    [data.train]
-    name = "my_package.problems:sums"
-    count = 1000
+    Example, a source with two options. Ids must be unique:
 
-Its parameters are its options. Ids must be unique.
-"""
+        from collections.abc import Iterator
+        from random import Random
+
+        from torl import Problem
+
+        def sums(count: int = 100, largest: int = 99) -> Iterator[Problem]:
+            random = Random(0)
+            for number in range(count):
+                a, b = random.randint(0, largest), random.randint(0, largest)
+                yield Problem(f"sum-{number}", f"What is {a} + {b}?", str(a + b))
+
+        [data.train]
+        name = "my_package.problems:sums"
+        count = 1000
+    """
+
+    def __call__(self) -> Iterable[Problem]:
+        """Return the problems, with the options already bound."""
+        ...
+
 
 PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyType(
     {"file": load_problems, "stream": stream_problems}

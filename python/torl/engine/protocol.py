@@ -22,32 +22,38 @@ WATCH_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """The run that an engine belongs to."""
+    """The run that an engine belongs to.
+
+    Attributes:
+        model: Directory with config.json and safetensors.
+        vocabulary: The bytes of the model's tokens, for the scanners that end turns.
+        max_model_tokens: Maximum length of prompt and response together.
+        stop_token_ids: The end-of-sequence tokens (`torl.text.tokenizer.stop_token_ids`).
+        log_path: File for the output of the engine's processes.
+        policy_version: Version of the weights in `model`.
+        load_weights: Whether the engine loads these weights. Otherwise it samples nothing before it receives weights.
+        seed: Random seed of the engine.
+        head_dtype: Precision of the logits. Unset uses the precision of the weights.
+        devices: Devices of each replica: GPUs as numbered in this process, or CPU cores on a machine without GPUs. If
+            empty, the replicas share all devices.
+        on_gpus: Whether `devices` are GPUs.
+        cluster: Cluster in which the engines start.
+        nodes: Node of each replica, on a remote cluster. `devices` are numbered per node.
+    """
 
     model: Path
-    """Directory with config.json and safetensors."""
     vocabulary: Vocabulary
-    """The bytes of the model's tokens, for the scanners that end turns."""
     max_model_tokens: int
-    """Maximum length of prompt and response together."""
     stop_token_ids: tuple[int, ...]
-    """The end-of-sequence tokens (`torl.text.tokenizer.stop_token_ids`)."""
     log_path: Path
-    """File for the output of the engine's processes."""
     policy_version: int = 0
-    """Version of the weights in `model`."""
     load_weights: bool = True
-    """Whether the engine loads these weights. Otherwise it samples nothing before it receives weights."""
     seed: int = 0
     head_dtype: Precision | None = None
-    """Precision of the logits. Unset uses the precision of the weights."""
     devices: tuple[tuple[int, ...], ...] = ()
-    """Devices of each replica: GPUs as numbered in this process, or CPU cores on a machine without GPUs. If empty, the
-    replicas share all devices."""
+    on_gpus: bool = False
     cluster: Cluster = field(default_factory=LocalCluster)
-    """Cluster in which the engines start."""
     nodes: tuple[int, ...] = ()
-    """Node of each replica, on a remote cluster. `devices` are numbered per node."""
 
 
 EngineMemoryPart: TypeAlias = Literal["weights", "cache"]
@@ -79,8 +85,7 @@ class Engine(ABC):
         from urllib.request import urlopen
 
         import torl
-        from torl import EngineSetup, SampledTurn
-        from torl._core import Scanner
+        from torl import EngineSetup, SampledTurn, Scanner
 
         class RemoteOptions(torl.EngineOptions):
             url: str

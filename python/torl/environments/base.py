@@ -24,26 +24,32 @@ class ToolSchema:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A turn of the model, as an environment receives it."""
+    """A turn of the model, as an environment receives it.
+
+    Attributes:
+        text: Whole text of the turn, with thinking and calls; without the token that ended it.
+        content: Text without thinking and calls.
+        calls: Calls of the environment's own tools, in order.
+    """
 
     text: str
-    """Whole text of the turn, with thinking and calls; without the token that ended it."""
     content: str
-    """Text without thinking and calls."""
     calls: Sequence[ToolRequest] = ()
-    """Calls of the environment's own tools, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply of an environment to a message. If it has neither outcomes nor user messages, the episode ends."""
+    """The reply of an environment to a message. If it has neither outcomes nor user messages, the episode ends.
+
+    Attributes:
+        outcomes: Outcomes of the message's calls, one for each.
+        user_messages: User messages, appended after the outcomes.
+        done: Whether the episode ends.
+    """
 
     outcomes: Sequence[Outcome] = ()
-    """Outcomes of the message's calls, one for each."""
     user_messages: Sequence[str] = ()
-    """User messages, appended after the outcomes."""
     done: bool = False
-    """Whether the episode ends."""
 
 
 def _check_messages(messages: object, *_: object) -> None:
@@ -131,16 +137,16 @@ class EnvironmentSession(Guarded, ABC, kind="environment"):
 
 
 class Environment(Component, kind="environment"):
-    '''A world that a model is trained in: it replies to messages and rewards episodes. Example:
+    '''The other side of a conversation: it replies to messages, executes its own tools and rewards episodes. Example:
 
         from collections.abc import Mapping
         from random import Random
 
         import torl
-        from torl.environments import EnvironmentSession, Environment, Message, Reply
+        from torl import EnvironmentSession, Message, Reply
 
-        class Guess(Environment):
-            """A number is to be guessed."""
+        class Guess(torl.Environment):
+            """The model guesses a number."""
 
             def __init__(self, largest: int = 9) -> None:
                 self.largest = largest

@@ -68,23 +68,29 @@ class Format(Guarded, ABC, kind="format"):
         name = "my_package.formats:TaggedSearch"
 
     The parameters of its `__init__` are its options.
+
+    Attributes:
+        name: Name of the format in the records.
+        tools: Names of the tools that a call can be written for; None if any name can be written.
+        end_tokens: Tokens of the model's vocabulary that end a turn with or without calls, in addition to its
+            end-of-sequence tokens.
+        control_tokens: All tokens that the model's vocabulary must have.
+        visible_tokens: Special tokens that calls are written with: the text of a turn shows them if the vocabulary has
+            them.
+        every_block_is_a_call: Whether a speculative call of a block stays valid when the turn closes another block.
+        result_tags: Text before and after each result. Sampled text with it is a result that the model has invented
+            (`torl.formats.invented`). None if the model's text cannot contain it.
+        max_observation_tokens: Limit on the tokens of an observation; `shorten_observation` is called above it.
     """
 
     name: ClassVar[str]
-    """Name of the format in the records."""
     tools: Container[str] | None = None
-    """Names of the tools that a call can be written for; None if any name can be written."""
     end_tokens: Sequence[str] = ()
-    """Tokens of the model's vocabulary that end a turn with or without calls, in addition to its end-of-sequence
-    tokens."""
     control_tokens: Sequence[str] = ()
-    """All tokens that the model's vocabulary must have."""
     visible_tokens: Sequence[str] = ()
-    """Special tokens that calls are written with: the text of a turn shows them if the vocabulary has them."""
     every_block_is_a_call: bool = False
-    """Whether a speculative call of a block stays valid when the turn closes another block."""
+    result_tags: tuple[str, str] | None = None
     max_observation_tokens: int | None = None
-    """Limit on the tokens of an observation; `shorten_observation` is called above it."""
 
     @guarded(_check_stop_condition)
     @abstractmethod

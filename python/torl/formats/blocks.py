@@ -40,10 +40,14 @@ class FencedFormat(_BlockFormat):
 
     A marker in a turn without a closed block is answered with an error and counts as a call, so that a row of markers
     ends. A subclass renders the observation.
+
+    Attributes:
+        fences: Fences that open a block: alone on a line ("lines"), or also at the end of a line, as in the published
+            code.
     """
 
+    result_tags = (OUTPUT_FENCE, "```")
     fences: FenceStyle = "lines"
-    """Fences that open a block: alone on a line ("lines"), or also at the end of a line, as in the published code."""
 
     def stop_condition(self) -> StopCondition:
         fences = "line_ends" if self.fences == "published" else "lines"
@@ -59,12 +63,15 @@ class TaggedOptions(Section):
 
 
 class TaggedFormat(_BlockFormat):
-    """Base of formats that run the code between `tags` and show the result between `result_tags`."""
+    """Base of formats that run the code between `tags` and show the result between `result_tags`.
+
+    Attributes:
+        tags: Opening and closing tag of the code.
+        result_tags: Opening and closing tag of the result.
+    """
 
     tags: ClassVar[tuple[str, str]]
-    """Opening and closing tag of the code."""
-    result_tags: ClassVar[tuple[str, str]]
-    """Opening and closing tag of the result."""
+    result_tags: tuple[str, str]
 
     def __init__(self, options: TaggedOptions | None = None) -> None:
         self.options = options or TaggedOptions()

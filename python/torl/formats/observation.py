@@ -80,7 +80,7 @@ def strip_overshoot(overshoot: bytes, text: str) -> str:
 
 
 def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_characters: int | None = 256) -> str:
-    """Return what a call printed, or one line on what failed, cut to `max_characters`.
+    """Return the output of a call, or a line that describes its error, truncated to `max_characters`.
 
     Only the newlines at the end of the output are removed. A successful run without output yields a notice, so that it
     cannot be mistaken for a timeout (ToRL, section 3.2).
@@ -90,7 +90,7 @@ def render_outcome(outcome: Outcome, error_style: ErrorStyle = "last_line", max_
 
 
 def truncate_middle(text: str, max_characters: int) -> str:
-    """Return `text`, or its first and last `max_characters // 2` characters with "..." between if it is longer."""
+    """Return `text`; if it is longer, its first and last `max_characters // 2` characters with "..." between them."""
     if len(text) <= max_characters:
         return text
     half = max_characters // 2

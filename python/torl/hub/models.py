@@ -69,6 +69,21 @@ def resolve_model_config(path: str) -> Path:
     return _resolve_model(path, ["*.json"])
 
 
+def local_tokenizer_file(path: str) -> Path | None:
+    """Return the `tokenizer.json` of a model that is on this machine or in the Hub's cache; None without one.
+
+    Does not use the network.
+    """
+    if is_local(path):
+        file = resolve_path(path) / "tokenizer.json"
+        return file if file.is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, revision = split_name(path)
+    found = try_to_load_from_cache(repository, "tokenizer.json", revision=revision)
+    return Path(found) if isinstance(found, str) else None
+
+
 def require_trainable(directory: Path) -> None:
     """Check that the learner computes a model as the engine does, by its config.json. Without one, do nothing.
 

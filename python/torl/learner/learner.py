@@ -75,15 +75,19 @@ class Learner:
         """Make the ranks on other machines write their stacks to their logs, which are gathered here."""
         await self._group.dump_remote_stacks()
 
-    async def annotate(self, samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+    async def annotate(self, samples: Sequence[TrainingSample], *, step: int = 0) -> list[TrainingSample]:
         """Add the values that the algorithm needs from the models before the first update on the samples.
 
         These are the trainer's log-probabilities if there are several optimizer steps or a KL penalty on rewards, the
         reference model's log-probabilities if there is a KL term, and the critic's values if there is a critic.
         Without any of these, nothing is computed.
+
+        Args:
+            samples: Samples of a training step.
+            step: Training step of the run, which determines the temperature if it changes.
         """
         annotations = required_annotations(self._setup.algorithm)
-        return await annotate(self._group, samples, annotations, self._setup.learner)
+        return await annotate(self._group, samples, annotations, self._setup.learner, step)
 
     async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
         """Take all optimizer steps of a training step, the critic's first, and return their metrics.

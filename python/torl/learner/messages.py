@@ -1,11 +1,12 @@
 """The setup of a learner, and the messages between the controller and its ranks. No torch."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
+from torl.config.schedule import with_value
 from torl.errors import (
     CheckpointError,
     ComponentError,
@@ -46,14 +47,26 @@ class LearnerSetup:
     total_steps: int
     """Training steps of the run, after the last of which learning-rate schedules end."""
     seed: int
+    later: tuple[tuple[int, AlgorithmConfig, float], ...] = ()
+    """Algorithm and temperature from later steps on, if they change: (first step, algorithm, temperature)."""
+
+    def at_step(self, step: int) -> Self:
+        """Return the setup of a training step."""
+        for first, algorithm, temperature in reversed(self.later):
+            if first <= step:
+                return replace(self, algorithm=algorithm, temperature=temperature)
+        return self
 
     @classmethod
     def from_config(cls, config: TrainConfig) -> Self:
         """Create the setup of a run. Models on the Hub are resolved to local directories."""
         model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
-        critic = config.critic
+        critic, path = config.critic, config.algorithm.kl.path
+        if path is not None:
+            config = with_value(config, ("algorithm", "kl", "path"), str(resolve_model(path)))
         if critic.path is not None:
             critic = critic.model_copy(update={"path": str(resolve_model(critic.path))})
+        stages = [(step, config.at_step(step)) for step in (0, *config.schedule_steps) if config.schedule_steps]
         return cls(
             model=model,
             learner=config.learner,
@@ -62,6 +75,7 @@ class LearnerSetup:
             temperature=config.rollout.temperature,
             total_steps=config.run.steps,
             seed=config.run.seed,
+            later=tuple((step, each.algorithm, each.rollout.temperature) for step, each in stages),
         )
 
 
@@ -85,6 +99,8 @@ class UpdatePolicy:
     rows: tuple[PackedRow, ...]
     sampled_tokens: int
     """Number of sampled tokens in the rows of all ranks."""
+    step: int = 0
+    """Training step of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +109,7 @@ class UpdateCritic:
 
     rows: tuple[PackedRow, ...]
     sampled_tokens: int
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +128,8 @@ class Annotate:
 
     rows: tuple[PackedRow, ...]
     annotations: tuple[Annotation, ...]
+    step: int = 0
+    """Training step of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +215,7 @@ def request_name(request: RankRequest | RankSetup) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowComputed:
-    """A rank's report of progress: it has annotated a row. Sent between replies."""
+    """A rank's report of progress: it has computed a row. Sent between replies."""
 
 
 @dataclass(frozen=True, slots=True)

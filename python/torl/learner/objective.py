@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, kl_to_reference, logprob_gap
+from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, logprob_gap
 from torl.config import AlgorithmConfig
 from torl.learner.batch import PackedRow
 from torl.learner.imitation import ImitatedTokens
@@ -86,20 +86,22 @@ class Objective:
 
 
 def try_custom_functions(algorithm: AlgorithmConfig) -> None:
-    """Call a custom loss, importance correction and aggregation on a few tokens, before the models are loaded.
+    """Call the custom functions of the loss on a few tokens, before the models are loaded.
 
     Raises:
         ComponentError: A function raised an exception, or returned an invalid value.
     """
     logprobs = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
     mask, sequences = torch.tensor([True, True, False]), torch.tensor([0, 1, 1])
+    fixed = logprobs.detach()
+    advantages, entropies = torch.tensor([1.0, -1.0, 0.0]), torch.ones(3)
+    ref_logprobs = fixed if algorithm.needs_reference else None
+    batch_values = torch.ones(3) if algorithm.requirements.batch_values is not None else None
+    inputs = LossInputs(logprobs, fixed, advantages, mask, sequences, fixed, entropies, ref_logprobs, batch_values)
     if algorithm.policy_loss.is_custom:
-        fixed = logprobs.detach()
-        advantages, entropies = torch.tensor([1.0, -1.0, 0.0]), torch.ones(3)
-        ref_logprobs = fixed if algorithm.needs_reference else None
-        batch_values = torch.ones(3) if algorithm.requirements.batch_values is not None else None
-        inputs = LossInputs(logprobs, fixed, advantages, mask, sequences, fixed, entropies, ref_logprobs, batch_values)
         algorithm.policy_loss.bind()(inputs)
+    if algorithm.kl.coefficient > 0 and algorithm.kl.estimator.is_custom:
+        algorithm.kl.estimator.bind()(inputs)
     correction = algorithm.importance_correction
     if correction is not None and correction.is_custom:
         correction.bind()(CorrectionInputs(logprobs.detach(), logprobs.detach(), mask, sequences))
@@ -149,7 +151,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()
     if algorithm.needs_reference:
-        kl = kl_to_reference(logprobs, row.ref_logprob_K, row.mask_K, algorithm.kl.estimator)
+        kl = algorithm.kl.estimator.bind()(inputs).masked_fill(~row.mask_K, 0.0)
         sums["reference_kl"] = kl.sum()
         if algorithm.kl.target == "loss":
             per_token = per_token + algorithm.kl.coefficient * kl

@@ -45,13 +45,21 @@ def required_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
 
 
 async def annotate(
-    group: RankGroup, samples: Sequence[TrainingSample], annotations: Sequence[Annotation], learner: LearnerConfig
+    group: RankGroup,
+    samples: Sequence[TrainingSample],
+    annotations: Sequence[Annotation],
+    learner: LearnerConfig,
+    step: int = 0,
 ) -> list[TrainingSample]:
     """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token."""
     if not annotations or not has_loss(samples):
         return [
             _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in annotations}) for sample in samples
         ]
+    if "ref_logprobs" in annotations and any(sample.reference_sample is not None for sample in samples):
+        others = [name for name in annotations if name != "ref_logprobs"]
+        behind = await annotate(group, list(map(_for_reference, samples)), ["ref_logprobs"], learner, step)
+        return list(map(_with_reference, await annotate(group, samples, others, learner, step), behind))
     ranks_per_row = learner.sequence_parallel
     batch = pack_batch(
         without_imitation(samples),
@@ -59,7 +67,7 @@ async def annotate(
         ranks=len(group.ranks),
         ranks_per_row=ranks_per_row,
     )
-    replies = await group.call([Annotate(rows, tuple(annotations)) for rows in batch.rows])
+    replies = await group.call([Annotate(rows, tuple(annotations), step) for rows in batch.rows])
     replies = replies[::ranks_per_row]  # ranks that share rows return the same
     rows = [row for rank_rows in batch.rows[::ranks_per_row] for row in rank_rows]
     arrays_by_name = {
@@ -76,11 +84,26 @@ def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]
     return replace(sample, **dict[str, Any](arrays))  # type: ignore[arg-type]
 
 
+def _for_reference(sample: TrainingSample) -> TrainingSample:
+    """Return the sample that the reference model sees, masked if the sample is."""
+    seen = sample if sample.reference_sample is None else sample.reference_sample
+    mask = seen.loss_mask if sample.loss_mask.any() else np.zeros_like(seen.loss_mask)
+    return TrainingSample(seen.token_ids, mask, seen.rollout_logprobs)
+
+
+def _with_reference(sample: TrainingSample, seen: TrainingSample) -> TrainingSample:
+    """Add the reference model's log-probabilities of the sample that it saw, which has the same sampled tokens."""
+    assert seen.ref_logprobs is not None
+    ref_logprobs = np.zeros(len(sample), np.float32)
+    ref_logprobs[sample.loss_mask] = seen.ref_logprobs[seen.loss_mask]
+    return replace(sample, ref_logprobs=ref_logprobs, reference_sample=None)
+
+
 async def take_steps(
     group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
 ) -> dict[str, float]:
     """Take the critic's optimizer steps, then the policy's, and return their metrics; see `Learner.update`."""
-    start = time.perf_counter()
+    start, setup = time.perf_counter(), setup.at_step(step)
     metrics: dict[str, float] = {"updates": 0}
     if setup.algorithm.needs_critic:
         metrics |= await _train_critic(group, setup, samples, step)
@@ -112,7 +135,7 @@ async def _train_policy(
             skip_zero_advantage=not algorithm.learns_without_advantage,
             policy_version=step,
         )
-        reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel))
+        reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel, step))
     if reports:
         await _require_finite(group, batch, "policy", step)
     metrics = combine_reports(reports) | {"updates": len(reports)}
@@ -139,7 +162,7 @@ async def _train_critic(
                 ranks=len(group.ranks),
                 ranks_per_row=ranks_per_row,
             )
-            reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row))
+            reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row, step))
     if not reports:
         return {}
     await _require_finite(group, batch, "critic", step)
@@ -148,9 +171,9 @@ async def _train_critic(
 
 
 async def _take_step(
-    group: RankGroup, update: type[UpdatePolicy] | type[UpdateCritic], batch: Batch, ranks_per_row: int
+    group: RankGroup, update: type[UpdatePolicy] | type[UpdateCritic], batch: Batch, ranks_per_row: int, step: int
 ) -> dict[str, float]:
-    metrics: dict[str, float] = (await group.call([update(rows, batch.sampled_tokens) for rows in batch.rows]))[0]
+    metrics: dict[str, float] = (await group.call([update(rows, batch.sampled_tokens, step) for rows in batch.rows]))[0]
     return {
         **metrics,
         "tokens": batch.tokens,

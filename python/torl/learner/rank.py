@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, assert_never
 import numpy as np
 import torch
 
+from torl.config import reference_model
 from torl.errors import DivergedError, LearnerError
 from torl.learner.batch import PackedRow
 from torl.learner.checkpoint.restore import restore_rank
@@ -119,8 +121,8 @@ class Rank:
             cuda=self.engine.device.type == "cuda",
         )
         self._reference: Any = None
-        if setup.algorithm.needs_reference and setup.model.adapters is None:
-            self._reference = start_reference(setup.model, setup.learner, device, parallel)
+        if (reference := reference_model(setup.algorithm, setup.model)) is not None:
+            self._reference = start_reference(reference, setup.learner, device, parallel)
         is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
         self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
         self._empty_cache()
@@ -128,14 +130,14 @@ class Rank:
     def execute(self, request: RankRequest) -> Any:
         """Run the command of a request and return its value."""
         match request:
-            case UpdatePolicy(rows, sampled_tokens):
-                return self.update_policy(rows, sampled_tokens)
-            case UpdateCritic(rows, sampled_tokens):
+            case UpdatePolicy(rows, sampled_tokens, step):
+                return self.update_policy(rows, sampled_tokens, step)
+            case UpdateCritic(rows, sampled_tokens, _):
                 return self.update_critic(rows, sampled_tokens)
             case RequireFinite():
                 return self.require_finite(request)
-            case Annotate(rows, annotations):
-                return self.annotate(rows, annotations)
+            case Annotate(rows, annotations, step):
+                return self.annotate(rows, annotations, step)
             case OpenChannel():
                 return self._publisher.open(request)
             case SendWeights(rendezvous, checksum):
@@ -155,10 +157,10 @@ class Rank:
             case _:
                 assert_never(request)
 
-    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
+    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int, step: int = 0) -> dict[str, float]:
         """Compute the gradients of this rank's rows, take one optimizer step, and return its metrics."""
         self._require("optimizer", "parameters")
-        setup = self.setup
+        setup = self.setup.at_step(step)
         total = setup.total_steps * setup.algorithm.optimizer_steps
         metrics = update_policy(
             self.engine,
@@ -168,6 +170,7 @@ class Rank:
             algorithm=setup.algorithm,
             learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
             ranks_per_row=setup.learner.sequence_parallel,
+            on_row=self._report_row,
         )
         self.updates[POLICY_TAG] += 1
         return metrics
@@ -184,6 +187,7 @@ class Rank:
             clip=setup.critic.value_clip,
             learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
             ranks_per_row=setup.learner.sequence_parallel,
+            on_row=self._report_row,
         )
         self.updates[CRITIC_TAG] += 1
         return metrics
@@ -193,8 +197,7 @@ class Rank:
         engine = self._engines[request.model]
         is_policy = request.model == POLICY_TAG
         compute = partial(policy_logprobs, engine, self.setup.temperature) if is_policy else partial(run_critic, engine)
-        on_row = partial(self._report, RowComputed())
-        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute, on_row)
+        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute, self._report_row)
         if np.isfinite(outputs).all() and has_finite_weights(engine.module):
             return
         section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)
@@ -204,30 +207,29 @@ class Rank:
         )
 
     def annotate(
-        self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...]
+        self, rows: tuple[PackedRow, ...], annotations: tuple[Annotation, ...], step: int = 0
     ) -> dict[Annotation, list[Float32Array]]:
         """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
         self._require("parameters")
-        device, temperature = self.engine.device, self.setup.temperature
-        on_row = partial(self._report, RowComputed())
+        device, temperature = self.engine.device, self.setup.at_step(step).temperature
         computed: dict[Annotation, list[Float32Array]] = {}
         before_update = {"old_logprobs", "entropies"}.intersection(annotations)
         if before_update:  # one pass for both
             outputs = partial(
                 policy_outputs, self.engine, temperature, "log" if "entropies" in before_update else "off"
             )
-            found = evaluate_rows(self.engine, rows, device, outputs, on_row)
+            found = evaluate_rows(self.engine, rows, device, outputs, self._report_row)
             both = {"old_logprobs": [array[:, 0] for array in found], "entropies": [array[:, 1] for array in found]}
             computed |= {name: both[name] for name in annotations if name in before_update}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
+                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), self._report_row)
             elif name == "ref_logprobs":
                 policy = self.engine if self._reference is None else self._reference
-                with disabled_adapters(policy):
+                with nullcontext() if self.setup.algorithm.kl.current_policy else disabled_adapters(policy):
                     logprobs = partial(policy_logprobs, policy, temperature)
-                    computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
+                    computed[name] = evaluate_rows(policy, rows, device, logprobs, self._report_row)
         return computed
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
@@ -270,6 +272,10 @@ class Rank:
                 self._reference_mover.offload()
             self._offloaded.add(part)
         self._empty_cache()
+
+    def _report_row(self) -> None:
+        """Report a computed row, which restarts the timeout of the command."""
+        self._report(RowComputed())
 
     def _empty_cache(self) -> None:
         """Free the memory in torch's cache, which no other process can use."""

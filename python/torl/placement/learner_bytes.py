@@ -1,9 +1,11 @@
 """GPU memory of one learner rank, by DeepSpeed's ZeRO stage."""
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 
-from torl.config import TrainConfig
+from torl.config import TrainConfig, reference_model
+from torl.hub import resolve_model
 from torl.placement.shape import ModelShape
 
 Bytes = dict[str, int]
@@ -120,15 +122,16 @@ class LearnerBytes:
 
     @property
     def models(self) -> tuple[States, ...]:
-        """States of the policy and, if there is one, of the critic."""
-        sizes = [self.shape.parameters]
-        if self.config.algorithm.needs_critic:
-            sizes.append(self.shape.trunk_parameters + self.shape.hidden + 1)
-        stage, lora = self.config.learner.zero_stage, self.config.model.adapters
-        if lora is None:
-            return tuple(States(size, stage, self.itemsize, self.ranks) for size in sizes)
-        adapters = self.shape.adapter_parameters(lora.rank, lora.target_modules)
-        return tuple(States(adapters, stage, self.itemsize, self.ranks, size) for size in sizes)
+        """States of the policy and, if there is one, of the critic, whose weights are all trained."""
+        trained, frozen = self.shape.parameters, 0
+        if (lora := self.config.model.adapters) is not None:
+            trained, frozen = self.shape.adapter_parameters(lora.rank, lora.target_modules), trained
+        stage = self.config.learner.zero_stage
+        policy = States(trained, stage, self.itemsize, self.ranks, frozen)
+        if not self.config.algorithm.needs_critic:
+            return (policy,)
+        critic = self.shape.trunk_parameters + self.shape.hidden + 1
+        return policy, States(critic, stage, self.itemsize, self.ranks)
 
     @property
     def max_row_tokens(self) -> int:
@@ -243,9 +246,16 @@ class LearnerBytes:
     def _reference(self) -> int:
         """Count the bytes of the reference model: complete, or in shards, which are offloaded if devices are shared."""
         learner = self.config.learner
-        if not self.config.algorithm.needs_reference or self.config.model.adapters is not None:
-            return 0  # with its adapters disabled, the policy is its own reference
+        if reference_model(self.config.algorithm, self.config.model) is None:
+            return 0
+        path = self.config.algorithm.kl.path
+        parameters = self.shape.parameters if path is None else _parameters(path)
         if learner.zero_stage < 3:
-            return self.shape.parameters * self.itemsize
+            return parameters * self.itemsize
         offloaded = learner.offload_parameters or learner.offload_while_sampling
-        return 0 if offloaded else -(-self.shape.parameters // self.ranks) * self.itemsize
+        return 0 if offloaded else -(-parameters // self.ranks) * self.itemsize
+
+
+@cache
+def _parameters(model: str) -> int:
+    return ModelShape.read(resolve_model(model)).parameters

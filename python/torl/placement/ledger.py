@@ -147,7 +147,7 @@ class Ledger:
     def min_cache_tokens(self) -> int:
         """Number of tokens of the longest sample. An engine whose cache is smaller does not start."""
         config = self.learner.config
-        return config.longest_prompt + config.rollout.max_response_tokens
+        return config.longest_prompt + config.longest_response
 
 
 def compute_ledger(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> Ledger:

@@ -279,6 +279,11 @@ def speculation_counts(speculated: int, wasted: int) -> dict[str, float]:
     return {SPECULATED: speculated, SPECULATIONS_WASTED: wasted}
 
 
+def scheduled_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Return `schedule/<setting>`: the values of the settings that change with the step."""
+    return {f"schedule/{name}": value for name, value in values.items()}
+
+
 def learner_metrics(report: Mapping[str, float]) -> dict[str, float]:
     """Return `learner/<name>`: the values that the learner reports."""
     return {f"learner/{name}": value for name, value in report.items()}

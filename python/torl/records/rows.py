@@ -40,17 +40,27 @@ MAX_OUTPUT_CHARACTERS = 16384
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRecord:
-    """One row of a trajectory file."""
+    """One row of a trajectory file.
+
+    Attributes:
+        step: Training step; of an evaluation, the number of steps before it.
+        trajectory: Trajectory.
+        grade: Its grade.
+        advantage: The mean over the sampled tokens. None in evaluations, and for a trajectory outside the batch.
+        token_arrays: Token-wise advantages and the arrays that they were computed from, over the response. Usually
+            empty.
+        branches: The records of the trajectory's branches.
+    """
 
     step: int
     trajectory: Trajectory
     grade: Grade
     advantage: float | None = None
-    """The mean over the sampled tokens. None in evaluations, and for a trajectory outside the batch."""
     token_arrays: Mapping[str, Float32Array] = field(default_factory=dict)
-    """Token-wise advantages and the arrays that they were computed from, over the response. Usually empty."""
     branches: tuple["TrajectoryRecord", ...] = ()
-    """The records of the trajectory's branches."""
+
+    def __repr__(self) -> str:
+        return f"<TrajectoryRecord of step {self.step}: {self.trajectory}, reward {self.grade.reward:g}>"
 
     @property
     def episode_trajectories(self) -> tuple["TrajectoryRecord", ...]:

@@ -4,15 +4,15 @@ import fcntl
 import itertools
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torl.config import TrainConfig
-from torl.config.loading import dump_config, load_config
+from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
-from torl.records.files import CONFIG_FILE, atomic_write, record_errors
+from torl.records.files import CONFIG_FILE, atomic_write, dotted_leaves, record_errors
 
 _START_KEY = "run.resume"  # describes a start, not the run
 _FIRST_STEP = "# The configuration from step {} on.\n"
@@ -79,7 +79,7 @@ def write_config(directory: Path, config: TrainConfig, first_step: int = 0) -> l
             with atomic_write(earlier) as file:
                 file.write(path.read_bytes())
         with atomic_write(path) as file:
-            file.write((_FIRST_STEP.format(first_step) + dump_config(config)).encode("utf-8"))
+            file.write((_FIRST_STEP.format(first_step) + str(config)).encode("utf-8"))
     return [str(change) for change in changes]
 
 
@@ -114,21 +114,13 @@ def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
     if not path.exists():
         return []
     try:
-        before = dict(_leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
+        before = dict(dotted_leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
-    now = dict(_leaves(tomllib.loads(dump_config(config))))
+    now = dict(dotted_leaves(tomllib.loads(str(config))))
     keys = [key for key in {**before, **now} if key != _START_KEY]
     pairs = [ChangedKey(key, before.get(key), now.get(key)) for key in keys]
     return [pair for pair in pairs if pair.before != pair.now]
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _earlier_files(directory: Path) -> Iterator[Path]:

@@ -101,10 +101,15 @@ def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Pa
         runs: Runs in the order of their colors.
         window: Number of steps that training curves are averaged over.
     """
-    for number, panel in enumerate((*_evaluations(runs), *_TRAINING)):
+    for number, panel in enumerate(panels_of(runs)):
         figure = _figure(panel, runs, window)
         if figure is not None:
             yield panel, chart_html(figure, f"panel-{number}")
+
+
+def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
+    """Return all figures of these runs, also figures without data, beginning with the accuracies on evaluation sets."""
+    return [*_evaluations(runs), *_TRAINING]
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:

@@ -44,11 +44,10 @@ def _numbers(grade: Grade) -> str:
 
 
 class Reward(Component, kind="reward"):
-    '''A function that grades trajectories. Example, with reward parts and turn rewards:
+    '''A reward: it grades the trajectories of a group. Example, with reward parts and turn rewards:
 
         import torl
-        from torl import Grade, Group, Trajectory, StopReason
-        from torl.text.answers import find_answer
+        from torl import Grade, Group, StopReason, Trajectory, find_answer
 
         class ShortAndRight(torl.Reward):
             """Rewards correct answers, short ones, and every turn that calls a tool."""

@@ -13,6 +13,7 @@ from torl.config.choices import EnvironmentChoice, ToolChoice
 from torl.environments import ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
 from torl.hub import resolve_model
+from torl.options import Section
 from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
 from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
@@ -102,6 +103,24 @@ def require_weights(model: Path) -> None:
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
+def require_same_vocabulary(model: ModelDirectory, other: str, setting: str) -> None:
+    """Check that another model knows every token of a model under the same id.
+
+    Raises:
+        ConfigError: A token is missing or has another id.
+        DataError: The other model has no tokenizer or no weights.
+    """
+    path = resolve_model(other)
+    require_weights(path)
+    known = load_tokenizer(path).get_vocab()
+    wrong = [token for token, token_id in model.tokenizer.get_vocab().items() if known.get(token) != token_id]
+    if wrong:
+        raise ConfigError(
+            f"{setting} = {other}: {len(wrong)} tokens of {model.path} are missing or have other ids, such as "
+            f"{min(wrong)!r}; use a model with the same vocabulary"
+        )
+
+
 def require_fitting(config: TrainConfig, model: Path) -> None:
     """Check the settings that depend on the files of a model only, before anything is loaded.
 
@@ -109,11 +128,13 @@ def require_fitting(config: TrainConfig, model: Path) -> None:
         DataError: The model has no readable config.json.
         ConfigError: Responses are longer than the model's context window, or adapters name an unknown layer.
     """
-    prompt, response, window = config.longest_prompt, config.rollout.max_response_tokens, context_window(model)
+    prompt, response, window = config.longest_prompt, config.longest_response, context_window(model)
     overrides = getattr(config.engine.options, "arguments", {}).get("hf_overrides")
     if window is not None and prompt + response > window and not overrides:
+        section = "rollout" if response == config.rollout.max_response_tokens else "evaluation"
+        setting = f"{section}.max_response_tokens"
         raise ConfigError(
-            f"rollout.max_response_tokens = {response} and prompts of {prompt} tokens exceed the context of {window} "
+            f"{setting} = {response} and prompts of {prompt} tokens exceed the context of {window} "
             f"tokens of {model} (max_position_embeddings); use at most {max(0, window - prompt)}"
         )
     targets = config.model.adapters.target_modules if config.model.adapters is not None else ()
@@ -162,16 +183,21 @@ def _matrix_layers(model: Path) -> set[str]:
 
 
 def cap_to_context(config: _Config, model: Path) -> _Config:
-    """Lower the response limit of a configuration to the model's context window.
+    """Lower the response limits of a configuration to the model's context window.
 
     Raises:
         DataError: The model has no readable config.json.
         ConfigError: The prompts alone fill the context window.
     """
-    prompt, response, window = config.longest_prompt, config.rollout.max_response_tokens, context_window(model)
+    prompt, window = config.longest_prompt, context_window(model)
+    response = max(config.longest_response, config.rollout.max_response_tokens)
     if window is None or prompt + response <= window:
         return config
     if window <= prompt:
         raise ConfigError(f"{model}: its context of {window} tokens has no room after {prompt} of prompt")
-    rollout = config.rollout.model_copy(update={"max_response_tokens": window - prompt})
-    return config.model_copy(update={"rollout": rollout})
+    capped: dict[str, Section] = {}
+    for name in ("rollout", "evaluation"):
+        section = getattr(config, name, None)
+        if section is not None and (section.max_response_tokens or 0) > window - prompt:
+            capped[name] = section.model_copy(update={"max_response_tokens": window - prompt})
+    return config.model_copy(update=capped)

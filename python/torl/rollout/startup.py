@@ -41,6 +41,8 @@ class Components:
     environment: BoundedEnvironment | None
     agent: Agent | None
     reward: Reward
+    evaluation_reward: Reward | None = None
+    """The reward of evaluations. None for `reward`."""
     shuffle_observations: bool = False
     """Whether tools return the outcomes of other calls (`torl.tools.ShuffledTool`)."""
 
@@ -57,6 +59,7 @@ class Components:
             environment=None if rollout.environment is None else make_environment(rollout.environment),
             agent=None if rollout.agent is None else rollout.agent.make(),
             reward=make_reward(config.reward),
+            evaluation_reward=None if config.evaluation_reward is None else make_reward(config.evaluation_reward),
         )
 
 
@@ -66,6 +69,8 @@ class Rollouts:
 
     player: EpisodePlayer
     reward: Reward
+    evaluation_reward: Reward | None = None
+    """The reward of evaluations. None for `reward`."""
 
     def watchers(self, stall_timeout_seconds: float) -> tuple[Coroutine[Any, Any, NoReturn], ...]:
         """Coroutines that raise when a component dies, or a call to one is pending for the timeout."""
@@ -133,7 +138,8 @@ async def start_rollouts(
         TorlError: A component did not start.
     """
     config: ModelRunConfig = resolved.config
-    environment, agent, reward = components.environment, components.agent, components.reward
+    environment, agent = components.environment, components.agent
+    rewards = [each for each in (components.reward, components.evaluation_reward) if each is not None]
     async with AsyncExitStack() as stack:
         tools: dict[str, BaseTool] = {}
         for section, tool in components.tools.items():
@@ -157,12 +163,14 @@ async def start_rollouts(
                 await agent.start(context)
             player = await open_agent_player(stack, player, agent, config, model.tokenizer)
         stack.push_async_callback(player.engine.close)
-        stack.push_async_callback(reward.close)
+        for reward in rewards:
+            stack.push_async_callback(reward.close)
         with console.progress("starting engine and reward"):
             async with asyncio.TaskGroup() as starts:
                 starts.create_task(player.engine.start())
-                starts.create_task(reward.start(context))
-        yield Rollouts(player, reward)
+                for reward in rewards:
+                    starts.create_task(reward.start(context))
+        yield Rollouts(player, components.reward, components.evaluation_reward)
 
 
 async def machine_of(cluster: Cluster) -> Machine:
@@ -233,13 +241,14 @@ def _make_player(
     setup = EngineSetup(
         model=model.path,
         vocabulary=vocabulary,
-        max_model_tokens=config.longest_prompt + rollout.max_response_tokens,
+        max_model_tokens=config.longest_prompt + config.longest_response,
         stop_token_ids=tuple(sorted({*stop_token_ids(model.path, model.tokenizer), *end_token_ids})),
         log_path=context.directory / "engine.log",
         load_weights=load_weights,
         seed=context.seed,
         head_dtype=config.model.head_dtype,
         devices=resolved.placement.engine_device_ids,
+        on_gpus=bool(resolved.placement.machine.gpus),
         cluster=cluster,
         nodes=resolved.placement.engine_nodes if cluster.is_remote else (),
     )

@@ -10,24 +10,33 @@ from torl.types import OutcomeStatus
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The outcome of a run. Output before a limit was hit is kept."""
+    """The outcome of a run. Output before a limit was hit is kept.
+
+    Attributes:
+        status: Status. An uncaught exception is an error, also `sys.exit` with a non-zero code.
+        stdout: Text printed to standard output.
+        stderr: Text printed to standard error.
+        exception_type: Type of the uncaught exception, such as "ZeroDivisionError".
+        exception_line: Line of the traceback with type and message, such as "ZeroDivisionError: division by zero".
+        traceback: Whole traceback of the uncaught exception.
+        cpu_seconds: CPU time.
+        wall_seconds: Wall time.
+        peak_memory_bytes: Maximum memory in use, the interpreter's own included.
+        value: On request, the `repr` of the last statement's value, unless it is None.
+        files: On request, the files that the run created or changed.
+    """
 
     status: OutcomeStatus
-    """Status. An uncaught exception is an error, also `sys.exit` with a non-zero code."""
     stdout: str
     stderr: str
     exception_type: str | None
-    """Type of the uncaught exception, such as "ZeroDivisionError"."""
     exception_line: str | None
-    """Line of the traceback with type and message, such as "ZeroDivisionError: division by zero"."""
     traceback: str | None
     cpu_seconds: float
     wall_seconds: float
     peak_memory_bytes: int
     value: str | None = None
-    """On request, the `repr` of the last statement's value, unless it is None."""
     files: Mapping[str, bytes] = field(default_factory=dict, hash=False)
-    """On request, the files that the run created or changed."""
 
     @classmethod
     def from_core(cls, outcome: _core.SandboxOutcome) -> "Execution":

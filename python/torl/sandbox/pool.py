@@ -53,7 +53,7 @@ class SandboxPool:
     Args:
         workers: Number of processes. The default is one for each core that this process may use.
         cpu_seconds: CPU time of a run.
-        wall_seconds: Wall time limit, for a machine so busy that the CPU time is not reached.
+        wall_seconds: Wall-clock limit of a run, which ends it on a machine too busy to give it its CPU time.
         memory_bytes: Memory of a run, including the interpreter's own 177 MiB.
         output_bytes: Maximum output of a run to stdout and stderr together.
         files_bytes: Maximum total size of a run's files.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from torl.guard import InvalidResultError, describe
 from torl.options import ChosenFrom
@@ -15,12 +15,15 @@ Messages: TypeAlias = Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages, with values for variables of the model's chat template."""
+    """Messages, with values for variables of the model's chat template.
+
+    Attributes:
+        messages: The messages that the model replies to.
+        variables: Values of template variables, by name.
+    """
 
     messages: Messages
-    """The messages that the model replies to."""
     variables: Mapping[str, Any] = field(default_factory=dict)
-    """Values of template variables, by name."""
 
 
 PromptText: TypeAlias = str | Markup | Messages | Conversation
@@ -29,30 +32,41 @@ PromptText: TypeAlias = str | Markup | Messages | Conversation
 
 @dataclass(frozen=True, slots=True)
 class PromptVariant:
-    """One of several prompts that a template gives for a problem."""
+    """One of several prompts that a template gives for a problem.
+
+    Attributes:
+        prompt: The prompt.
+        weight: Weight of the variant in the draw of each training episode.
+    """
 
     prompt: PromptText
-    """The prompt."""
     weight: float = 1.0
-    """Weight of the variant in the draw of each training episode."""
 
 
 TemplateOutput: TypeAlias = PromptText | Mapping[str, PromptVariant]
 """One prompt, or variants by name. Each training episode draws a variant; evaluations use the first."""
 
-PromptTemplate = Callable[[Problem], TemplateOutput]
-"""A function from a problem to the text of its prompt, to messages for the model's own chat template, or to variants. A
-complete template:
 
-    def question_first(problem: Problem, hint: str = "Think.") -> str:
-        return f"{problem.question}\\n{hint}\\n"
+class PromptTemplate(Protocol):
+    """A prompt template: a function from a problem to a text, to messages, or to variants of them.
 
-    [data.template]
-    name = "my_package.templates:question_first"
-    hint = "Use Python."
+    Example, a template with one option:
 
-Its parameters after the first are its options.
-"""
+        from torl import Problem
+
+        def question_first(problem: Problem, hint: str = "Think.") -> str:
+            return f"{problem.question}\\n{hint}\\n"
+
+        [data.template]
+        name = "my_package.templates:question_first"
+        hint = "Use Python."
+
+    Messages are rendered by the model's own chat template.
+    """
+
+    def __call__(self, problem: Problem, /) -> TemplateOutput:
+        """Return the prompt of a problem, with the options already bound."""
+        ...
 
 
 def chat(

@@ -53,16 +53,30 @@ def token_bytes(tokenizer: "PreTrainedTokenizerFast", visible: Collection[str] =
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise DataError(f"{type(tokenizer).__name__} has no fast backend (tokenizer.json), which torl needs")
-    to_bytes = _decoder(json.loads(backend.to_str())["decoder"])
     added = backend.get_added_tokens_decoder()
     special = {index for index, token in added.items() if token.special} | set(tokenizer.all_special_ids)
+    names = {index: token for token, index in backend.get_vocab(with_added_tokens=True).items() if index in special}
+    return backend_token_bytes(backend, {index for index in special if names.get(index) not in visible})
+
+
+def backend_token_bytes(backend: Any, hidden: Collection[int] = ()) -> list[bytes]:
+    """Return the bytes that each token adds in the middle of a text, by token id.
+
+    Args:
+        backend: `Tokenizer` of the tokenizers library.
+        hidden: Ids of tokens without text, such as special tokens.
+
+    Raises:
+        DataError: The decoder of the tokenizer is not supported.
+    """
+    to_bytes = _decoder(json.loads(backend.to_str())["decoder"])
+    added = backend.get_added_tokens_decoder()
     tokens = backend.get_vocab(with_added_tokens=True)
     table = [b""] * (max(tokens.values(), default=-1) + 1)
     for token, index in tokens.items():
-        if index in special and token not in visible:
-            continue
-        # An added token is matched in the raw text: it stands for itself.
-        table[index] = added[index].content.encode() if index in added else to_bytes(token)
+        if index not in hidden:
+            # An added token is matched in the raw text: it stands for itself.
+            table[index] = added[index].content.encode() if index in added else to_bytes(token)
     return table
 
 

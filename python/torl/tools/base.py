@@ -31,7 +31,7 @@ def _check_session(session: object, *_: object, **__: object) -> None:
 
 
 class ToolSession(Guarded, ABC, kind="tool"):
-    """A tool within one episode. Its calls run one after the other, and each finds the state that the last one left."""
+    """A tool within one episode. Its calls run one after the other, and each sees the state after the previous one."""
 
     @guarded(_check_outcome, fails_episode=True)
     @abstractmethod
@@ -54,17 +54,20 @@ class ToolSession(Guarded, ABC, kind="tool"):
 
 
 class BaseTool(Component, kind="tool"):
-    """The common base of `Tool` and `StatefulTool`: a description for the model, and a session for each episode."""
+    """The common base of `Tool` and `StatefulTool`: a description for the model, and a session for each episode.
+
+    Attributes:
+        description: Description of the tool, for the model.
+        parameters: JSON schema of the arguments.
+        speculative: Whether a call may start before its turn ends, in a fork of the session. The call is cancelled if
+            the turn does not make it.
+        has_own_limits: Whether the tool enforces its own limits. All other tools are wrapped in `BoundedTool`.
+    """
 
     description: str
-    """Description of the tool, for the model."""
     parameters: Mapping[str, Any]
-    """JSON schema of the arguments."""
     speculative: bool = False
-    """Whether a call may start before its turn ends, in a fork of the session. The call is cancelled if the turn does
-    not make it."""
     has_own_limits: bool = False
-    """Whether the tool enforces its own limits. All other tools are wrapped in `BoundedTool`."""
 
     @guarded(_check_session, fails_episode=True)
     @abstractmethod
@@ -116,6 +119,11 @@ class Tool(BaseTool, ToolSession):
         path = "words.json"
 
     Formats call the tool by the key of its section. The parameters of `__init__` are its options.
+
+    Attributes:
+        description: Description of the tool, for the model.
+        parameters: JSON schema of the arguments.
+        speculative: Whether a call may start before its turn ends.
     '''
 
     def session(self, seed: int) -> Self:

@@ -1,7 +1,7 @@
 """The components of a training run: validate all inputs, then start the engine, the tools and the learner."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,11 +23,12 @@ from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.model_directory import ModelDirectory, require_fitting
+from torl.rollout.model_directory import ModelDirectory, require_fitting, require_same_vocabulary
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints, require_evaluation_metric, require_shared_storage
+from torl.types import Problem, Prompt
 
 
 @dataclass(slots=True)
@@ -39,6 +40,7 @@ class RunComponents:
         directory: Directory of the run.
         console: Console for progress and warnings.
         sampler: Source of prompts.
+        encode: Function that puts a problem into the run's template and encodes it.
         evaluation_sets: Evaluation sets by name.
         rollouts: Player of episodes and reward.
         learner: Learner.
@@ -54,6 +56,7 @@ class RunComponents:
     directory: Path
     console: Console
     sampler: Sampler
+    encode: Callable[[Problem], Prompt]
     evaluation_sets: Mapping[str, EncodedPrompts]
     rollouts: Rollouts
     learner: Learner
@@ -84,6 +87,7 @@ class _Inputs:
 
     model: ModelDirectory
     sampler: Sampler
+    encode: Callable[[Problem], Prompt]
     evaluation_sets: Mapping[str, EncodedPrompts]
     checkpoint: Path | None
     first_step: int
@@ -118,6 +122,7 @@ async def open_run_components(
             directory=directory,
             console=console,
             sampler=inputs.sampler,
+            encode=inputs.encode,
             evaluation_sets=inputs.evaluation_sets,
             rollouts=rollouts,
             learner=learner,
@@ -137,6 +142,8 @@ async def _read_inputs(config: TrainConfig, directory: Path, console: Console, c
     require_evaluation_metric(config)
     require_fitting(config, model_path)
     model = ModelDirectory.open(str(model_path), config.rollout.tools, config.rollout.environment)
+    if config.algorithm.needs_reference and config.algorithm.kl.path is not None:
+        require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.path")
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
     console.line(f"train: {prompts}")
@@ -156,7 +163,7 @@ async def _read_inputs(config: TrainConfig, directory: Path, console: Console, c
     if cluster.is_remote:
         await require_shared_storage(cluster, directory, resolved.placement.rank_nodes)
     resolved = _fit_memory(config, resolved, model.path, console)
-    return _Inputs(model, sampler, evaluation_sets, checkpoint, first_step, resolved)
+    return _Inputs(model, sampler, prompts.encode, evaluation_sets, checkpoint, first_step, resolved)
 
 
 def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, console: Console) -> int:

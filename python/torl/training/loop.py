@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
@@ -77,7 +78,8 @@ class Run:
         self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
     ) -> list[TrainingSample]:
         """Update the policy on the batch of a step and return its samples."""
-        samples, masked = await prepare_samples(played.batch, learner.annotate, self.components.config)
+        config, annotate = self.components.config.at_step(step), partial(learner.annotate, step=step)
+        samples, masked = await prepare_samples(played.batch, annotate, config, self.components.encode)
         metrics |= {names.masked(reason): count for reason, count in masked.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         metrics |= names.learner_metrics(await learner.update(samples, step=step))
@@ -87,11 +89,13 @@ class Run:
         self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]
     ) -> None:
         components = self.components
-        records = await asyncio.to_thread(step_records, step, played, samples, components.config.algorithm)
+        algorithm = components.config.at_step(step).algorithm
+        records = await asyncio.to_thread(step_records, step, played, samples, algorithm)
         await asyncio.to_thread(components.writer.write_trajectories, step, records)
         metrics |= await asyncio.to_thread(training_dynamics, played.groups) | played.counts
         metrics |= self._metrics_by_value(played.groups)
         metrics |= await asyncio.to_thread(staleness, played.trajectories, step)
+        metrics |= names.scheduled_values(components.config.scheduled_values(step))
         metrics[names.TIME_ROLLOUT] = played.seconds
         metrics[names.TIME_REWARD] = played.reward_seconds
         metrics |= components.counters()

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from torl.config import ProblemChoice, TrainConfig
+from torl.config.schedule import with_value
+from torl.data.public_sets import pinned_problems
 from torl.engine import EngineOptions
 from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
-from torl.hub import is_local, pinned_dataset, pinned_model, require_trainable, resolve_model_config
+from torl.hub import is_local, pinned_model, require_trainable, resolve_model_config
 from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
 from torl.records.reading import read_metrics
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.summary import write_summary
+from torl.rollout.evaluation_sets import split_by_source
 from torl.runtime.cluster import Cluster, open_cluster
 from torl.runtime.processes.children import first_line
 from torl.runtime.processes.supervision import first_error, run_with_watchers
@@ -99,7 +102,7 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
 
 
 def _pin_commits(config: TrainConfig) -> TrainConfig:
-    """Replace names of models and datasets on the Hub by names with their current commit.
+    """Replace names of models and datasets on the Hub by names with their commit, and evaluation files by their sets.
 
     Raises:
         DataError: A model or a dataset is unavailable, or the model cannot be trained. The message lists the downloads
@@ -118,7 +121,7 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
         path = getattr(chosen.options, "path", None)
         if path is None:
             return chosen
-        options = chosen.options.model_copy(update={"path": pinned(pinned_dataset, str(path))})
+        options = chosen.options.model_copy(update={"path": pinned(pinned_problems, str(path))})
         return replace(chosen, options=options)
 
     def trainable_model(path: str) -> str:
@@ -127,8 +130,11 @@ def _pin_commits(config: TrainConfig) -> TrainConfig:
         return pinned_model(path)
 
     model = config.model.model_copy(update={"path": pinned(trainable_model, config.model.path)})
+    if (teacher := config.algorithm.kl.path) is not None:
+        config = with_value(config, ("algorithm", "kl", "path"), pinned(pinned_model, teacher))
     evaluation = {name: problems(chosen) for name, chosen in config.data.evaluation.items()}
     data = config.data.model_copy(update={"train": problems(config.data.train), "evaluation": evaluation})
     if missing:
         raise DataError("\n".join(missing))
+    data = data.model_copy(update={"evaluation": split_by_source(data.evaluation)})
     return config.model_copy(update={"model": model, "data": data})

@@ -8,17 +8,29 @@ import numpy as np
 
 import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.losses import kl_of_arrays
 from torl.algorithms.requirements import requirements_of
-from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
-from torl.types import BoolArray, Float32Array, Int32Array, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
+from torl.training.teacher_prompts import with_teacher_prompts
+from torl.types import (
+    BoolArray,
+    Float32Array,
+    Int32Array,
+    Problem,
+    Prompt,
+    ScoredGroup,
+    ScoredTrajectory,
+    TrainingSample,
+    Trajectory,
+)
 
 
 async def prepare_samples(
     groups: Sequence[ScoredGroup],
     annotate: Callable[[Sequence[TrainingSample]], Awaitable[list[TrainingSample]]],
     config: TrainConfig,
+    encode: Callable[[Problem], Prompt],
 ) -> tuple[list[TrainingSample], dict[str, int]]:
     """Make the samples of a batch, mask them, annotate them and estimate advantages.
 
@@ -26,6 +38,7 @@ async def prepare_samples(
         groups: Groups of the batch.
         annotate: `Learner.annotate`.
         config: Configuration of the run.
+        encode: Function that puts a problem into the run's template and encodes it, for `algorithm.kl.prompt`.
 
     Returns:
         The samples, complete for `Learner.update`, and the number of trajectories that each mask masks.
@@ -35,6 +48,7 @@ async def prepare_samples(
     masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
     samples = await asyncio.to_thread(training_samples, members)
     samples = with_imitation(samples, trajectories, config.algorithm)
+    samples = await asyncio.to_thread(with_teacher_prompts, samples, groups, config.algorithm.kl, encode)
     late = config.selection.mask_after_advantages
     samples = await annotate(samples if late else mask_samples(samples, masks))
     masks |= masked_by_reference(trajectories, samples, config.selection)
@@ -177,7 +191,15 @@ def _estimator_inputs(
     if algorithm.penalizes_rewards:
         old_M = _concatenate([sample.old_logprobs for sample in samples])
         ref_M = _concatenate([sample.ref_logprobs for sample in samples])
-        penalties_M = algorithm.kl.coefficient * kl_to_reference(old_M, ref_M, algorithm.kl.estimator)
+        kl_M = kl_of_arrays(
+            algorithm.kl.estimator.bind(),
+            old_logprobs_M=old_M,
+            ref_logprobs_M=ref_M,
+            rollout_logprobs_M=_concatenate([sample.rollout_logprobs for sample in samples]),
+            mask_M=mask_M,
+            sequences_M=np.repeat(np.arange(len(samples)), [len(sample) for sample in samples]),
+        )
+        penalties_M = algorithm.kl.coefficient * kl_M
         token_rewards_M = -penalties_M if token_rewards_M is None else token_rewards_M - penalties_M
         token_rewards_M = token_rewards_M.astype(np.float32)
     return EstimatorInputs(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torl.algorithms.requirements import requirements_of
-from torl.config import AlgorithmConfig, TrainConfig
+from torl.config import AlgorithmConfig, RolloutConfig, TrainConfig
 from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
 from torl.guard import calling
@@ -88,12 +88,14 @@ class StepPlayer:
             TorlError: The host failed: an engine, a tool or a reward. Mistakes of the model never raise.
         """
         started = time.perf_counter()
-        selection, wanted = self.config.selection, self.config.rollout.prompts_per_step
+        config = self.config.at_step(step)
+        player = with_settings(self.player, config.rollout)
+        selection, wanted = config.selection, config.rollout.prompts_per_step
         groups: list[ScoredGroup] = []
         failures: list[ToolUnavailableError] = []
         count, rounds, reward_seconds = wanted, 0, 0.0
         while True:
-            played = await self._play_round(step, self._next_prompts(count, groups))
+            played = await self._play_round(player, step, self._next_prompts(count, groups))
             groups += played.groups
             failures += played.failures
             accuracies = {group.prompt.problem.id: group.accuracy for group in played.groups}
@@ -102,7 +104,7 @@ class StepPlayer:
             reward_seconds += played.reward_seconds
             rounds += 1
             rewarded = self._apply_ablation(step, groups)
-            chosen = select_batch(rewarded, self.config)
+            chosen = select_batch(rewarded, config)
             if not chosen.missing or rounds == selection.max_rounds or len(groups) == len(self.sampler):
                 break
             count = min(prompts_for_next_round(wanted, chosen.kept, len(groups)), len(self.sampler))
@@ -115,7 +117,7 @@ class StepPlayer:
         batch = chosen.batch
         step_played = PlayedStep(
             groups=tuple(groups),
-            batch=tuple(with_normalized_rewards(batch)) if self.config.algorithm.normalize_rewards else batch,
+            batch=tuple(with_normalized_rewards(batch)) if config.algorithm.normalize_rewards else batch,
             counts={
                 names.FAILED_EPISODES: len(failures),
                 names.SELECTION_ROUNDS: rounds,
@@ -142,10 +144,21 @@ class StepPlayer:
             return groups
         return with_shuffled_rewards(groups, derive_seed(self.config.run.seed, step, "shuffled rewards"))
 
-    async def _play_round(self, step: int, prompts: Sequence[Prompt]) -> _Round:
+    async def _play_round(self, player: EpisodePlayer, step: int, prompts: Sequence[Prompt]) -> _Round:
         samples = self.config.rollout.samples_per_prompt
         with self.console.progress(f"step {step + 1}: episodes", len(prompts) * samples) as progress:
-            return await _play_and_grade(self.player, self.reward, prompts, step, samples, progress.advance)
+            return await _play_and_grade(player, self.reward, prompts, step, samples, progress.advance)
+
+
+def with_settings(player: EpisodePlayer, rollout: RolloutConfig) -> EpisodePlayer:
+    """Return the player with the settings of a step that may change with the step."""
+    settings = replace(
+        player.settings,
+        temperature=rollout.temperature,
+        max_response_tokens=rollout.max_response_tokens,
+        max_tool_calls=rollout.max_tool_calls,
+    )
+    return player if settings == player.settings else replace(player, settings=settings)
 
 
 async def _play_and_grade(

@@ -129,6 +129,10 @@ pub fn whiten_rows<'py>(
     Ok(advantage::whiten_rows(values.as_slice()?, rows)?.into_pyarray(py))
 }
 
+/// Return the fraction of a text's substrings that occur earlier in it, from 0 to 1.
+///
+/// ORZ's and ZeroTIR's `repeatness`, in linear time: 2 / (n (n + 1)) times the sum of the longest common prefixes of
+/// neighbors in the suffix array, over n characters.
 #[pyfunction]
 pub fn repetition(py: Python<'_>, text: &str) -> f64 {
     let symbols: Vec<u32> = text.chars().map(u32::from).collect();

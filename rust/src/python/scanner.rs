@@ -47,6 +47,10 @@ impl Vocabulary {
     }
 }
 
+/// The condition that ends a turn, in addition to an end-of-sequence token and the token limit.
+///
+/// The condition is a tool call or a stop string. `fences` selects the fences of code blocks: "lines" (alone on a
+/// line), "line_ends" (also at the end of a line, as in ToRL's code) or "anywhere" (as in ZeroTIR's).
 #[pyclass(frozen, eq, hash, module = "torl._core")]
 #[derive(PartialEq, Hash)]
 pub struct StopCondition(core::StopCondition);
@@ -63,24 +67,34 @@ impl StopCondition {
 
 #[pymethods]
 impl StopCondition {
+    /// Return a condition without a call. `with_stops` adds stop strings.
     #[staticmethod]
     #[pyo3(signature = (*, fences = "lines"))]
     fn never(fences: &str) -> PyResult<Self> {
         Self::with(core::CallEnd::Never, fences)
     }
 
+    /// Return a condition that is met by the last of these bytes, at any position, such as b"```output".
+    ///
+    /// Raises:
+    ///     ValueError: The bytes are empty, or the name of the fences is unknown.
     #[staticmethod]
     #[pyo3(signature = (bytes, *, fences = "lines"))]
     fn marker(bytes: &[u8], fences: &str) -> PyResult<Self> {
         Self::with(core::CallEnd::Marker(Marker::new(bytes)?), fences)
     }
 
+    /// Return a condition that is met by the third backtick that closes the turn's first code block.
     #[staticmethod]
     #[pyo3(signature = (*, fences = "lines"))]
     fn block(fences: &str) -> PyResult<Self> {
         Self::with(core::CallEnd::Block, fences)
     }
 
+    /// Return a condition whose blocks are the text between two tags. With `ends_turn`, the first block ends the turn.
+    ///
+    /// Raises:
+    ///     ValueError: A tag is empty.
     #[staticmethod]
     #[pyo3(signature = (open, close, *, ends_turn = false))]
     fn tagged(open: &[u8], close: &[u8], ends_turn: bool) -> PyResult<Self> {
@@ -98,6 +112,7 @@ impl StopCondition {
         }))
     }
 
+    /// Return the condition without its call, for a turn after the last permitted call.
     fn without_call(&self) -> Self {
         Self(core::StopCondition {
             call: core::CallEnd::Never,
@@ -105,6 +120,10 @@ impl StopCondition {
         })
     }
 
+    /// Return the condition with stop strings: the last character of any of them ends the response.
+    ///
+    /// Raises:
+    ///     ValueError: A stop string is empty.
     fn with_stops(&self, stops: Vec<String>) -> PyResult<Self> {
         let stops = stops.iter().map(|stop| Marker::new(stop.as_bytes()));
         Ok(Self(core::StopCondition {
@@ -113,6 +132,7 @@ impl StopCondition {
         }))
     }
 
+    /// "never", "marker" or "block".
     #[getter]
     fn kind(&self) -> &'static str {
         match &self.0.call {
@@ -122,6 +142,7 @@ impl StopCondition {
         }
     }
 
+    /// The bytes of a marker; None for other kinds.
     #[getter]
     fn marker_bytes<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         match &self.0.call {
@@ -130,11 +151,13 @@ impl StopCondition {
         }
     }
 
+    /// "lines", "line_ends", "anywhere", or "tags" if blocks are the text between tags.
     #[getter]
     fn fences(&self) -> &'static str {
         self.0.fences.name()
     }
 
+    /// The tags that open and close a block, if it has tags instead of fences.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         match &self.0.fences {
@@ -146,6 +169,7 @@ impl StopCondition {
         }
     }
 
+    /// The stop strings.
     #[getter]
     fn stops(&self) -> Vec<String> {
         let stops = self.0.stops.iter();
@@ -154,6 +178,7 @@ impl StopCondition {
             .collect()
     }
 
+    /// Return a dictionary of plain values, for a message to another process.
     fn to_plain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let plain = PyDict::new(py);
         plain.set_item("kind", self.kind())?;
@@ -165,7 +190,10 @@ impl StopCondition {
         Ok(plain)
     }
 
-    /// Reconstructs a stop condition. A class method, because those can be pickled.
+    /// Return the condition that `to_plain` encoded.
+    ///
+    /// Raises:
+    ///     ValueError: The dictionary holds other values.
     #[classmethod]
     fn from_plain(_: &Bound<'_, PyType>, plain: &Bound<'_, PyDict>) -> PyResult<Self> {
         let field = |name| {
@@ -352,6 +380,18 @@ impl Found {
     }
 }
 
+/// Finds code blocks and the end of one turn in its tokens, exact to the byte.
+///
+/// The result depends on the bytes of the turn only, and not on their division into tokens or calls.
+///
+/// Args:
+///     vocabulary: Bytes of the model's tokens.
+///     end: Condition that ends the turn.
+///     at_line_start: Whether the text before the turn is empty or ends with a newline.
+///     language: Word after the three backticks that open a block.
+///
+/// Raises:
+///     ValueError: The language is not 1 to 64 ASCII letters, digits, "+", "-" or "#".
 #[pyclass(module = "torl._core")]
 pub struct Scanner(core::Scanner);
 
@@ -373,6 +413,10 @@ impl Scanner {
         )))
     }
 
+    /// Read tokens, up to and including the one that ends the turn.
+    ///
+    /// Raises:
+    ///     ValueError: The turn has already ended; each turn needs a new scanner.
     fn feed(&mut self, py: Python<'_>, token_ids: Vec<u32>) -> PyResult<Scan> {
         let mut found = Found::default();
         let consumed = if token_ids.len() < LONG_PIECE {
@@ -383,6 +427,10 @@ impl Scanner {
         self.report(py, found, consumed)
     }
 
+    /// Read one token. Return None unless a block closes or the turn ends with it.
+    ///
+    /// Raises:
+    ///     ValueError: The turn has already ended.
     fn feed_token(&mut self, py: Python<'_>, token_id: u32) -> PyResult<Option<Scan>> {
         let mut found = Found::default();
         self.scan(&[token_id], &mut found)?;
@@ -392,11 +440,13 @@ impl Scanner {
         self.report(py, found, 1).map(Some)
     }
 
+    /// Whether a block is open, or was open when the turn ended.
     #[getter]
     fn block_is_open(&self) -> bool {
         self.0.block_is_open()
     }
 
+    /// Whether the turn has ended.
     #[getter]
     fn is_finished(&self) -> bool {
         self.0.is_finished()

@@ -19,7 +19,8 @@ from torl.algorithms.losses.correction import (
     mis,
     tis,
 )
-from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, KlEstimator, LogprobGap, kl_to_reference, logprob_gap
+from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, LogprobGap, logprob_gap
+from torl.algorithms.losses.kl import KL_ESTIMATORS, KlEstimator, kl_of_arrays
 from torl.algorithms.losses.policy import (
     POLICY_LOSSES,
     LossInputs,
@@ -34,6 +35,7 @@ from torl.algorithms.losses.value import ValueLoss, clipped_value_loss
 
 __all__ = [
     "CORRECTIONS",
+    "KL_ESTIMATORS",
     "LOG_RATIO_LIMIT",
     "POLICY_LOSSES",
     "BatchTokens",
@@ -52,7 +54,7 @@ __all__ = [
     "clipped_value_loss",
     "gspo_policy_loss",
     "icepop",
-    "kl_to_reference",
+    "kl_of_arrays",
     "logprob_gap",
     "mis",
     "reinforce_policy_loss",

@@ -14,23 +14,25 @@ class BatchTokens:
     """All sampled tokens of the batch of an optimizer step, concatenated (axis `_K`).
 
     The batch does not depend on the numbers of rows and ranks. Its trajectories without an advantage are included.
+
+    Attributes:
+        advantages_K: Advantage of each token.
+        rollout_logprobs_K: Log-probabilities according to the engine.
+        sequences_K: Index of each token's sequence, ascending from 0.
+        seed: Random seed for choices of the loss, different for each optimizer step.
+        old_logprobs_K: Log-probabilities according to the trainer, before the first update of the step. None unless
+            required, or taken with several optimizer steps.
+        ref_logprobs_K: Log-probabilities according to the reference model. None unless required.
+        entropies_K: Entropies of the policy before the first update of the step. None unless required.
     """
 
     advantages_K: Float32Array
-    """Advantage of each token."""
     rollout_logprobs_K: Float32Array
-    """Log-probabilities according to the engine."""
     sequences_K: npt.NDArray[np.int64]
-    """Index of each token's sequence, ascending from 0."""
     seed: int
-    """Random seed for choices of the loss, different for each optimizer step."""
     old_logprobs_K: Float32Array | None = None
-    """Log-probabilities according to the trainer, before the first update of the step. None unless required, or taken
-    with several optimizer steps."""
     ref_logprobs_K: Float32Array | None = None
-    """Log-probabilities according to the reference model. None unless required."""
     entropies_K: Float32Array | None = None
-    """Entropies of the policy before the first update of the step. None unless required."""
 
 
 def check_batch_values(values_K: object, batch: BatchTokens) -> None:

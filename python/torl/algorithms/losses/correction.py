@@ -21,16 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionInputs:
-    """The inputs of an importance correction: tensors of the same shape."""
+    """The inputs of an importance correction: tensors of the same shape.
+
+    Attributes:
+        old_logprobs: The trainer's log-probabilities under the weights that sampled.
+        rollout_logprobs: The engine's log-probabilities.
+        loss_mask: True for sampled tokens (bool).
+        sequences: Index of each token's sequence, from 0 (int64).
+    """
 
     old_logprobs: "Tensor"
-    """The trainer's log-probabilities under the weights that sampled."""
     rollout_logprobs: "Tensor"
-    """The engine's log-probabilities."""
     loss_mask: "Tensor"
-    """True for sampled tokens (bool)."""
     sequences: "Tensor"
-    """Index of each token's sequence, from 0 (int64)."""
 
     def log_weights(self) -> "Tensor":
         """Return log w, clamped to +-20, 0 outside the mask, without gradient."""
@@ -42,8 +45,7 @@ class ImportanceCorrection(Protocol):
 
     Example: a correction that clamps weights to a range.
 
-        from torl.algorithms.losses import CorrectionInputs
-        from torl.options import PositiveFloat
+        from torl import CorrectionInputs, PositiveFloat
 
         def clamped(inputs: CorrectionInputs, factor: PositiveFloat = 2.0) -> "Tensor":
             """clamp(w, 1 / factor, factor)."""

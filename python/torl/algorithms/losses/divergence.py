@@ -1,13 +1,10 @@
 """Estimates of the divergence of two policies from the log-probabilities of sampled tokens."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-KlEstimator: TypeAlias = Literal["k1", "k2", "k3"]
-"""Name of a KL estimator; see `kl_to_reference`."""
 
 LOG_RATIO_LIMIT = 20.0
 """Limit of log ratios. exp(20) is 5e8: far outside any trust region, but finite after products and sums."""
@@ -23,25 +20,6 @@ class LogprobGap:
     """Maximum of |old_logprobs - rollout_logprobs| over sampled tokens."""
     kl: "Tensor"
     """Sum over sampled tokens of the k3 estimate of KL(rollout || old), which is not negative."""
-
-
-def kl_to_reference(
-    logprobs: "Tensor", ref_logprobs: "Tensor", loss_mask: "Tensor", estimator: KlEstimator
-) -> "Tensor":
-    """Estimate KL(policy || reference) at each sampled token; 0 outside the mask.
-
-    With x = ref_logprobs - logprobs, clamped to +-20: k1 = -x, k2 = x^2 / 2, k3 = e^x - x - 1 (Schulman 2020,
-    "Approximating KL divergence"). As a loss, k2 has the gradient of the KL divergence in expectation, and k3
-    approximately so near the reference model. The gradient of k1 is 0 in expectation: use it in the reward.
-    """
-    x = clamped_log_ratio(ref_logprobs.detach(), logprobs, loss_mask)
-    if estimator == "k1":
-        return -x
-    if estimator == "k2":
-        return x.square() / 2
-    if estimator == "k3":
-        return k3(x)
-    assert_never(estimator)
 
 
 def logprob_gap(old_logprobs: "Tensor", rollout_logprobs: "Tensor", loss_mask: "Tensor") -> LogprobGap:

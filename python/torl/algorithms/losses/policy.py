@@ -36,26 +36,29 @@ DualClip = Annotated[float, Field(gt=1)]
 
 @dataclass(frozen=True, slots=True)
 class LossInputs:
-    """The inputs of a policy loss: tensors of the same shape."""
+    """The inputs of a policy loss: tensors of the same shape.
+
+    Attributes:
+        logprobs: Log-probabilities under the current weights, with gradient.
+        old_logprobs: Log-probabilities under the weights before the first update of the step.
+        advantages: Advantage of each token.
+        loss_mask: True for sampled tokens (bool). The other tensors are ignored elsewhere.
+        sequences: Index of each token's sequence, from 0 (int64).
+        rollout_logprobs: Log-probabilities according to the engine that sampled, perhaps with older weights.
+        entropies: Entropy of the policy under the current weights, without gradient.
+        ref_logprobs: Log-probabilities according to the reference model. None if nothing requires it.
+        batch_values: Values of the function in `@requires(batch_values=...)`. None for a loss without it.
+    """
 
     logprobs: "Tensor"
-    """Log-probabilities under the current weights, with gradient."""
     old_logprobs: "Tensor"
-    """Log-probabilities under the weights before the first update of the step."""
     advantages: "Tensor"
-    """Advantage of each token."""
     loss_mask: "Tensor"
-    """True for sampled tokens (bool). The other tensors are ignored elsewhere."""
     sequences: "Tensor"
-    """Index of each token's sequence, from 0 (int64)."""
     rollout_logprobs: "Tensor"
-    """Log-probabilities according to the engine that sampled, perhaps with older weights."""
     entropies: "Tensor"
-    """Entropy of the policy under the current weights, without gradient."""
     ref_logprobs: "Tensor | None" = None
-    """Log-probabilities according to the reference model. None if nothing requires it."""
     batch_values: "Tensor | None" = None
-    """Values of the function in `@requires(batch_values=...)`. None for a loss without it."""
 
     def log_ratio(self) -> "Tensor":
         """Return the log of the importance ratio, clamped to +-20, 0 outside the mask, with gradient."""
@@ -72,16 +75,20 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLossValues:
-    """A policy loss, and sums that describe the update, to be divided by the number of sampled tokens."""
+    """A policy loss, and sums that describe the update, to be divided by the number of sampled tokens.
+
+    Attributes:
+        per_token: Loss of each token, with gradient; 0 outside the mask. Has the shape of the inputs.
+        clipped_tokens: Number of tokens whose gradient is removed by clipping, or whose weight is clipped (CISPO).
+            Scalar.
+        dual_clipped_tokens: Number of tokens whose gradient is removed by the dual clip. Scalar.
+        approximate_kl: Sum over sampled tokens of the k3 estimate of KL(old || current), which is not negative. Scalar.
+    """
 
     per_token: "Tensor"
-    """Loss of each token, with gradient; 0 outside the mask. Has the shape of the inputs."""
     clipped_tokens: "Tensor"
-    """Number of tokens whose gradient is removed by clipping, or whose weight is clipped (CISPO). Scalar."""
     dual_clipped_tokens: "Tensor"
-    """Number of tokens whose gradient is removed by the dual clip. Scalar."""
     approximate_kl: "Tensor"
-    """Sum over sampled tokens of the k3 estimate of KL(old || current), which is not negative. Scalar."""
 
     @classmethod
     def from_per_token(
@@ -140,8 +147,7 @@ class PolicyLoss(Protocol):
 
     Example: a loss that penalizes the squared distance of the importance ratio from 1 instead of clipping it.
 
-        from torl.algorithms.losses import LossInputs, PolicyLossValues
-        from torl.options import NonNegativeFloat
+        from torl import LossInputs, NonNegativeFloat, PolicyLossValues
 
         def tethered(inputs: LossInputs, pull: NonNegativeFloat = 1.0) -> PolicyLossValues:
             """-ratio * A + pull * (ratio - 1)^2 / 2."""

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.losses import kl_of_arrays
 from torl.algorithms.requirements import requirements_of
 from torl.apps.audit.checks import Check, place_of
-from torl.apps.audit.formulas import BatchRewards, Numbers, naive_advantages, naive_kl, naive_rewards, naive_whitened
+from torl.apps.audit.formulas import (
+    NAIVE_KL,
+    BatchRewards,
+    Numbers,
+    naive_advantages,
+    naive_kl,
+    naive_rewards,
+    naive_whitened,
+)
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
 from torl.training.samples import turn_numbers
@@ -116,15 +125,30 @@ def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numb
     """Return the rewards of single tokens: turn rewards and the KL penalty, without the final reward."""
     rewards = [0.0] * int(record.trajectory.loss_mask_T.sum())
     if algorithm.penalizes_rewards:
-        logprobs = (_sampled(record, name) for name in ("old_logprobs", "ref_logprobs"))
-        kl = algorithm.kl
-        rewards = [-kl.coefficient * naive_kl(kl.estimator, *pair) for pair in zip(*logprobs, strict=True)]
+        rewards = [-algorithm.kl.coefficient * estimate for estimate in _kl(record, algorithm)]
     tokens = 0
     if record.grade.turn_rewards:
         for turn, reward in zip(record.trajectory.turns, record.grade.turn_rewards, strict=True):
             tokens += turn.stop - turn.start
             rewards[tokens - 1] += reward
     return rewards
+
+
+def _kl(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numbers:
+    """Return the estimate of the KL divergence at each sampled token; a custom estimator is called again."""
+    old, ref = (_sampled(record, name) for name in ("old_logprobs", "ref_logprobs"))
+    if algorithm.kl.estimator.name in NAIVE_KL:
+        return [naive_kl(algorithm.kl.estimator.name, *pair) for pair in zip(old, ref, strict=True)]
+    mask_T = record.trajectory.loss_mask_T
+    estimate: Numbers = kl_of_arrays(
+        algorithm.kl.estimator.bind(),
+        old_logprobs_M=np.array(old, np.float32),
+        ref_logprobs_M=np.array(ref, np.float32),
+        rollout_logprobs_M=record.trajectory.rollout_logprobs_T[mask_T],
+        mask_M=np.ones(len(old), np.bool_),
+        sequences_M=np.zeros(len(old), np.int64),
+    ).tolist()
+    return estimate
 
 
 def _sampled(record: TrajectoryRecord, name: str, masked: bool = False) -> Numbers:

@@ -75,10 +75,16 @@ def naive_whitened(numbers: Sequence[Numbers]) -> list[Numbers]:
     return [[(value - mean) / (variance + 1e-8) ** 0.5 for value in row] for row in numbers]
 
 
+NAIVE_KL: Mapping[str, Callable[[float], float]] = MappingProxyType(
+    {"k1": lambda x: -x, "k2": lambda x: x * x / 2, "k3": lambda x: math.exp(x) - x - 1}
+)
+"""Built-in KL estimators of the log ratio x = ref_logprob - logprob, by name."""
+
+
 def naive_kl(estimator: str, old_logprob: float, ref_logprob: float) -> float:
     """Return Schulman's k1, k2 or k3 with the log ratio clamped to +-20."""
     x = min(max(ref_logprob - old_logprob, -20.0), 20.0)
-    return {"k1": -x, "k2": x * x / 2, "k3": math.exp(x) - x - 1}[estimator]
+    return NAIVE_KL[estimator](x)
 
 
 def _grpo(batch: BatchRewards) -> list[Numbers]:

@@ -75,7 +75,11 @@ class RunHistory:
         return cls(directory, configs, steps, finished, step_rows, evaluation_rows)
 
     def config_at(self, step: int) -> TrainConfig:
-        """Return the configuration that a step was played with."""
+        """Return the configuration that a step was played with, with the values of its schedules."""
+        return self.start_config_at(step).at_step(step)
+
+    def start_config_at(self, step: int) -> TrainConfig:
+        """Return the configuration of the start that played a step."""
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
 
     def evaluations(self) -> list[int]:

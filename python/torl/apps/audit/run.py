@@ -98,21 +98,20 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
     for _, config in history.configs:
-        steps = [step for step in range(history.steps) if history.config_at(step) is config]
-        evaluations = [step for step in history.evaluations() if history.config_at(step) is config]
+        steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
+        evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
         if not steps and not evaluations:
             continue  # the run was started again before a step was played with this configuration
-        reward = make_reward(config.reward)
-        async with _closing(reward):
-            _, audit = await asyncio.gather(
-                reward.start(RunContext(seed=config.run.seed, directory=directory)),
-                asyncio.to_thread(StepAudit.open, config, history, checks, sampled),
-            )
+        audit = await asyncio.to_thread(StepAudit.open, config, history, checks, sampled)
+        context = RunContext(seed=config.run.seed, directory=directory)
+        async with _started(make_reward(config.reward), context) as reward:
             for step in steps:
-                await audit.check_step(step, reward)
-            for step in evaluations:
-                for name in config.data.evaluation:
-                    await audit.check_evaluation(step, name, reward)
+                await audit.at_step(step).check_step(step, reward)
+            if config.evaluation.reward is None:
+                await _check_evaluations(audit, evaluations, reward)
+        if config.evaluation.reward is not None:
+            async with _started(make_reward(config.evaluation.reward), context) as reward:
+                await _check_evaluations(audit, evaluations, reward)
     if history.steps > (steps_of_run := history.configs[-1][1].run.steps):
         checks.files.add(False, f"{CONFIG_FILE}: expected at most {steps_of_run} steps, found {history.steps}")
     await asyncio.to_thread(check_summary, checks.metrics, history)
@@ -121,9 +120,16 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     return Audit(tuple(vars(checks).values()))
 
 
+async def _check_evaluations(audit: StepAudit, steps: Sequence[int], reward: Reward) -> None:
+    for step in steps:
+        for name in audit.config.data.evaluation:
+            await audit.check_evaluation(step, name, reward)
+
+
 @asynccontextmanager
-async def _closing(reward: Reward) -> AsyncIterator[None]:
+async def _started(reward: Reward, context: RunContext) -> AsyncIterator[Reward]:
     try:
-        yield
+        await reward.start(context)
+        yield reward
     finally:
         await reward.close()

@@ -22,7 +22,7 @@ from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
 from torl.apps.audit.prompts import PromptAudit
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
-from torl.config import TrainConfig
+from torl.config import RolloutConfig, TrainConfig
 from torl.hub import resolve_model
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, trajectory_file
@@ -67,6 +67,11 @@ class StepAudit:
         context = ReplayContext.from_config(rollout, path)
         return cls(config, history, checks, sampled, context, PromptAudit(checks.prompts, config, model, history))
 
+    def at_step(self, step: int) -> "StepAudit":
+        """Return the audit with the configuration of a step, for `check_step`."""
+        config = self.config.at_step(step)
+        return replace(self, config=config, context=replace(self.context, rollout=config.rollout))
+
     async def check_step(self, step: int, reward: Reward) -> None:
         """Check a step.
 
@@ -84,7 +89,8 @@ class StepAudit:
         if records:
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
-                self._check_rewards(records, reward, path), asyncio.to_thread(self._check_records, step, records)
+                self._check_rewards(records, reward, path, self.config.rollout.max_response_tokens),
+                asyncio.to_thread(self._check_records, step, records),
             )
 
     async def check_evaluation(self, step: int, name: str, reward: Reward) -> None:
@@ -113,7 +119,7 @@ class StepAudit:
             count = None if problems is None or failed else problems * samples
             by_file[label] = records = await asyncio.to_thread(self._read, path, count)
             await asyncio.gather(
-                self._check_rewards(records, reward, path),
+                self._check_rewards(records, reward, path, settings.longest_response(self.config.rollout)),
                 asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed),
             )
         if failed and problems is not None:
@@ -147,10 +153,12 @@ class StepAudit:
         self.checks.files.add(right, f"{path.name}: expected {expected}, found {len(records)}")
         return records
 
-    async def _check_rewards(self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path) -> None:
+    async def _check_rewards(
+        self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path, max_response_tokens: int
+    ) -> None:
         check = self.checks.rewards
         try:
-            await check_rewards(check, records, reward, self.config.rollout.max_response_tokens)
+            await check_rewards(check, records, reward, max_response_tokens)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             check.add(False, f"{path.name}: cannot be graded: {type(error).__name__}: {error}")
 
@@ -178,6 +186,7 @@ class StepAudit:
             scored = [scored_group(members) for members in groups.values()]
             with_metadata, complete = self.prompts.with_metadata(scored, self.prompts.training)
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
+            expected |= names.scheduled_values(self.history.start_config_at(step).scheduled_values(step))
             if not config.ablation.shuffle_rewards:
                 masks = recorded_masks(records, config)
                 expected |= {names.masked(name): int(mask.sum()) for name, mask in masks.items()}
@@ -193,11 +202,8 @@ class StepAudit:
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records)
-        calls = self.config.evaluation.max_tool_calls
-        rollout = (
-            self.config.rollout if calls is None else self.config.rollout.model_copy(update={"max_tool_calls": calls})
-        )
-        self._check_trajectories(records, replace(self.context, rollout=rollout), max_staleness=0)
+        context = replace(self.context, rollout=evaluated_rollout(self.config))
+        self._check_trajectories(records, context, max_staleness=0)
 
     def _check_trajectories(
         self, records: Sequence[TrajectoryRecord], context: ReplayContext, max_staleness: int
@@ -207,6 +213,14 @@ class StepAudit:
             with self.checks.tokens.reading(place_of(record)):
                 self.checks.tokens.add_mismatch(record, mismatch(record.trajectory, context))
             self.checks.versions.add_mismatch(record, version_mismatch(record, max_staleness))
+
+
+def evaluated_rollout(config: TrainConfig) -> RolloutConfig:
+    """Return the rollout settings of a configuration with the limits and stop strings of its evaluations."""
+    evaluation, rollout = config.evaluation, config.rollout
+    changed: dict[str, Any] = {"max_response_tokens": evaluation.longest_response(rollout)}
+    own = {name: getattr(evaluation, name) for name in ("max_tool_calls", "stop")}
+    return rollout.model_copy(update=changed | {name: value for name, value in own.items() if value is not None})
 
 
 def _count(row: Mapping[str, Any], name: str) -> int:

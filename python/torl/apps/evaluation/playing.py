@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
-from torl.config.loading import dump_config
 from torl.report.console import Console
 from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
@@ -42,7 +42,7 @@ async def play_model(
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
-    write_or_check_settings(directory, dump_config(config))
+    write_or_check_settings(directory, str(config))
     problems = {
         name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
     }
@@ -78,7 +78,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
     Raises:
         RewardError: The reward failed. The remaining files are unchanged.
     """
-    reward = make_reward(config.reward)
+    reward = make_reward(config.evaluation.reward or config.reward)
     changed = 0
     try:
         with console.progress("starting the reward"):
@@ -89,7 +89,7 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
                 after: list[ScoredGroup] = []
                 for group in before:
                     trajectories = tuple(member.trajectory for member in group.members)
-                    ungraded = Group(group.prompt, trajectories, config.rollout.max_response_tokens)
+                    ungraded = Group(group.prompt, trajectories, config.longest_response)
                     after.append(await score_group(reward, ungraded))
                     wait.advance()
             cell.file.replace(after)
@@ -128,7 +128,7 @@ async def _fill(
     evaluation = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
     temperature = 0.0 if cell.mode == "greedy" else evaluation.temperature
     await play_to_file(
-        rollouts,
+        replace(rollouts, reward=rollouts.evaluation_reward or rollouts.reward),
         prompts,
         cell.file,
         console,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
@@ -17,10 +18,23 @@ _BACKLOG = 1024  # connections waiting to be accepted
 _NOTHING = object()
 
 
-def listen(app: Application, settings: ServerSettings, listener: socket.socket, path: str = "") -> None:
+def listen(
+    app: Application,
+    settings: ServerSettings,
+    listener: socket.socket,
+    path: str = "",
+    on_end: Callable[[], object] = lambda: None,
+) -> None:
     """Serve an application until SIGTERM or SIGINT, and print its address followed by `path`.
 
     Web pages are refused. Requests of clients that disconnect are cancelled.
+
+    Args:
+        app: Application.
+        settings: Address and limits.
+        listener: Bound socket.
+        path: Path and fragment in the printed address.
+        on_end: Callback at the signal, which ends responses that would not end otherwise.
     """
     logging.getLogger("uvicorn.error").addFilter(_is_server_problem)
     cancelled = CancelOnDisconnect(app, settings.body_mib << 20)
@@ -35,7 +49,7 @@ def listen(app: Application, settings: ServerSettings, listener: socket.socket, 
         timeout_graceful_shutdown=int(settings.grace_period_seconds),
         ws_max_size=settings.body_mib << 20,
     )
-    _Server(config, cancelled, f"{address_of(listener)}{path}").run(sockets=[listener])
+    _Server(config, cancelled, f"{address_of(listener)}{path}", on_end).run(sockets=[listener])
 
 
 def _is_server_problem(record: logging.LogRecord) -> bool:
@@ -44,10 +58,13 @@ def _is_server_problem(record: logging.LogRecord) -> bool:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, app: CancelOnDisconnect, address: str) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: CancelOnDisconnect, address: str, on_end: Callable[[], object]
+    ) -> None:
         super().__init__(config)
         self._app = app
         self._address = address
+        self._on_end = on_end
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -57,6 +74,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.end()
+        self._on_end()
         await super().shutdown(sockets)
 
 

@@ -32,14 +32,17 @@ class ChatOptions(Section):
 
 @dataclass(frozen=True, slots=True)
 class ChatCall:
-    """A call as a chat model wrote it."""
+    """A call as a chat model wrote it.
+
+    Attributes:
+        request: The parsed call.
+        name: Name that the result is addressed with, in templates that have one.
+        id: Id that the model gave the call, in templates that repeat it.
+    """
 
     request: ToolRequest | MalformedCall
-    """The parsed call."""
     name: str = ""
-    """Name that the result is addressed with, in templates that have one."""
     id: str = ""
-    """Id that the model gave the call, in templates that repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +65,18 @@ class ChatFormat(Format):
     the family's chat template has it: results, user messages and the next header. Tool output and user messages stay
     plain text, even if they spell a control token. A message without calls is the last one, unless an environment
     replies to it.
+
+    Attributes:
+        tags: Opening and closing tag of each call, in families that close a call before the end of the turn.
+        header: Text that the template puts before each message of the model.
+        continues_after_results: Whether the model's message continues after results, without a header between them.
+        tool_names: Pattern of the tool names that a call can be written for.
     """
 
     tags: ClassVar[tuple[str, str] | None] = None
-    """Opening and closing tag of each call, in families that close a call before the end of the turn."""
     header: ClassVar[str] = ""
-    """Text that the template puts before each message of the model."""
     continues_after_results: ClassVar[bool] = False
-    """Whether the model's message continues after results, without a header between them."""
     tool_names: ClassVar[str] = ".+"
-    """Pattern of the tool names that a call can be written for."""
 
     def __init__(self, options: ChatOptions | None = None) -> None:
         self.options = options or ChatOptions()

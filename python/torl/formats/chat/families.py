@@ -29,6 +29,7 @@ class HermesFormat(ChatFormat):
     control_tokens = ("<|im_start|>", "<|im_end|>")
     visible_tokens = ("<tool_call>", "</tool_call>")
     tags = ("<tool_call>", "</tool_call>")
+    result_tags = ("<tool_response>", "</tool_response>")
     header = "\n<|im_start|>assistant\n"
 
     def parse_call(self, text: str) -> ChatCall:

@@ -25,8 +25,8 @@ class AgentSettings:
 
     limits: AgentLimits
     renderer: PromptRenderer
-    window: int
-    """Maximum length of a context in tokens, including the reply."""
+    max_prompt_tokens: int
+    """Maximum length of a prompt in tokens. With the response limit, it is the maximum length of a context."""
 
 
 class AgentEpisode:
@@ -113,7 +113,7 @@ class AgentEpisode:
             message, suffix = continued
             suffix_ids = await self._encode(message, suffix)
             context = message.context() + suffix_ids
-        room = self.settings.window - len(context)
+        room = self._window - len(context)
         if room < 1:
             raise self._too_long(f"{len(context)} tokens")
         # Nothing else runs from here to the engine's request: only one request continues a message in its sequence.
@@ -135,6 +135,11 @@ class AgentEpisode:
             self.sequences.append(sequence)
         return self._append_turn(request, sequence, scanned, number)
 
+    @property
+    def _window(self) -> int:
+        """Maximum length of a context in tokens, including the reply."""
+        return self.settings.max_prompt_tokens + self.player.settings.max_response_tokens
+
     def _require_room(self, request: ChatRequest) -> None:
         """Reject a request that is too long for any context before encoding it: a million characters take a second.
 
@@ -142,12 +147,12 @@ class AgentEpisode:
             RequestError: The request has more text than the tokens of a context can encode.
         """
         length = sum(len(each["content"]) for each in request.messages)
-        if length > self.player.encoder.max_bytes(self.settings.window):
+        if length > self.player.encoder.max_bytes(self._window):
             raise self._too_long(f"{length} characters")
 
     def _too_long(self, length: str) -> RequestError:
         return RequestError(
-            f"the messages have {length}, and the context holds {self.settings.window} tokens with the answer "
+            f"the messages have {length}, and the context holds {self._window} tokens with the answer "
             "(data.max_prompt_tokens and rollout.max_response_tokens together)",
             "messages",
             code="context_length_exceeded",

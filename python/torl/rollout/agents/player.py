@@ -140,12 +140,14 @@ async def open_agent_player(
             "the model's tokenizer has no chat template, which renders an agent program's messages: copy the "
             "chat_template.jinja of its family next to the tokenizer"
         )
-    window = config.longest_prompt + config.rollout.max_response_tokens
+    window = config.longest_prompt + config.longest_response
     server = AgentServer(max(_MIN_BODY_BYTES, _BYTES_PER_TOKEN * window), connection_limit(limits.max_concurrent))
     stack.push_async_callback(server.close)
     await server.start()
     renderer = PromptRenderer(tokenizer, player.encoder, _template_variables(config))
-    return AgentPlayer.from_player(player, AgentResources(agent, AgentSettings(limits, renderer, window), server))
+    return AgentPlayer.from_player(
+        player, AgentResources(agent, AgentSettings(limits, renderer, config.longest_prompt), server)
+    )
 
 
 def connection_limit(programs: int) -> int:

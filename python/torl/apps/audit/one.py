@@ -1,0 +1,131 @@
+"""The checks of one trajectory: those of `torl verify` that need neither the weights nor the problem source."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from torl.apps.audit.advantages import check_advantages
+from torl.apps.audit.agents import agent_mismatch
+from torl.apps.audit.checks import Check, check_rewards, place_of, version_mismatch
+from torl.apps.audit.history import RunHistory
+from torl.apps.audit.replay import ReplayContext
+from torl.apps.audit.steps import evaluated_rollout
+from torl.apps.audit.tokens import token_mismatch
+from torl.component import RunContext
+from torl.config import RolloutConfig, TrainConfig
+from torl.errors import RecordError
+from torl.hub import resolve_model
+from torl.options import Choice
+from torl.records.files import step_of_file, training_files
+from torl.records.reading import read_trajectories
+from torl.records.rows import TrajectoryRecord
+from torl.rewards import Reward, make_reward
+
+
+@dataclass(slots=True)
+class OwnCheck(Check):
+    """A check that counts only the comparisons of one trajectory."""
+
+    place: str = ""
+    """Position of the trajectory, with which its comparisons begin (`place_of`)."""
+
+    def add(self, right: bool, example: str, difference: float = 0.0) -> None:
+        if example.startswith(f"{self.place}:"):
+            Check.add(self, right, example.removeprefix(f"{self.place}: "), difference)
+
+
+class TrajectoryAudit:
+    """Checks single trajectories of a run. Use it as a context manager: it keeps rewards and tokenizers open."""
+
+    def __init__(self, directory: Path) -> None:
+        """Set the directory of the run, finished or running."""
+        self._directory = directory
+        self._stack = AsyncExitStack()
+        self._rewards: list[tuple[Choice[Reward], Reward]] = []
+        self._contexts: list[tuple[TrainConfig, ReplayContext]] = []
+        self._file: tuple[object, Sequence[TrajectoryRecord]] = (None, ())
+
+    async def verify(self, path: Path, line: int) -> list[Check]:
+        """Check the trajectory in a line of a file, from 0.
+
+        A check without comparisons has a note with the reason.
+
+        Raises:
+            TorlError: The records or the configuration cannot be read.
+        """
+        records = await asyncio.to_thread(self._read, path)
+        if line >= len(records):
+            raise RecordError(f"{path}: has {len(records)} trajectories, expected line {line + 1}")
+        record, step = records[line], step_of_file(path)
+        place = place_of(record)
+        history = await asyncio.to_thread(RunHistory.read, self._directory, Check("metrics"))
+        is_training = path in training_files(self._directory)
+        config = history.config_at(record.step) if is_training else history.start_config_at(record.step)
+        rollout = config.rollout if is_training else evaluated_rollout(config)
+        tokens, versions, rewards, advantages = (
+            OwnCheck(name, place=place) for name in ("tokens", "versions", "rewards", "advantages")
+        )
+        with tokens.reading(place):
+            await asyncio.to_thread(self._check_tokens, tokens, record, config, rollout)
+        staleness = config.rollout.max_staleness if is_training else 0
+        for each in record.episode_trajectories:
+            versions.add_mismatch(each, version_mismatch(each, staleness))
+        group = [each for each in records if each.trajectory.group_id == record.trajectory.group_id]
+        with rewards.reading(place):
+            choice = config.reward if is_training else config.evaluation.reward or config.reward
+            await check_rewards(rewards, group, await self._reward(choice, config), rollout.max_response_tokens)
+        if not rewards.compared and record.grade.failure is not None:
+            rewards.add_note(f"the grader failed: {record.grade.failure}")
+        if not is_training or step is None:
+            advantages.add_note("an evaluation has no advantages")
+        elif record.advantage is None:
+            advantages.add_note("outside the batch")
+        else:
+            with advantages.reading(place):
+                await asyncio.to_thread(check_advantages, advantages, records, config)
+        return [tokens, versions, rewards, advantages]
+
+    def _check_tokens(
+        self, check: Check, record: TrajectoryRecord, config: TrainConfig, rollout: RolloutConfig
+    ) -> None:
+        context = replace(self._context(config), rollout=rollout)
+        mismatch = token_mismatch if rollout.agent is None else agent_mismatch
+        for each in record.episode_trajectories:
+            check.add_mismatch(each, mismatch(each.trajectory, context))
+
+    def _read(self, path: Path) -> Sequence[TrajectoryRecord]:
+        found = path.stat()
+        stamp = (path, found.st_ino, found.st_size, found.st_mtime_ns)
+        if self._file[0] != stamp:
+            self._file = stamp, list(read_trajectories(path))
+        return self._file[1]
+
+    def _context(self, config: TrainConfig) -> ReplayContext:
+        for known, context in self._contexts:
+            if (known.rollout, known.model.path) == (config.rollout, config.model.path):
+                return context
+        context = ReplayContext.from_config(config.rollout, resolve_model(config.model.path))
+        self._contexts.append((config, context))
+        return context
+
+    async def _reward(self, choice: Choice[Reward], config: TrainConfig) -> Reward:
+        for known, reward in self._rewards:
+            if known == choice:
+                return reward
+        reward = make_reward(choice)
+        self._stack.push_async_callback(reward.close)
+        await reward.start(RunContext(seed=config.run.seed, directory=self._directory))
+        self._rewards.append((choice, reward))
+        return reward
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()

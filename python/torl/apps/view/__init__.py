@@ -1,0 +1,1 @@
+"""The viewer of runs, `torl view`: an index of their trajectories, an HTTP server, and its page."""

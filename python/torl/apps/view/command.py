@@ -1,0 +1,82 @@
+"""Look at runs in the browser, also while they are written.
+
+torl view RUN...            serve the page of runs, evaluations or files of trajectories
+torl view --index-only RUN  build the index and exit
+
+LABEL=RUN names a run. The page is served on this machine only; another --host needs the token in the printed address.
+"""
+
+import argparse
+import importlib
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from torl.apps.view.indexing import Indexer, Progress
+from torl.apps.view.sources import INDEX_FILE, Target
+from torl.errors import ConfigError, TorlError
+from torl.paths import labelled_paths
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(
+        "torl view", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="directory of a run or an evaluation, or file of trajectories; LABEL=RUN names it",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=int, default=8642, help="port; 0 selects a free one (default %(default)s)")
+    parser.add_argument(
+        "--index",
+        metavar="DIRECTORY",
+        type=Path,
+        help=f"directory of the indexes; unset writes {INDEX_FILE} into each run, or into the cache if it is read-only",
+    )
+    parser.add_argument("--index-only", action="store_true", help="bring the indexes up to date and exit")
+    options = parser.parse_args(arguments)
+    try:
+        targets = [Target(label, path) for label, path in labelled_paths(options.runs).items()]
+        for target in targets:
+            target.check()
+        if options.index_only:
+            for target in targets:
+                _index(target, options.index)
+        else:
+            _serve(targets, options)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (TorlError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _index(target: Target, cache: Path | None) -> None:
+    path = target.index_path(cache)
+    indexer = Indexer(target, path)
+
+    def report(progress: Progress) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{target.label}: {progress.done / max(1, progress.total):.0%}", end="", file=sys.stderr)
+
+    try:
+        indexer.update(report)
+        indexer.store_vocabulary()
+    finally:
+        indexer.close()
+    print(path)
+
+
+def _serve(targets: Sequence[Target], options: argparse.Namespace) -> None:
+    try:
+        serving = importlib.import_module("torl.apps.view.serving")
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is not installed: pip install 'torl[view]'") from error
+    serving.serve(targets, options.index, options.host, options.port, secrets.token_urlsafe(24))

@@ -1,0 +1,25 @@
+"""Serve the page until the process is stopped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torl.apps.serve.settings import ServerSettings, bound_socket
+from torl.apps.serve.uvicorn_server import listen
+from torl.apps.view.live import LiveState
+from torl.apps.view.server import application
+from torl.apps.view.sources import Target
+from torl.runtime.http import is_loopback
+
+
+def serve(targets: Sequence[Target], cache: Path | None, host: str, port: int, token: str) -> None:
+    """Serve until SIGTERM or SIGINT. Prints the address, with the token in its fragment if it is not a loopback one.
+
+    Raises:
+        SandboxError: The server does not start.
+        OSError: The address is unavailable.
+    """
+    settings = ServerSettings(host=host, port=port, body_mib=1, max_pending_requests=64, grace_period_seconds=1)
+    with bound_socket(host, port, settings.idle_timeout_seconds) as listener:
+        needed = None if is_loopback(listener.getsockname()[0]) else token
+        state = LiveState(targets, cache)
+        listen(application(state, needed), settings, listener, f"/#token={needed}" if needed else "/", state.end)

@@ -1,0 +1,120 @@
+// Curves of several runs over the steps, drawn by uPlot, which app.js loads as a script.
+
+import { html, useEffect, useRef, useState } from "view/lib.js";
+import { number, percent } from "view/format.js";
+import { theme } from "view/theme.js";
+
+const HEIGHT = 190;
+
+export const RUN_COLORS = 8;
+export const runColor = (index) => `var(--run-${index % RUN_COLORS})`;
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+export function movingMean(values, window) {
+  let sum = 0;
+  return values.map((value, index) => {
+    sum += value;
+    if (index >= window) sum -= values[index - window];
+    return sum / Math.min(index + 1, window);
+  });
+}
+
+function aligned(lines, smoothing) {
+  const steps = [...new Set(lines.flatMap((line) => line.steps))].sort((a, b) => a - b);
+  const place = new Map(steps.map((step, index) => [step, index]));
+  const column = (line, values) => {
+    const result = new Array(steps.length).fill(null);
+    line.steps.forEach((step, index) => (result[place.get(step)] = values[index]));
+    return result;
+  };
+  const smooth = lines.map((line) => column(line, smoothing > 1 ? movingMean(line.values, smoothing) : line.values));
+  return { steps, smooth, raw: lines.map((line) => column(line, line.values)) };
+}
+
+// `runs` are all labels, in the order of their colors; `onStep` is called with (run, step) for a chosen point.
+export function Chart({ figure, runs, smoothing, onStep }) {
+  const target = useRef(null);
+  const [cursor, setCursor] = useState(null);
+  const isSmoothed = !figure.evaluated && smoothing > 1;
+  const data = aligned(figure.lines, isSmoothed ? smoothing : 1);
+  const format = figure.percent ? percent : (value) => number(value);
+  const index = cursor ?? data.steps.length - 1;
+
+  useEffect(() => {
+    const element = target.current;
+    const isSingle = data.steps.length === 1;
+    const series = [{}];
+    const columns = [data.steps];
+    const faded = isSmoothed && figure.lines.length <= 8;
+    figure.lines.forEach((line, position) => {
+      const stroke = css(`--run-${runs.indexOf(line.run) % RUN_COLORS}`);
+      if (faded) {
+        series.push({ stroke: `${stroke}55`, width: 1, spanGaps: true, points: { show: false } });
+        columns.push(data.raw[position]);
+      }
+      const points = { show: figure.evaluated || isSingle, size: 6, fill: stroke };
+      series.push({ stroke, width: 2, dash: line.suffix ? [3, 3] : undefined, spanGaps: true, points });
+      columns.push(data.smooth[position]);
+    });
+    const axis = {
+      stroke: css("--dim"),
+      grid: { stroke: css("--grid"), width: 1 },
+      ticks: { show: false },
+      font: "11px system-ui, sans-serif",
+    };
+    const range = (_, low, high) => {
+      if (figure.ratio) return [0, 1];
+      const bottom = Math.min(0, low ?? 0);
+      const top = high ?? 1;
+      return [bottom, top === bottom ? bottom + 1 : top + 0.06 * (top - bottom)];
+    };
+    const options = {
+      width: element.clientWidth || 320,
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: { sync: { key: "steps" }, points: { size: 7 }, drag: { x: false, y: false } },
+      scales: { x: { time: false, range: isSingle ? (_, x) => [x - 1, x + 1] : undefined }, y: { range } },
+      axes: [
+        { ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] },
+        { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (figure.percent ? `${Math.round(100 * tick)} %` : number(tick, 2))) },
+      ],
+      series,
+      hooks: { setCursor: [(plot) => setCursor(plot.cursor.idx ?? null)] },
+    };
+    const plot = new window.uPlot(options, columns, element);
+    const resize = new ResizeObserver(() => plot.setSize({ width: element.clientWidth, height: HEIGHT }));
+    resize.observe(element);
+    const choose = () => {
+      const at = plot.cursor.idx;
+      if (at === null || at === undefined || !onStep) return;
+      const y = plot.posToVal(plot.cursor.top, "y");
+      const near = (line) => Math.abs((data.smooth[line][at] ?? Infinity) - y);
+      const best = figure.lines.map((_, line) => line).sort((a, b) => near(a) - near(b))[0];
+      onStep(figure.lines[best].run, data.steps[at]);
+    };
+    plot.over.addEventListener("click", choose);
+    return () => {
+      resize.disconnect();
+      plot.destroy();
+    };
+  }, [JSON.stringify(figure), smoothing, theme.value, runs.join()]);
+
+  return html`<figure class="card chart">
+    <figcaption>
+      <h3>${figure.title}</h3>
+      ${figure.note && html`<p class="dim">${figure.note}</p>`}
+      <div class="readout" aria-live="off">
+        <span class="dim">step ${data.steps[index]}</span>
+        ${figure.lines.map(
+          (line, position) => html`<span class="reading">
+            <i class=${`swatch run-${runs.indexOf(line.run) % RUN_COLORS} ${line.suffix ? "dotted" : ""}`}></i>
+            ${runs.length > 1 ? `${line.run}${line.suffix}` : line.suffix.replace(/^, /, "")}
+            <b>${format(data.smooth[position][index])}</b>
+          </span>`,
+        )}
+      </div>
+    </figcaption>
+    <div class="plot" ref=${target} role="img" aria-label=${`${figure.title} over steps`}></div>
+  </figure>`;
+}

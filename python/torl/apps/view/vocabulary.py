@@ -1,0 +1,66 @@
+"""The texts of a run's tokens, which the index keeps, so that tokens are shown where the model is missing."""
+
+import sqlite3
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from torl.apps.view.index import damage_as_error, transaction
+from torl.apps.view.sources import Target
+from torl.errors import DataError
+from torl.hub import local_tokenizer_file
+from torl.records.files import CONFIG_FILE
+from torl.text.vocabulary import backend_token_bytes
+
+
+def store_vocabulary(database: sqlite3.Connection, target: Target) -> bool:
+    """Store the bytes of all tokens of the run's model, unless they are stored; return whether they are.
+
+    The tokenizer is that of `model.path`, or of the model that the run wrote. Nothing is downloaded.
+    """
+    with damage_as_error():
+        if database.execute("SELECT 1 FROM tokens").fetchone() is not None:
+            return True
+    table = _read_vocabulary(target)
+    if not table:
+        return False
+    with damage_as_error(), transaction(database):
+        database.executemany("INSERT OR REPLACE INTO tokens(id, bytes) VALUES (?, ?)", enumerate(table))
+    return True
+
+
+def token_bytes(database: sqlite3.Connection, token_ids: Sequence[int]) -> list[bytes] | None:
+    """Return the bytes of tokens; None without a vocabulary. An id outside the vocabulary has no bytes."""
+    with damage_as_error():
+        wanted = sorted({int(token) for token in token_ids})
+        found: dict[int, bytes] = {}
+        for start in range(0, len(wanted), 500):  # SQLite's limit on parameters
+            ids = wanted[start : start + 500]
+            marks = ",".join("?" * len(ids))
+            found.update(database.execute(f"SELECT id, bytes FROM tokens WHERE id IN ({marks})", ids))
+        if not found and database.execute("SELECT 1 FROM tokens").fetchone() is None:
+            return None
+    return [found.get(int(token), b"") for token in token_ids]
+
+
+def _read_vocabulary(target: Target) -> list[bytes]:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        return []  # an installation without the extra "view"
+    for file in _tokenizer_files(target):
+        try:
+            return backend_token_bytes(Tokenizer.from_file(str(file)))
+        except Exception:  # the library raises Exception itself for a damaged file
+            continue
+    return []
+
+
+def _tokenizer_files(target: Target) -> list[Path]:
+    files = [target.directory / "model" / "tokenizer.json"]
+    try:
+        config = tomllib.loads((target.directory / CONFIG_FILE).read_text(encoding="utf-8"))
+        file = local_tokenizer_file(str(config["model"]["path"]))
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        file = None
+    return [*([file] if file else []), *(each for each in files if each.is_file())]
