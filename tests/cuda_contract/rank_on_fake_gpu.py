@@ -38,6 +38,8 @@ def walk(
         found: dict[str, Any] = {"device": str(rank.engine.device), "started": _where(rank)}
         found["rounds partial sums"] = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
         batch = pack_batch(random_samples(5), max_row_tokens=90, ranks=WORLD_SIZE)
+        buffers = [buffer for engine in rank._engines.values() for buffer in engine.module.buffers()]
+        found["frequencies"] = sorted({f"{buffer.dtype} on {buffer.device}" for buffer in buffers})
         row = RowTensors(batch.rows[0][0], GPU)
         computed = [
             policy_logprobs(policy, 1.0, row) for policy in (rank.engine, rank._reference) if policy is not None

@@ -25,6 +25,7 @@ def test_rank_computes_on_the_gpu_and_leaves_it(
     model = write_tiny_model(tmp_path / "model")
     found = call_forked(walk, model, stage, lora, algorithm)
     assert found["device"] == "cuda:0"
+    assert found["frequencies"] == ["torch.float32 on cuda:0"]
     assert not found["rounds partial sums"]
     # A sharded reference model stays in CPU memory if the GPU is shared.
     reference = [] if not algorithm else GPU if stage < 3 else CPU

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torl.config import LearnerConfig, ModelConfig
-from torl.learner.deepspeed_engine import load_causal_lm
+from torl.learner.deepspeed_engine import deepspeed_configuration, load_causal_lm
+from torl.learner.model.loading import build_empty_model
 
 _M_MMAP_THRESHOLD = -3  # <malloc.h>
 
@@ -20,10 +22,10 @@ def own_memory() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
 
 
-def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
+def _join(rank: int, world_size: int, meeting: str) -> None:
     import deepspeed
 
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo")
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size), GLOO_SOCKET_IFNAME="lo")
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(
         "gloo",
@@ -31,8 +33,14 @@ def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
         verbose=False,
         init_method=f"file://{meeting}",
         rank=rank,
-        world_size=2,
+        world_size=world_size,
     )
+
+
+def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
+    import deepspeed
+
+    _join(rank, 2, meeting)
     samples: list[int] = []
     gathered = deepspeed.zero.GatheredParameters
 
@@ -57,6 +65,25 @@ def load(rank: int, model_directory: str, meeting: str, answers: Any) -> None:
     answers.put([rank, max(samples) - before, held, total, len(samples)])
     torch.distributed.barrier()
     os._exit(0)
+
+
+def constants_of_sharded_models(configs: list[Any], meeting: str) -> list[dict[str, Any]]:
+    """Type and values of each buffer in models that are built under ZeRO-3 in bfloat16, and built as they are."""
+    _join(0, 1, meeting)
+    settings = deepspeed_configuration(LearnerConfig(zero_stage=3, dtype="bfloat16"))
+    found = []
+    for config in configs:
+        sharded, plain = (
+            build_empty_model(config, torch.bfloat16, "sdpa", each, torch.device("cpu")) for each in (settings, None)
+        )
+        found.append(
+            {name: (_facts(sharded.get_buffer(name)), _facts(buffer)) for name, buffer in plain.named_buffers()}
+        )
+    return found
+
+
+def _facts(buffer: Tensor) -> tuple[str, list[Any]]:
+    return str(buffer.dtype), buffer.flatten().tolist()
 
 
 def measure_loading(model: str, meeting: str) -> list[Any]:

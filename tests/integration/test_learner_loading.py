@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from rank_forks import call_forked
-from rank_loading import measure_loading
+from rank_loading import constants_of_sharded_models, measure_loading
 from safetensors.torch import load_file, save_file
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, Qwen2Config, Qwen2ForCausalLM
+
+from model_families import FAMILIES
 
 
 @pytest.mark.parametrize("names", ["its own", pytest.param("others", marks=pytest.mark.slow)])
@@ -37,3 +39,15 @@ def test_no_rank_holds_the_whole_model(names: str, tmp_path: Path) -> None:
         assert total == pytest.approx(squares, rel=1e-9)
         if names == "its own" or rank > 0:
             assert grown < 0.85 * whole, f"rank {rank}"
+
+
+def test_sharded_models_have_exact_constants(tmp_path: Path) -> None:
+    """Frequencies of rotary positions above all. DeepSpeed rounds what is created while it shards a model."""
+    tokens = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    configs = [AutoConfig.for_model(family, **sizes, **tokens) for family, sizes in FAMILIES.items()]
+    counted = 0
+    for constants in call_forked(constants_of_sharded_models, configs, str(tmp_path / "meeting")):
+        for sharded, plain in constants.values():
+            assert sharded == plain
+            counted += plain[0] == "torch.float32"
+    assert counted >= 2 * (len(FAMILIES) - 1)  # gpt2 has learned positions

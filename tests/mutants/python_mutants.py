@@ -303,6 +303,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     # --- the learner on CUDA
     ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
+    (
+        "learner/model/loading.py",
+        "                _copy_constants(",
+        "                print(",
+        "integration/test_learner_loading.py -k exact",
+    ),
     ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
     ("learner/offload.py", "if not parameter.requires_grad:", "if False:", f"{_CUDA}ranks.py -k 3-lora"),

@@ -1,6 +1,8 @@
 """Families of models: the tensors that leave the learner, and the models that it refuses by their config.json."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +54,26 @@ def test_tried_family_is_accepted(model_type: str, tmp_path: Path) -> None:
         ({"model_type": "wishful", "auto_map": {"AutoConfig": "own.Config"}}, "code .* which is not executed"),
         ({"model_type": "llama", "num_attention_heads": "many"}, "transformers cannot read its config.json"),
         ({}, "transformers cannot read its config.json"),
+        ([], "transformers cannot read its config.json"),
     ],
 )
-def test_model_that_cannot_be_trained_is_refused(config: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_model_that_cannot_be_trained_is_refused(config: Any, reason: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(DataError, match=reason):
         require_trainable(tmp_path)
+
+
+def test_stated_reason_needs_no_import_of_transformers(tmp_path: Path) -> None:
+    """It takes seconds."""
+    for number, stated in enumerate(({"final_logit_softcapping": 30.0}, {"text_config": {"logit_scale": 0.0625}})):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "config.json").write_text(json.dumps({"model_type": "gemma2", **stated}))
+        program = (
+            "import sys; from pathlib import Path; from torl.hub import require_trainable\n"
+            "try: require_trainable(Path(sys.argv[1]))\n"
+            "except Exception as error: print(error, 'transformers' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", program, directory], capture_output=True, text=True, check=True)
+        assert "a gemma2 model cannot be trained: its config sets" in done.stdout
+        assert done.stdout.endswith("False\n")

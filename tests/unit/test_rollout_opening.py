@@ -389,6 +389,12 @@ def test_context_window_is_that_of_the_engine(tmp_path: Path, settings: dict[str
     assert context_window(directory(tmp_path, json.dumps(settings))) == window
 
 
+@pytest.mark.parametrize(("text", "message"), [("[]", "must be an object"), ("{", "cannot be read")])
+def test_damaged_configuration_of_a_model_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=f"config.json: {message}"):
+        context_window(directory(tmp_path, text))
+
+
 def test_training_with_longer_responses_than_the_context_is_refused(tmp_path: Path) -> None:
     model = directory(tmp_path, json.dumps({"max_position_embeddings": 560}))
     require_fitting(training(), model)  # prompts of 400 tokens and responses of 160

@@ -4,8 +4,9 @@ A name is `owner/name`, optionally with `@revision` for a branch, a tag or a com
 Python package (`torl.hub.packages`).
 """
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,22 +91,49 @@ def require_trainable(directory: Path) -> None:
     Raises:
         DataError: transformers does not know the model, or the learner does not support a part of it.
     """
+    path = directory / "config.json"
+    if not path.is_file():
+        return
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        stated = None  # transformers reports the error
+    if isinstance(stated, dict) and (reason := _stated_reason(stated)):
+        raise DataError(_untrainable(directory, stated.get("model_type"), reason))
+    settings = _read_settings(directory)
+    if reason := untrainable_reason(settings):
+        raise DataError(_untrainable(directory, settings.model_type, reason))
+
+
+def _untrainable(directory: Path, model_type: Any, reason: str) -> str:
+    return f"model.path = {directory}: a {model_type} model cannot be trained: {reason}"
+
+
+def _read_settings(directory: Path) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    if not (directory / "config.json").is_file():
-        return
     try:
-        settings = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, StrictDataclassError) as error:
+        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except (AttributeError, OSError, TypeError, ValueError, StrictDataclassError) as error:
         if "auto_map" in (directory / "config.json").read_text(encoding="utf-8", errors="replace"):
             raise DataError(
                 f"model.path = {directory}: the model comes with code (auto_map in its config.json), which is not "
                 "executed; use a model type of transformers"
             ) from error
         raise DataError(f"model.path = {directory}: transformers cannot read its config.json: {error}") from error
-    if reason := untrainable_reason(settings):
-        raise DataError(f"model.path = {directory}: a {settings.model_type} model cannot be trained: {reason}")
+
+
+def _stated_reason(settings: Mapping[str, Any]) -> str | None:
+    """Return a reason that the settings themselves state, without transformers, whose import takes seconds."""
+    if settings.get("quantization_config") is not None:
+        return "its weights are quantized (quantization_config); use the unquantized model"
+    text_config = settings.get("text_config")
+    decoder = text_config if isinstance(text_config, dict) else settings
+    for name in _HEAD_SETTINGS:
+        if decoder.get(name) not in (None, 1, 1.0):
+            return f"its config sets {name}, but the learner applies the plain head"
+    return None
 
 
 def untrainable_reason(settings: Any) -> str | None:
@@ -114,12 +142,9 @@ def untrainable_reason(settings: Any) -> str | None:
 
     if settings.is_encoder_decoder or settings.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         return "it is not a decoder of text (transformers' AutoModelForCausalLM)"
-    if getattr(settings, "quantization_config", None) is not None:
-        return "its weights are quantized (quantization_config); use the unquantized model"
     decoder = settings.get_text_config()
-    for name in _HEAD_SETTINGS:
-        if getattr(decoder, name, None) not in (None, 1, 1.0):
-            return f"its config sets {name}, but the learner applies the plain head"
+    if reason := _stated_reason(settings.to_dict() | {"text_config": decoder.to_dict()}):
+        return reason
     layers = set(getattr(decoder, "layer_types", None) or ()) - _ATTENTION_LAYERS
     if layers or not hasattr(decoder, "num_attention_heads"):
         kinds = ", ".join(sorted(layers)) or "no attention"

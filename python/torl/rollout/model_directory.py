@@ -157,7 +157,9 @@ def context_window(model: Path) -> int | None:
         settings = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
-    settings = settings.get("text_config", settings)
+    if not isinstance(settings, dict):
+        raise DataError(f"{model / 'config.json'}: must be an object, got {settings!r:.60}")
+    settings = settings.get("text_config") or settings
     window = settings.get("max_position_embeddings")
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     if isinstance(window, int) and rope.get("rope_type", rope.get("type")) in ("linear", "dynamic"):

@@ -137,10 +137,10 @@ async def open_run_components(
 
 async def _read_inputs(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> _Inputs:
     """Read the model, the problems and the checkpoint, and place the run."""
-    model_path = resolve_model(config.model.path)
-    require_trainable(model_path)
     require_evaluation_metric(config)
+    model_path = resolve_model(config.model.path)
     require_fitting(config, model_path)
+    require_trainable(model_path)  # imports transformers, which takes seconds
     model = ModelDirectory.open(str(model_path), config.rollout.tools, config.rollout.environment)
     if config.algorithm.needs_reference and config.algorithm.kl.path is not None:
         require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.path")

@@ -6,6 +6,7 @@ Under ZeRO-3 each rank keeps only its shards from the first module on, so that n
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -36,20 +37,35 @@ def build_empty_model(
         deepspeed_settings: DeepSpeed's configuration, which shards the weights (ZeRO-3). None does not shard them.
         device: Device of this rank. Its process group may have no backend for any other device.
     """
+    from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
-    with ExitStack() as contexts:
-        contexts.enter_context(no_init_weights())
+    build = partial(AutoModelForCausalLM.from_config, settings, dtype=dtype, attn_implementation=attention)
+    with no_init_weights():
         if deepspeed_settings is None:
-            contexts.enter_context(device)
+            with device:
+                model = build()
         else:
             import deepspeed
 
-            contexts.enter_context(deepspeed.zero.Init(config_dict_or_path=dict(deepspeed_settings)))
-        model = AutoModelForCausalLM.from_config(settings, dtype=dtype, attn_implementation=attention)
+            with deepspeed.zero.Init(config_dict_or_path=dict(deepspeed_settings)):
+                model = build()
+            with init_empty_weights(include_buffers=False):
+                _copy_constants(build(), model, device)
     model.tie_weights()  # a part of the initialization that was skipped
     return model
+
+
+def _copy_constants(source: nn.Module, target: nn.Module, device: torch.device) -> None:
+    """Copy buffers and other tensors that are not parameters to the same model on a device.
+
+    DeepSpeed rounds every tensor that is created while it shards a model, such as the frequencies of rotary positions,
+    which turn a rounding error into a wrong angle at large positions.
+    """
+    for there, here in zip(source.modules(), target.modules(), strict=True):
+        for tensors, copies in ((there._buffers, here._buffers), (vars(there), vars(here))):
+            copies |= {name: value.to(device) for name, value in tensors.items() if isinstance(value, Tensor)}
 
 
 def distribute_weights(model: nn.Module, open_reader: Callable[[set[str]], Any]) -> None:
