@@ -10,6 +10,10 @@ TORCH := torch==2.13.0
 USED := torch, transformers, deepspeed, vllm.v1.engine.async_llm, vllm.v1.worker.cpu_worker, math_verify, plotly.graph_objects, \
 	pyarrow.parquet, tensorboard.summary.writer.record_writer, pydantic, tomli_w, pytest, hypothesis
 export UV_EXCLUDE := requirements/excluded.txt
+# `make install` installs an engine for cores, which refuses GPUs.
+ifneq ($(MAKECMDGOALS),test-gpu)
+export CUDA_VISIBLE_DEVICES :=
+endif
 # The tests are built with the features and settings of the extension, so that no dependency is compiled twice.
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module

@@ -22,7 +22,8 @@ _API = {
     "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
     "EngineSetup",
     "Functions of a configuration": "ProblemSource PromptTemplate PromptVariant Estimator EstimatorInputs "
-    "TokenAdvantages requires PolicyLoss LossInputs BatchTokens PolicyLossValues CorrectionInputs Imitation",
+    "TokenAdvantages requires PolicyLoss LossInputs BatchTokens PolicyLossValues Aggregation "
+    "ImportanceCorrection CorrectionInputs Imitation",
     "Values": "Problem Prompt Trajectory Turn Block StopReason FinishReason ToolRequest MalformedCall ToolCall Outcome "
     "OutcomeStatus Group Grade ScoredTrajectory ScoredGroup TrainingSample TurnRequest SamplingParameters SampledTurn "
     "StopCondition Scanner Markup",

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from torl.algorithms.advantages import Estimator as Estimator
     from torl.algorithms.advantages import EstimatorInputs as EstimatorInputs
     from torl.algorithms.advantages import TokenAdvantages as TokenAdvantages
+    from torl.algorithms.aggregation import Aggregation as Aggregation
     from torl.algorithms.imitation import Imitation as Imitation
     from torl.algorithms.losses import BatchTokens as BatchTokens
     from torl.algorithms.losses import CorrectionInputs as CorrectionInputs
+    from torl.algorithms.losses import ImportanceCorrection as ImportanceCorrection
     from torl.algorithms.losses import LossInputs as LossInputs
     from torl.algorithms.losses import PolicyLoss as PolicyLoss
     from torl.algorithms.losses import PolicyLossValues as PolicyLossValues
@@ -115,8 +117,10 @@ _MODULES = {
     "torl._core": "Scanner StopCondition repetition",
     "torl.agents": "Agent",
     "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages",
+    "torl.algorithms.aggregation": "Aggregation",
     "torl.algorithms.imitation": "Imitation",
-    "torl.algorithms.losses": "BatchTokens CorrectionInputs LossInputs PolicyLoss PolicyLossValues",
+    "torl.algorithms.losses": "BatchTokens CorrectionInputs ImportanceCorrection LossInputs PolicyLoss "
+    "PolicyLossValues",
     "torl.algorithms.requirements": "requires",
     "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
     "torl.component": "Component RunContext",

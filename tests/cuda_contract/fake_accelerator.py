@@ -1,5 +1,8 @@
 """DeepSpeed's view of a GPU that computes no numbers."""
 
+from functools import partial
+from typing import Any
+
 import torch
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 from fake_gpu import GPU
@@ -30,3 +33,11 @@ class FakeAccelerator(CPU_Accelerator):
 
     def available_memory(self, device_index: int | None = None) -> int:
         return 80 << 30
+
+
+def _tensors_on_gpu(dtype: torch.dtype) -> Any:
+    return property(lambda self: partial(torch.tensor, dtype=dtype, device=GPU))
+
+
+for _name, _dtype in {"Byte": torch.uint8, "Int": torch.int32, "Long": torch.int64, "Float": torch.float32}.items():
+    setattr(FakeAccelerator, f"{_name}Tensor", _tensors_on_gpu(_dtype))

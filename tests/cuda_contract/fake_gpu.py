@@ -12,16 +12,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from fake_backward import backward
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 GPU = torch.device("cuda", 0)
 WORLD_SIZE = 2
+CUDA_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "is_available": lambda: True,
+    "current_device": lambda: 0,
+    "get_device_capability": lambda *_: (9, 0),
+    **{name: lambda *_: None for name in ("set_device", "synchronize", "_lazy_init", "init")},
+}
+"""Functions of `torch.cuda` as on an H100."""
 
 
 class FakeGpuMode(FakeTensorMode):
-    """Fake tensors. Numbers that programs read from them are 1 or False."""
+    """Fake tensors. Numbers that programs read from them are 1, and flags are 0 or False."""
 
     avoid_device_init = True  # nothing asks for a driver
 
@@ -35,7 +43,11 @@ class FakeGpuMode(FakeTensorMode):
                 if isinstance(value, torch.Tensor) and value.device.type == "cpu":
                     raise RuntimeError(f"{func} of a CPU tensor")
         if func is torch.ops.aten._local_scalar_dense.default:
-            return False if args[0].dtype is torch.bool else 1.0 if args[0].is_floating_point() else 1
+            flag = args[0].dtype in (torch.bool, torch.uint8)  # DeepSpeed's overflow is a byte
+            return False if flag else 1.0 if args[0].is_floating_point() else 1
+        if func is torch.ops.aten.bincount.default:
+            with self:
+                return torch.ones(args[2], dtype=torch.int64, device=args[0].device)
         return super().dispatch(func, types, args, kwargs or {})
 
 
@@ -46,7 +58,7 @@ def install_fake_gpu() -> tuple[FakeGpuMode, list[str]]:
         The mode to compute in, and the list that each call of `torch.cuda.empty_cache` is added to.
     """
     from deepspeed.accelerator import real_accelerator
-    from deepspeed.runtime.zero import partitioned_param_coordinator
+    from deepspeed.runtime.zero import partitioned_param_coordinator, stage3, stage_1_and_2
     from fake_accelerator import FakeAccelerator
 
     from torl.learner import deepspeed_engine
@@ -54,18 +66,16 @@ def install_fake_gpu() -> tuple[FakeGpuMode, list[str]]:
 
     gc.freeze()  # DeepSpeed collects garbage at each start, and the libraries' objects are many
     emptied: list[str] = []
-    replaced: dict[str, Callable[..., Any]] = {
-        "is_available": lambda: True,
-        "current_device": lambda: 0,
-        "get_device_capability": lambda *_: (9, 0),
-        "empty_cache": lambda: emptied.append("empty_cache"),
-        **{name: lambda *_: None for name in ("set_device", "synchronize", "_lazy_init", "init")},
-    }
-    for name, function in replaced.items():
+    for name, function in {**CUDA_FUNCTIONS, "empty_cache": lambda: emptied.append("empty_cache")}.items():
         setattr(torch.cuda, name, function)
     real_accelerator.ds_accelerator = FakeAccelerator()
     partitioned_param_coordinator.assert_ints_same_as_other_ranks = lambda ints: None  # of numbers that are not there
     torch.nn.Module._apply = move_module  # type: ignore[method-assign]
+    FakeTensor.data = property(_DATA.__get__, _set_data)  # type: ignore[method-assign,assignment]
+    torch.Tensor.backward = backward  # type: ignore[method-assign,assignment]
+    torch._C._current_graph_task_id = lambda: 1  # type: ignore[assignment]
+    for module in (stage3, stage_1_and_2):  # it asks the engine of autograd
+        module.count_used_parameters_in_backward = lambda parameters: sum(each.requires_grad for each in parameters)
     mode = FakeGpuMode()
     snapshot.rng_states = lambda: b""
     deepspeed_engine.open_weights = _without_numbers(deepspeed_engine.open_weights, mode)
@@ -74,10 +84,19 @@ def install_fake_gpu() -> tuple[FakeGpuMode, list[str]]:
     return mode, emptied
 
 
+_DATA: Any = torch._C.TensorBase.data
+
+
+def _set_data(tensor: FakeTensor, data: torch.Tensor) -> None:
+    """Exchange the data of a tensor, and its device: torch leaves the device of a fake tensor unchanged."""
+    _DATA.__set__(tensor, data)
+    tensor.fake_device = data.device
+
+
 def move_module(
     self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> torch.nn.Module:
-    """Move a module by new parameters: the data of a fake tensor cannot be exchanged."""
+    """Move a module by new parameters: torch would exchange the tensors, to which weak references exist."""
     for child in self.children():
         child._apply(fn)
     for name, parameter in self._parameters.items():

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,21 @@ STEPS = 3
 LORA = LoraConfig(rank=2)
 
 
-def learner_setup(model: Path, *, stage: int, lora: bool = False, **algorithm: Any) -> LearnerSetup:
-    """The settings of a learner in bfloat16."""
+def learner_setup(
+    model: Path, *, stage: int, lora: bool = False, offloads: tuple[str, ...] = (), **algorithm: Any
+) -> LearnerSetup:
+    """The settings of a learner in bfloat16. `offloads` are options of parts that stay in CPU memory."""
     return LearnerSetup(
         # Liger's kernels need a GPU; test_liger.py compiles them.
         model=ModelConfig(path=str(model), lora=LORA if lora else LoraConfig(), kernels="torch"),
         learner=LearnerConfig(
-            zero_stage=stage, dtype="bfloat16", learning_rate=LEARNING_RATE, max_row_tokens=90, cpu_threads=1
+            zero_stage=stage,
+            dtype="bfloat16",
+            learning_rate=LEARNING_RATE,
+            max_row_tokens=90,
+            cpu_threads=1,
+            offload_while_sampling=stage >= 2 and not offloads,
+            **dict.fromkeys(offloads, True),
         ),
         algorithm=AlgorithmConfig.model_validate(algorithm),
         critic=CriticConfig(),
@@ -109,3 +118,37 @@ def compare(model: Path, directory: Path, stage: int, lora: bool, world_size: in
     return in_ranks(
         world_size, partial(build, setup, directory / "meeting", world_size), partial(train_twice, initial=initial)
     )
+
+
+def trained_sums(rank: Rank) -> dict[str, float]:
+    """Take steps; return the absolute sum of each part of the state and, from one rank, of the weights."""
+    train(rank, moves=False)
+    shards = rank._shards["policy"]
+    sums = {
+        f"{kind} of {fragment.name}": _absolute_sum(tensor)
+        for fragment in shards.fragments
+        for kind, tensor in shards.tensors(fragment).items()
+    }
+    weights = {name: _absolute_sum(tensor) for name, tensor in full_weights(rank.engine)}
+    return sums | weights if rank.rank == 0 else sums
+
+
+def _absolute_sum(tensor: torch.Tensor) -> float:
+    return float(tensor.detach().double().abs().sum())
+
+
+def offloaded(
+    model: Path, directory: Path, stage: int, offloads: tuple[str, ...], world_size: int
+) -> list[dict[str, float]]:
+    """Train without and with parts in CPU memory; return the sums over all ranks of each."""
+    torch.set_num_threads(1)
+    gc.freeze()
+    found = []
+    for number, parts in enumerate([(), offloads]):
+        setup = learner_setup(model, stage=stage, offloads=parts)
+        start = partial(build, setup, directory / f"meeting-{number}", world_size)
+        total: Counter[str] = Counter()
+        for sums in in_ranks(world_size, start, trained_sums):  # type: ignore[arg-type]
+            total.update(sums)
+        found.append(dict(total))
+    return found

@@ -1,4 +1,4 @@
-"""The commands of a rank except training, on a GPU that computes no numbers."""
+"""The commands of a rank on a GPU that computes no numbers."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,14 +14,16 @@ from torl.learner.batch import pack_batch
 from torl.learner.deepspeed_engine import load_causal_lm, make_policy
 from torl.learner.messages import RankSetup
 from torl.learner.model.policy import Critic
-from torl.learner.model.sequence_parallel import RowSlice, SequenceParallel
+from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.objective import RowTensors
 from torl.learner.process_group import join_process_group
 from torl.learner.update import policy_logprobs, run_critic
 
 
-def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict[str, Any]:
-    """Start a rank, compute log-probabilities and values, export, write and restore a checkpoint.
+def walk(
+    model: Path, stage: int, lora: bool, algorithm: dict[str, Any], offloads: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Start a rank, take steps, leave the GPU and return, export, write and restore a checkpoint.
 
     Return the devices of the tensors at each point.
     """
@@ -29,16 +31,32 @@ def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict
     exported: dict[str, str] = {}
     rank_module.export_model = lambda weights, source, directory: exported.update(_devices(weights))
     rank_module.export_adapter = lambda weights, *_: exported.update(_devices(dict(weights)))
-    setup = learner_setup(model, stage=stage, lora=lora, **algorithm)
+    setup = learner_setup(model, stage=stage, lora=lora, offloads=offloads, **algorithm)
+    reports: list[Any] = []
     with mode:
-        rank = rank_module.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, lambda written: None)
+        rank = rank_module.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, reports.append)
         found: dict[str, Any] = {"device": str(rank.engine.device), "started": _where(rank)}
-        row = RowTensors(pack_batch(random_samples(5), max_row_tokens=90, ranks=WORLD_SIZE).rows[0][0], GPU)
+        found["rounds partial sums"] = torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
+        batch = pack_batch(random_samples(5), max_row_tokens=90, ranks=WORLD_SIZE)
+        row = RowTensors(batch.rows[0][0], GPU)
         computed = [
             policy_logprobs(policy, 1.0, row) for policy in (rank.engine, rank._reference) if policy is not None
         ]
         computed += [run_critic(engine, row) for tag, engine in rank._engines.items() if tag != "policy"]
         found["computed"] = [str(tensor.device) for tensor in computed]
+        for step in range(2):
+            rank.update_policy(batch.rows[0], batch.sampled_tokens)
+            if "critic" in rank._engines:
+                rank.update_critic(batch.rows[0], batch.sampled_tokens)
+            found[f"step {step}"] = _where(rank)
+            if setup.learner.offload_while_sampling:
+                rank.offload("optimizer")
+                found[f"parameters {step}"] = _where(rank)
+                rank.offload("parameters")
+                found[f"offloaded {step}"] = _where(rank)
+                rank.onload()
+                found[f"back {step}"] = _where(rank)
+        found["rows reported"] = len(reports) / (2 * len(batch.rows[0]))
         rank.export(Path())
         found["exported"] = sorted(set(exported.values()))
         found["exported names"] = sorted(exported)
@@ -57,21 +75,22 @@ def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any]) -> dict
 
 
 def share_row(model: Path) -> list[str]:
-    """Compute a row that two ranks share, and return the devices of log-probabilities, entropies and values."""
+    """Compute a row that two ranks share and its gradients, and return the devices of outputs and gradients."""
     mode, _ = install_fake_gpu()
     setup = learner_setup(model, stage=2)
     with mode:
-        tokens, positions, predictors = (torch.arange(8, device=GPU) for _ in range(3))
+        tokens, positions, predictors = (torch.arange(7, device=GPU) for _ in range(3))  # with padding
         join_process_group(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE)
         parallel = SequenceParallel(WORLD_SIZE)
-        # The number of predictors in each slice is read from a tensor.
-        part = RowSlice(tokens[:4], positions[:4], (8,), [4, 4], 0, predictors[:4])
-        parallel.slice = lambda *_: part  # type: ignore[method-assign]
         models = [load_causal_lm(setup.model, setup.learner, GPU) for _ in range(2)]
-        critic = Critic(models[0], parallel=parallel)(tokens, positions, predictors, (8,))
+        critic = Critic(models[0], parallel=parallel)
         policy = make_policy(models[1], setup.model, setup.learner, parallel)
-        logprobs, entropies = policy(tokens, positions, predictors, tokens, 1.0, (8,))
-        return [str(tensor.device) for tensor in (logprobs, entropies, critic)]
+        values = critic(tokens, positions, predictors, (7,))
+        logprobs, entropies = policy(tokens, positions, predictors, tokens, 1.0, (7,))
+        (values.sum() + logprobs.sum()).backward()
+        gradients = [each.grad for model in (critic, policy) for each in model.parameters() if each.grad is not None]
+        outputs = [logprobs, entropies, values]
+        return [str(tensor.device) for tensor in (*outputs, *gradients)]
 
 
 def broadcast_from_cpu() -> list[str]:
@@ -92,13 +111,18 @@ def _devices(tensors: dict[str, torch.Tensor]) -> dict[str, str]:
 
 
 def _where(rank: rank_module.Rank) -> dict[str, list[str]]:
-    """The devices of trained and frozen parameters and of the optimizer's state."""
-    found: dict[str, set[str]] = {"trained": set(), "frozen": set(), "state": set()}
+    """The devices of trained and frozen parameters, of the optimizer's state, and of the reference model."""
+    found: dict[str, set[str]] = {"trained": set(), "frozen": set(), "state": set(), "reference": set()}
     for tag, engine in rank._engines.items():
         for parameter in engine.module.parameters():
-            kept = parameter.ds_tensor if hasattr(parameter, "ds_tensor") else parameter
-            found["trained" if parameter.requires_grad else "frozen"].add(str(kept.device))
+            found["trained" if parameter.requires_grad else "frozen"].add(_device(parameter))
         state = rank._shards[tag].adamw.state.values()
         moments = [value for values in state for name, value in values.items() if name != "step"]
         found["state"] |= {str(tensor.device) for tensor in (*rank._shards[tag].masters, *moments)}
+    if rank._reference is not None:
+        found["reference"] = {_device(parameter) for parameter in rank._reference.parameters()}
     return {name: sorted(devices) for name, devices in found.items()}
+
+
+def _device(parameter: torch.nn.Parameter) -> str:
+    return str(getattr(parameter, "ds_tensor", parameter).device)

@@ -11,17 +11,18 @@ from torch import Tensor, nn
 from torl.learner.deepspeed_engine import start_engine
 from torl.learner.messages import RankSetup
 from torl.learner.process_group import join_process_group, leave_process_group
+from torl.learner.update import _step
 
 SMALL = 2.0**-9
 RANKS = 2
 
 
 class Weight(nn.Module):
-    """One parameter, whose gradient is the input."""
+    """A parameter whose gradient is the input, twice."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
+        self.weight = nn.Parameter(torch.zeros(2, dtype=torch.bfloat16))
 
     def forward(self, gradient: Tensor) -> Tensor:
         """Return the product with the weight."""
@@ -38,11 +39,10 @@ class Sums:
     def norms(self) -> dict[int, float]:
         """Return the norm of the summed gradients at each ZeRO stage."""
         found = {}
-        for stage in (1, 2, 3):
+        for stage in (0, 1, 2, 3):
             engine = start_engine(Weight(), learner_setup(Path(), stage=stage).learner)
             engine.backward(engine(self._gradient) * RANKS)
-            engine.step()
-            found[stage] = float(engine.get_global_grad_norm())
+            found[stage] = _step(engine, learning_rate=1e-6)
             engine.destroy()
         return found
 

@@ -1,46 +1,51 @@
 """Models, adapters and heads on fake CUDA tensors: every operation takes what it gets there, on one device."""
 
+from itertools import cycle
 from typing import Any
 
 import pytest
 import torch
-from fake_gpu import GPU, FakeGpuMode, move_module
+from fake_backward import backward
+from fake_gpu import CUDA_FUNCTIONS, GPU, FakeGpuMode, move_module
+from learner_fixtures import random_samples
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from torl.config import LoraConfig
+from model_families import FAMILIES
+from torl.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, POLICY_LOSSES
+from torl.config import AlgorithmConfig, LoraConfig
+from torl.learner.batch import pack_batch
 from torl.learner.model.attention import PACKED, attention_implementation
 from torl.learner.model.head import EntropyMode, _Logprobs
 from torl.learner.model.lora import add_adapters, disabled_adapters, merged_weights
 from torl.learner.model.policy import Critic, Policy
+from torl.learner.objective import RowTensors, policy_objective
 
-FAMILIES = ["qwen2", "qwen3", "llama", "mistral"]
 LENGTHS = (5, 7)
-SHAPE = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "sliding_window": None,
-}
+MODELS: dict[str, dict[str, Any]] = {family: {"model_type": family, **sizes} for family, sizes in FAMILIES.items()}
+MODELS["mistral without windows"] = MODELS["mistral"] | {"sliding_window": None}
+MASKED = {"mistral", "gemma3_text"}
+"""Models with sliding windows, which transformers computes with masks."""
+COMMON = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0} | dict.fromkeys(
+    ("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0
+)
 
 
 @pytest.fixture(autouse=True)
-def _modules_move(monkeypatch: pytest.MonkeyPatch) -> None:
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.Module, "_apply", move_module)
+    for name, function in CUDA_FUNCTIONS.items():
+        monkeypatch.setattr(torch.cuda, name, function)
 
 
-def causal_lm(family: str) -> Any:
-    """A model in bfloat16 with packed attention, on the GPU of the mode that is entered."""
-    config = AutoConfig.for_model(family, **SHAPE)
+def causal_lm(model: str) -> Any:
+    """A model in bfloat16, on the GPU of the mode that is entered."""
+    config = AutoConfig.for_model(**MODELS[model], **COMMON)
     attention = attention_implementation("sdpa", config)
-    assert attention == PACKED
+    assert (attention == PACKED) == (model not in MASKED)
     with GPU:
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=attention)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return model.train()
+        made = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=attention)
+    made.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return made.train()
 
 
 def row() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -49,8 +54,10 @@ def row() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.zeros(sum(LENGTHS), dtype=torch.int64, device=GPU), positions, torch.arange(1, 10, device=GPU)
 
 
-@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "lora"),
+    [(family, lora) for family in MODELS for lora in (False, True) if (family, lora) != ("gpt2", True)],
+)
 def test_policy_computes_on_the_gpu(family: str, lora: bool) -> None:
     with FakeGpuMode():
         model = add_adapters(causal_lm(family), LoraConfig(rank=2) if lora else None, seed=0)
@@ -68,13 +75,13 @@ def test_policy_computes_on_the_gpu(family: str, lora: bool) -> None:
 
 
 @pytest.mark.parametrize("entropy", ["off", "log", "train"])
-@pytest.mark.parametrize("stored", [0, 1 << 20])
+@pytest.mark.parametrize("stored", [9 * 100, 1 << 20])
 @pytest.mark.parametrize("logits_dtype", [None, torch.float32])
 def test_head_has_gradients_on_the_gpu(logits_dtype: torch.dtype | None, stored: int, entropy: EntropyMode) -> None:
     """Its backward pass is called as autograd would: the engine of autograd needs a driver."""
     with FakeGpuMode():
-        head = Policy(causal_lm("qwen2"), max_stored_logits=max(1, stored), logits_dtype=logits_dtype).causal_lm.lm_head
-        hidden = torch.zeros(9, 32, dtype=torch.bfloat16, device=GPU, requires_grad=True)
+        head = Policy(causal_lm("qwen2"), max_stored_logits=stored, logits_dtype=logits_dtype).causal_lm.lm_head
+        hidden = torch.zeros(9, head.weight.shape[1], dtype=torch.bfloat16, device=GPU, requires_grad=True)
         targets = torch.zeros(9, dtype=torch.int64, device=GPU)
         logprobs, entropies = head(hidden, targets, 0.7, entropy)
         gradients = _Logprobs.backward(logprobs.grad_fn, torch.ones_like(logprobs), torch.ones_like(entropies))
@@ -82,7 +89,24 @@ def test_head_has_gradients_on_the_gpu(logits_dtype: torch.dtype | None, stored:
             assert (gradient.device, gradient.dtype, gradient.shape) == (GPU, torch.bfloat16, value.shape)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("correction", [None, *CORRECTIONS])
+@pytest.mark.parametrize(("loss", "estimator"), [*zip(POLICY_LOSSES, cycle(KL_ESTIMATORS), strict=False)])
+def test_every_loss_is_computed_on_the_gpu(loss: str, estimator: str, correction: str | None) -> None:
+    terms = {"policy_loss": loss, "kl": {"coefficient": 0.1, "estimator": estimator}, "entropy_bonus": 0.1}
+    algorithm = AlgorithmConfig.model_validate(terms | {"importance_correction": correction})
+    packed = pack_batch(random_samples(5), max_row_tokens=90, ranks=1).rows[0][0]
+    with FakeGpuMode():
+        given = RowTensors(packed, GPU)
+        logprobs = torch.zeros(len(packed.target_K), device=GPU, requires_grad=True)
+        objective = policy_objective(logprobs, logprobs * 2, given, algorithm)
+        metrics = [*objective.sums.values(), *objective.maxima.values()]
+        assert {each.device for each in (objective.loss, given.sequence_K, *metrics)} == {GPU}
+        backward(objective.loss)
+        assert logprobs.grad is not None
+        assert logprobs.grad.device == GPU
+
+
+@pytest.mark.parametrize("family", MODELS)
 def test_critic_computes_on_the_gpu(family: str) -> None:
     with FakeGpuMode():
         critic = Critic(causal_lm(family))

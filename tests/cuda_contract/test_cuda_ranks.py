@@ -8,28 +8,68 @@ from learner_fixtures import write_tiny_model
 from rank_forks import call_forked
 from rank_on_fake_gpu import broadcast_from_cpu, share_row, walk
 
-GPU = ["cuda:0"]
+CPU, GPU = ["cpu"], ["cuda:0"]
 BOTH: dict[str, Any] = {"kl": {"coefficient": 0.1}, "estimator": {"name": "ppo"}}
+SETTINGS = [(0, False, BOTH), (1, False, {}), (2, False, BOTH), (2, True, {}), (3, True, {}), (3, False, BOTH)]
 
 
 @pytest.mark.parametrize(
     ("stage", "lora", "algorithm"),
-    [(0, False, BOTH), (1, False, {}), (2, True, {}), (3, True, {}), (3, False, BOTH)],
-    ids=["0-critic-reference", "1", "2-lora", "3-lora", "3-critic-reference"],
+    SETTINGS,
+    ids=["0-critic-reference", "1", "2-critic-reference", "2-lora", "3-lora", "3-critic-reference"],
 )
-def test_no_collective_takes_a_cpu_tensor(stage: int, lora: bool, algorithm: dict[str, Any], tmp_path: Path) -> None:
+def test_rank_computes_on_the_gpu_and_leaves_it(
+    stage: int, lora: bool, algorithm: dict[str, Any], tmp_path: Path
+) -> None:
+    """Start, two steps with all moves, export and checkpoint. No collective takes a CPU tensor."""
     model = write_tiny_model(tmp_path / "model")
     found = call_forked(walk, model, stage, lora, algorithm)
     assert found["device"] == "cuda:0"
-    assert found["started"] == {"trained": GPU, "frozen": GPU * lora, "state": GPU}
+    assert not found["rounds partial sums"]
+    # A sharded reference model stays in CPU memory if the GPU is shared.
+    reference = [] if not algorithm else GPU if stage < 3 else CPU
+    resident = {"trained": GPU, "frozen": GPU * lora, "state": GPU, "reference": reference}
+    assert found["started"] == resident
     assert found["computed"] == GPU * (3 if algorithm else 1)
-    assert found["exported"] == found["written"] == ["cpu"]
+    for step in range(2):
+        assert found[f"step {step}"] == resident
+        if stage >= 2:
+            assert found[f"parameters {step}"] == resident | {"state": CPU}
+            assert found[f"offloaded {step}"] == {
+                "trained": CPU,
+                "frozen": (CPU if stage == 3 else GPU) * lora,
+                "state": CPU,
+                "reference": CPU * bool(algorithm),
+            }
+            assert found[f"back {step}"] == resident
+    assert found["rows reported"] == (2 if algorithm else 1)  # they restart the timeout of an update
+    assert found["exported"] == found["written"] == CPU
     assert any("lora_A" in name for name in found["exported names"]) == lora
     assert found["emptied"] == 1
 
 
+@pytest.mark.parametrize(
+    ("stage", "offloads"),
+    [
+        (1, ("offload_optimizer",)),
+        (2, ("offload_optimizer",)),
+        (3, ("offload_optimizer", "offload_parameters")),
+    ],
+)
+def test_rank_computes_with_parts_in_cpu_memory(stage: int, offloads: tuple[str, ...], tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    found = call_forked(walk, model, stage, False, {"kl": {"coefficient": 0.1}}, offloads)
+    shards = CPU if "offload_parameters" in offloads else GPU
+    expected = {"trained": shards, "frozen": [], "state": CPU, "reference": shards}
+    assert found["started"] == found["step 0"] == found["step 1"] == expected
+    assert found["computed"] == GPU * 2
+    assert found["exported"] == found["written"] == CPU
+
+
 def test_ranks_share_a_row_on_the_gpu(tmp_path: Path) -> None:
-    assert call_forked(share_row, write_tiny_model(tmp_path / "model")) == GPU * 3
+    devices = call_forked(share_row, write_tiny_model(tmp_path / "model"))
+    assert len(devices) > 50  # of outputs, and of the gradients of two models
+    assert {*devices} == {*GPU}
 
 
 def test_collectives_of_cpu_tensors_raise() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from learner_fixtures import write_tiny_model
 from rank_forks import call_forked
-from rank_moves import compare
+from rank_moves import compare, offloaded
 
 
 @pytest.mark.parametrize("world_size", [2, pytest.param(1, marks=pytest.mark.slow)])
@@ -17,3 +17,19 @@ def test_moves_change_no_bit(stage: int, lora: bool, world_size: int, tmp_path: 
         assert found["straight"] == found["moved"]
         assert found["stayed"] == 0
         assert (found["frozen"] > 0) == lora
+
+
+@pytest.mark.parametrize(
+    ("stage", "offloads"),
+    [
+        pytest.param(1, ("offload_optimizer",), marks=pytest.mark.slow),
+        (2, ("offload_optimizer",)),
+        (3, ("offload_optimizer", "offload_parameters")),
+        pytest.param(3, ("offload_parameters",), marks=pytest.mark.slow),
+    ],
+)
+def test_parts_in_cpu_memory_change_no_result(stage: int, offloads: tuple[str, ...], tmp_path: Path) -> None:
+    """ZeRO-Offload, with several rows in a step. At stage 3 it rounds the norm of the gradients elsewhere."""
+    plain, found = call_forked(offloaded, write_tiny_model(tmp_path / "model"), tmp_path, stage, offloads, 2)
+    assert len(plain) > 80
+    assert found == pytest.approx(plain, rel=1e-6)

@@ -20,12 +20,13 @@ from learner_fixtures import (
 )
 from peft import LoraConfig as PeftConfig
 from peft import PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from torl.config import AlgorithmConfig, LoraConfig
 from torl.errors import DataError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
+from torl.learner.model.lora import add_adapters
 
 STEPS = [random_samples(9, seed=1), random_samples(6, seed=3)]
 LORA = LoraConfig(rank=4, alpha=12, target_modules=("q_proj", "down_proj"))
@@ -107,3 +108,10 @@ async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
 async def test_a_layer_that_the_model_does_not_have_is_named(model_directory: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"model\.lora\.target_modules = \['gate'\]"):
         await start_learner(model_directory, tmp_path / "logs", lora=LoraConfig(rank=4, target_modules=("gate",)))
+
+
+def test_transposed_weights_are_refused() -> None:
+    """gpt2's layers. An adapter that is merged without transposing it would go unnoticed in a square weight."""
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2", n_embd=8, n_layer=1, n_head=2, vocab_size=9))
+    with pytest.raises(DataError, match=r"transformer\.h\.0\.attn\.c_attn stores its weight transposed"):
+        add_adapters(model, LoraConfig(rank=2), seed=0)

@@ -67,12 +67,15 @@ _POLICY = "unit/test_learner_policy.py"
 _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
 _CUDA = "cuda_contract/test_cuda_"
+_LORA = "integration/test_learner_lora.py"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
 _TOKENIZER = "unit/test_text_tokenizer.py"
 _PROMPTS = "unit/test_text_prompts.py"
 _PROBLEMS = "unit/test_data_problems.py"
+_PUBLIC_SETS = "unit/test_public_sets.py"
+_BROKEN_ROWS = "property/test_data_broken_rows.py"
 _SAMPLER = "property/test_data_sampler.py"
 _DYNAMICS = "unit/test_records_dynamics.py"
 _ROWS = "unit/test_records_rows.py"
@@ -87,6 +90,8 @@ _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
+_PROBE = "unit/test_training_probe.py"
+_AUDIT_ORDER = "unit/test_audit_order.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -99,8 +104,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
-    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
-    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("training/health.py", "if not gap <= limit:", "if gap > limit:", _HEALTH),
+    ("training/health.py", "self._first_gaps[name] = gap", "pass", _HEALTH),
+    ("training/health.py", "(LOGPROB_GAP_PROBE, True)", "(LOGPROB_GAP_PROBE, self._exact)", _HEALTH),
+    ("training/health.py", 'arguments.get("kv_cache_dtype", "auto") not in', '"auto" not in', _HEALTH),
+    ("training/probe.py", "config.rollout.max_staleness > 0 or ", "", _PROBE),
+    ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
+    ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
@@ -170,9 +180,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
     ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
     ("records/behaviors.py", "member.grade.correct for member in disagreed", "1 for member in disagreed", _BEHAVIORS),
-    ("apps/curation/similarity.py", "- 1e-9) + 1", "- 1e-9)", _PREPARING),
-    ("apps/curation/similarity.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
-    ("apps/curation/similarity.py", "self._words[name]) >= _MIN_OVERLAP", "self._words[name]) >= 0", _PREPARING),
+    ("apps/curation/similarity.py", ".astype(int) + self._shared_sizes(sizes)", ".astype(int)", _PREPARING),
+    ("apps/curation/similarity.py", "shared >= np.minimum(", "shared > np.minimum(", _PREPARING),
+    ("apps/curation/similarity.py", "(frequency[order] > 1)", "(frequency[order] > 2)", _PREPARING),
+    ("apps/curation/contamination.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
+    ("apps/curation/contamination.py", "self._words[index]) >= _MIN_OVERLAP", "self._words[index]) >= 0", _PREPARING),
+    ("apps/curation/contamination.py", "place - ngram.offset", "place", _PREPARING),
+    ("apps/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
+    ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
+    ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
+    ("data/public_sets.py", "<= _TOLERANCE * self.rows", "<= self.rows", _PUBLIC_SETS),
+    ("data/problems.py", "if len(known) == before:", "if False:", _BROKEN_ROWS),
+    ("rollout/evaluation_sets.py", "if len(sources) < 2:", "if sources:", "unit/test_evaluation_sets.py"),
     ("apps/curation/selecting.py", "remaining // len(open_strata)", "remaining", _PREPARING),
     ("data/curriculum.py", "before + sign if sign * before > 0 else sign", "before + sign", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
@@ -182,7 +201,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
     ("recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("rewards/judge.py", "if len(answer) > MAX_ANSWER_CHARACTERS:", "if False:", _JUDGED),
-    ("rollout/evaluation.py", "temperature=temperature, top_p=top_p", "top_p=top_p", _EVALUATION),
+    ("rollout/evaluation.py", "        temperature=temperature,\n", "", _EVALUATION),
     (
         "rollout/model_directory.py",
         "problems.bind()(), evaluation.max_problems",
@@ -223,7 +242,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
-    ("text/answers.py", "box_opened[0] > last.start", "box_opened[0] < last.start", _ANSWERS),
+    ("text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),
     ("algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     (
         "algorithms/losses/divergence.py",
@@ -286,6 +305,37 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
     ("learner/deepspeed_engine.py", '"communication_data_type": "fp32"', '"dump_state": False', f"{_CUDA}learner.py"),
     ("learner/offload.py", "self._move_shards(_to_host)", "pass", f"{_CUDA}state_moves.py"),
+    ("learner/offload.py", "if not parameter.requires_grad:", "if False:", f"{_CUDA}ranks.py -k 3-lora"),
+    ("learner/rank.py", "self._reference_mover.offload()", "pass", f"{_CUDA}ranks.py -k 2-critic"),
+    (
+        "learner/update.py",
+        "torch.stack(list(sums.values()))",
+        "torch.stack(list(sums.values())).cpu()",
+        f"{_CUDA}ranks.py",
+    ),
+    (
+        "learner/process_group.py",
+        "precision_reduction = False",
+        "precision_reduction = True",
+        f"{_CUDA}ranks.py",
+    ),
+    ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
+    ("learner/model/head.py", "size % _PART_MULTIPLE if", "0 if", f"{_HEAD} -k aligned"),
+    (
+        "learner/optimizer_shards.py",
+        "if engine.zero_optimization_stage() == 3:",
+        'if hasattr(engine.optimizer, "grad_position"):',
+        f"{_CUDA}ranks.py -k parts_in",
+    ),
+    ("engine/vllm/arguments.py", "if on_cpu and setup.on_gpus:", "if False:", "unit/test_engine_devices.py"),
+    ("placement/machine.py", 'visible_gpus("" if hidden else _list_gpus()', "visible_gpus(_list_gpus()", _PLACEMENT),
+    ("learner/model/lora.py", 'getattr(layer, "fan_in_fan_out", False)', "False", f"{_LORA} -k refused"),
+    (
+        "placement/learner_bytes.py",
+        "return policy, States(critic,",
+        "return policy, States(trained,",
+        "unit/test_placement_states.py -k critic",
+    ),
     # --- batches
     ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
     ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
@@ -431,7 +481,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("text/tokenizer.py", "Tokenizer(backend.model)", "Tokenizer.from_str(backend.to_str())", _TOKENIZER),
     ("recipes/torl/__init__.py", "problem.question, 1)", "problem.question.strip(), 1)", _PROMPTS),
     ("text/prompts.py", "> self._max_prompt_tokens", ">= self._max_prompt_tokens", _PROMPTS),
-    ("data/problems.py", "> _MAX_UNANSWERED_FRACTION * rows", ">= _MAX_UNANSWERED_FRACTION * rows", _PROBLEMS),
+    ("data/problems.py", "> MAX_INVALID_FRACTION * rows", ">= MAX_INVALID_FRACTION * rows", _PROBLEMS),
     ("data/sampler.py", "self._shared = missing", "self._shared = 0", _SAMPLER),
     ("data/sampler.py", "self._deferred = tuple(deferred)", "self._deferred = ()", _SAMPLER),
     ("seeds.py", "{type(part).__name__}:", "", "unit/test_seeds.py"),
@@ -538,7 +588,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
     ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
-    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "and name not in expected and", "and False and", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
+    ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),
+    ("apps/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
+    ("apps/audit/learning.py", " or _has_advantage(record)", " or True", _AUDIT_ORDER),
+    ("apps/audit/learning.py", "not set(learned).isdisjoint(part) for", "True for", _AUDIT_ORDER),
+    ("apps/audit/formulas.py", "max(1, total - warmup)", "max(1, total)", _FORMULAS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),

@@ -61,6 +61,24 @@ def test_resuming_is_exact(count: int, buffer: int, seed: int, before: list[floa
         assert ids(resumed.take(round(share * len(sampler)))) == ids(sampler.take(round(share * len(sampler))))
 
 
+COPIED = st.lists(st.integers(0, 6), min_size=1, max_size=25).map(lambda numbers: [prompts(7)[n] for n in numbers])
+
+
+@settings(deadline=None)
+@given(COPIED, BUFFERS, SEEDS, SHARES, SHARES)
+def test_copies_of_a_prompt_are_never_taken_together(
+    copied: list[Prompt], buffer: int, seed: int, before: list[float], after: list[float]
+) -> None:
+    """As in DAPO's file, which has each problem a hundred times; also in a run that resumes."""
+    sampler, resumed = StreamSampler(copied, seed, buffer), StreamSampler(copied, seed, buffer)
+    for share in before:
+        taken = ids(sampler.take(round(share * len(sampler))))
+        assert len(taken) == len(set(taken)) == round(share * len(sampler))
+    resumed.load_state_dict(json.loads(json.dumps(sampler.state_dict())))
+    for share in after:
+        assert ids(resumed.take(round(share * len(sampler)))) == ids(sampler.take(round(share * len(sampler))))
+
+
 @settings(deadline=None)
 @given(COUNTS, BUFFERS, SEEDS)
 def test_no_prompt_comes_earlier_than_the_buffer_lets_it(count: int, buffer: int, seed: int) -> None:
@@ -88,7 +106,7 @@ def test_a_buffer_of_one_keeps_the_order_of_the_file() -> None:
         (lambda state: state | {"seed": 1}, "written with seed 1, not 0"),
         (lambda state: state | {"buffer_size": 9}, "written with buffer_size 9, not 4"),
         (lambda state: state | {"drawn": None}, "position is damaged"),
-        (lambda state: state | {"deferred": ["p0"], "shared": 4}, "position is damaged"),
+        (lambda state: state | {"deferred": list("abcde")}, "position is damaged"),
         (lambda state: state | {"drawn": 99}, "written with other problems"),
     ],
 )
@@ -108,10 +126,11 @@ def test_unsampleable_requests_raise() -> None:
         StreamSampler([], 0)
     with pytest.raises(DataError, match=r"buffer_size = 0 must be at least 1"):
         StreamSampler(prompts(2), 0, 0)
+    other = Prompt(Problem("p0", "another question", "1"), (0,))
     with pytest.raises(DataError, match="two problems have the same id, 'p0'"):
-        StreamSampler(prompts(1) * 2, 0)
+        StreamSampler([*prompts(1), other], 0)
     with pytest.raises(DataError, match="two problems have the same id"):
-        StreamSampler(prompts(3) * 2, 0, 3).take(3)
+        StreamSampler([*prompts(3), other], 0, 3).take(3)
     with pytest.raises(ValueError, match="cannot take 5 prompts at once: only 4 are available"):
         StreamSampler(prompts(8), 0, 4).take(5)
 

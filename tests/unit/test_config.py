@@ -549,12 +549,14 @@ def test_command_requires_its_own_section(config_file: Path) -> None:
 
 
 def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | None]]:
-    """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen."""
+    """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen, once."""
+    shown: set[int] = set()
     for name, info in fields_of(config_class):
         yield name, info.description
         choice = choice_of_field(info)
         table = choice_at(config_class, [*name.split("."), "*"])
-        if choice is not None:
+        if choice is not None and id(choice.registry) not in shown:
+            shown.add(id(choice.registry))
             for options in choice.all_options().values():
                 yield from ((f"{name}.{option}", each.description) for option, each in options.items())
         elif table is not None and table.default is None:
@@ -599,6 +601,9 @@ def test_help_of_a_section_shows_that_section() -> None:
     help_text = _help("train", "critic")
     assert set(re.findall(r"^  --([a-z]+)\.", help_text, flags=re.MULTILINE)) == {"critic"}
     assert "--rollout.format.error_style" in _help("train", "rollout.format")
+    evaluation, topic = _help("train", "evaluation"), _help("train", "evaluation.reward")
+    assert "It has the options of `reward`." in " ".join(evaluation.split())
+    assert ("--evaluation.reward.parts" in evaluation, "--evaluation.reward.parts" in topic) == (False, True)
     with pytest.raises(ConfigError, match=r"--help critc: no such section; did you mean critic\?"):
         parse_command_line(TrainConfig, "torl train", "Train.", ["--help", "critc"])
 
@@ -612,8 +617,8 @@ def test_help_tells_choices_apart() -> None:
     assert "--rollout.format.max_observation_tokens INT [zerotir] " in words
     assert "[tis] " in words
     assert "--algorithm.aggregation.length INT [fixed_length" in words
-    assert "name of the set in the metrics. (default: unset)" in words  # of a table that is empty
-    assert "--data.train PATH Problems to train on: a file (.jsonl, .json or .parquet), or " in words
+    assert "`data_source` is several sets. (default: unset)" in words  # of a table that is empty
+    assert "--data.train PATH Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set" in words
     assert "(default: required for judge; unset for turn_scores)" in words
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scripted_run import ScriptedRun
 from torl.config import EvaluateModelConfig, TrainConfig
-from torl.config.loading import dump_config, find_config, load_config
+from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError
 from torl.learner.messages import LearnerSetup
 from torl.records.run_directory import changed_keys, read_configs, write_config
@@ -62,7 +62,7 @@ def test_the_fields_hold_the_largest_values() -> None:
 
 
 def test_schedules_survive_files_copies_and_pickle() -> None:
-    again = TrainConfig.model_validate(tomllib.loads(dump_config(SCHEDULED)))
+    again = TrainConfig.model_validate(tomllib.loads(str(SCHEDULED)))
     copied = SCHEDULED.model_copy(update={"learner": SCHEDULED.learner})
     for config in (again, copied, pickle.loads(pickle.dumps(SCHEDULED))):
         assert config == SCHEDULED
@@ -70,7 +70,7 @@ def test_schedules_survive_files_copies_and_pickle() -> None:
 
 
 def test_override_replaces_a_schedule() -> None:
-    tree = tomllib.loads(dump_config(SCHEDULED))
+    tree = tomllib.loads(str(SCHEDULED))
     tree["rollout"]["temperature"] = 0.7
     config = TrainConfig.model_validate(tree)
     assert config.at_step(50).rollout.temperature == 0.7
@@ -78,7 +78,7 @@ def test_override_replaces_a_schedule() -> None:
 
 
 def test_other_commands_use_the_largest_value(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(dump_config(SCHEDULED))
+    (tmp_path / "config.toml").write_text(str(SCHEDULED))
     assert load_config(EvaluateModelConfig, tmp_path / "config.toml").rollout.max_response_tokens == 160
 
 

@@ -1,6 +1,7 @@
 """The steps of `python -m torl.data`, on files."""
 
 import json
+import re
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from builders import asked, scored, scored_group, trajectory
 from torl.apps.curation.command import main
-from torl.apps.curation.difficulty import accuracies_of_run, with_pass_rates
+from torl.apps.curation.difficulty import PassRateFile, accuracies_of_run, with_pass_rates
 from torl.apps.curation.selecting import SelectOptions, select
 from torl.data import load_problems
 from torl.errors import DataError
@@ -28,6 +29,7 @@ RAW = [
     {"id": "proof", "problem": "Prove that there are infinitely many primes.", "answer": "proof"},
     {"id": "evaluated", "problem": "Hello! Find the smallest prime above 100. Thanks.", "answer": "101"},
     {"id": "half", "problem": "Half of what number is nine?", "answer": "\\boxed{\\dfrac{36}{2}}", "level": 3},
+    {"id": "root", "problem": "Which positive number has the square twelve?", "answer": "$2\\sqrt{3}$."},
     {"id": "broken", "problem": "Which one is it, then?", "answer": "\\frac{1}{"},
     {"id": "eight", "problem": "How many legs has a spider?", "answer": "8"},
     {"id": "six", "problem": "How many legs has a Spider ?", "answer": "6"},
@@ -53,7 +55,11 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 def test_kept_problems_are_verifiable_and_normalized(prepared: Path) -> None:
     problems = {problem.id: problem for problem in load_problems(prepared / "problems.jsonl")}
-    assert {name: problem.answer for name, problem in problems.items()} == {"sum": "2550", "half": "\\frac{36}{2}"}
+    assert {name: problem.answer for name, problem in problems.items()} == {
+        "sum": "2550",
+        "half": "\\frac{36}{2}",
+        "root": "2\\sqrt{3}",
+    }
     assert problems["half"].metadata == {"source": "raw", "level": 3}
 
 
@@ -69,8 +75,8 @@ def test_dropped_problem_has_a_reason_and_its_cause(prepared: Path) -> None:
     counts = json.loads((prepared / "counts.json").read_text())
     assert counts["read"] == counts["kept"] + sum(counts["dropped"].values()) == len(RAW)
     remembered = {row["answer"]: row["readable"] for row in rows(prepared / "answers.jsonl")}
-    assert remembered["\\frac{36}{2}"]
-    assert remembered["101"]
+    assert remembered == {"101": True, "2\\sqrt{3}": True}
+    assert not (prepared / "candidates.partial").exists()
 
 
 # --- difficulty and choice ----------------------------------------------------------------------------------------
@@ -83,10 +89,20 @@ def group(problem: str, *correct: bool) -> ScoredGroup:
     )
 
 
-def test_pass_rates_go_with_the_problems() -> None:
-    hard, half = with_pass_rates([group("a", False, False), group("b", True, False)])
-    assert hard.metadata == {"pass_rate": 0.0, "samples": 2}
-    assert half.metadata == {"pass_rate": 0.5, "samples": 2}
+def test_pass_rates_are_kept_without_trajectories(tmp_path: Path) -> None:
+    """As groups end, in any order; a line that was cut is measured again."""
+    rates = PassRateFile(tmp_path / "rates.jsonl")
+    assert rates.read() == {}
+    for each in (group("b", True, False), group("a", False, False)):
+        rates.append(each)
+    with rates.path.open("ab") as file:
+        file.write(b'{"id": "c", "pass_r')
+    assert rates.read() == {"a": (0.0, 2), "b": (0.5, 2)}
+    assert len(rates.path.read_bytes()) < 120
+    problems = [Problem(name, "?", "1", {"level": 3}) for name in "abc"]
+    hard, half = with_pass_rates(problems, rates.read())
+    assert (hard.id, hard.metadata) == ("a", {"level": 3, "pass_rate": 0.0, "samples": 2})
+    assert (half.id, half.metadata) == ("b", {"level": 3, "pass_rate": 0.5, "samples": 2})
 
 
 def test_accuracies_come_from_the_records_of_a_run(tmp_path: Path) -> None:
@@ -187,7 +203,11 @@ def test_problems_without_an_answer_are_dropped_however_many_they_are(tmp_path: 
     questions = ("How many legs has a spider?", "And a chair?", "Show that it stands.")
     answers = ("8", "", "")
     prepare_raw(tmp_path / "raw", [{"problem": q, "answer": a} for q, a in zip(questions, answers, strict=True)])
-    assert [row["reason"] for row in rows(tmp_path / "raw/out/dropped.jsonl")] == ["no_answer", "no_answer"]
+    dropped = rows(tmp_path / "raw/out/dropped.jsonl")
+    cause = {"reason": "no_answer", "because_of": "the answer is empty"}
+    assert dropped == [{"id": f"line-{number}", **cause} for number in (2, 3)]
+    words = ["prepare", str(tmp_path / "raw/raw.jsonl"), "--output", str(tmp_path / "strict"), "--strict"]
+    assert main(words) == 1
 
 
 def test_invalid_rows_are_dropped_with_their_error(tmp_path: Path) -> None:
@@ -196,9 +216,7 @@ def test_invalid_rows_are_dropped_with_their_error(tmp_path: Path) -> None:
     lines += [
         '{"problem": "a?", "answer": NaN}',
         '{"problem": ["a?"], "answer": "1"}',
-        '{"problem": "", "answer": "1"}',
         "{",
-        '{"problem": "Which?", "answer": null}',
         json.dumps({"id": "1", "problem": "And a chair?", "answer": "4"}),
     ]
     (tmp_path / "raw.jsonl").write_text("\n".join(lines))
@@ -207,28 +225,22 @@ def test_invalid_rows_are_dropped_with_their_error(tmp_path: Path) -> None:
     assert [problem.id for problem in load_problems(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"]
     dropped = rows(tmp_path / "out/dropped.jsonl")
     assert [(row["id"], row["reason"]) for row in dropped] == [
-        *((f"line-{number}", "invalid_row") for number in (4, 5, 6, 7)),
-        ("line-8", "no_answer"),
-        ("1", "repeated_id"),
+        ("line-4", "no_answer"),
+        ("line-5", "question_not_text"),
+        ("line-6", "not_json"),
+        ("line-7", "repeated_id"),
     ]
-    assert dropped[1]["because_of"] == "'problem' must be text, got a list"
+    assert dropped[1]["because_of"] == "the question must be text, got a list"
 
 
 def test_reasons_are_written_when_no_problem_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "none.jsonl").write_text(
-        '{"problem": "a?", "answer": ""}\n{"problem": "Prove it.", "answer": "proof"}\n'
-    )
+    lines = ['{"problem": "a?", "answer": ""}'] * 5 + ['{"problem": "Prove it.", "answer": "proof"}']
+    (tmp_path / "none.jsonl").write_text("\n".join(lines))
     assert main(["prepare", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "no problem is left of 2 (1 no answer, 1 proof); see " in capsys.readouterr().err
-    assert [row["reason"] for row in rows(tmp_path / "out/dropped.jsonl")] == ["no_answer", "proof"]
-
-
-def test_source_without_a_valid_row_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "raw.jsonl").write_text('{"problem": "a?", "solution": "1"}\n' * 3)
-    assert main(["prepare", str(tmp_path / "raw.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    message = capsys.readouterr().err
-    assert "line 1: the field 'answer' is missing; the fields are: problem, solution; " in message
-    assert "(all 3 rows are invalid)" in message
+    error = capsys.readouterr().err
+    assert re.search(r"no problem is left of 6; see .*dropped\.jsonl\n +5  no_answer\n +line-1: the answer is", error)
+    assert error.count("line-") == 4
+    assert [row["reason"] for row in rows(tmp_path / "out/dropped.jsonl")] == ["no_answer"] * 5 + ["proof"]
 
 
 def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,38 +1,63 @@
 """`python -m torl.data prepare` on files that are laid out otherwise."""
 
+import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 from torl.apps.curation.command import main
-from torl.apps.curation.problem_files import Layout, layouts
+from torl.apps.curation.problem_files import add_layout_arguments, find_layouts, label_files
 from torl.data import load_problems
+from torl.data.layout import Layout
 from torl.errors import ConfigError
 
 
+def parsed(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_layout_arguments(parser)
+    return parser.parse_args(words)
+
+
 def test_per_file_layout_overrides_the_global_one() -> None:
-    found = layouts(["numina:answer=final", "answer=solution", "problem=text.body"], ["numina:test"], ["numina", "orz"])
+    columns = ("--column", "numina:answer=final", "--column", "answer=solution", "--column", "problem=text.body")
+    found = find_layouts(parsed(*columns, "--split", "numina:test"), ["numina", "orz"])
     assert found == {
-        "numina": Layout({"answer": "final", "problem": "text.body"}, "test"),
-        "orz": Layout({"answer": "solution", "problem": "text.body"}, None),
+        "numina": Layout({"answer": "final", "problem": "text.body"}, split="test"),
+        "orz": Layout({"answer": "solution", "problem": "text.body"}),
     }
-    assert layouts([], ["test", "orz:dev"], ["math", "orz"])["orz"].split == "dev"
+    assert find_layouts(parsed("--split", "test", "--split", "orz:dev"), ["math", "orz"])["orz"].split == "dev"
+
+
+def test_options_without_a_name_leave_the_evaluation_sets_alone() -> None:
+    words = ("--answer-from", "solution", "--where", "kind=a", "--where", "kind=b", "--keep", "kind,level")
+    found = find_layouts(parsed(*words, "--where", "held:url=http://x"), ["math"], ["held"])
+    expected = Layout(answer_from="solution", where={"kind": ("a", "b")}, keep=("kind", "level"))
+    assert found == {"math": expected, "held": Layout(where={"url": ("http://x",)})}
+    assert find_layouts(parsed("--where", "url=http://x"), ["math"])["math"].where == {"url": ("http://x",)}
+    assert find_layouts(parsed("--keep", ""), ["math"])["math"].keep == ()
+
+
+def test_files_are_labelled_by_set_or_name() -> None:
+    names = ["math", "gsm8k_train@abc", "orz_57k=data/x.json", "a/train.jsonl", "b/train.jsonl", "hf:GAIR/LIMO"]
+    assert list(label_files(names)) == ["math", "gsm8k_train", "orz_57k", "a-train", "b-train", "LIMO"]
 
 
 @pytest.mark.parametrize(
-    ("columns", "splits", "message"),
+    ("words", "message"),
     [
-        (["solution"], [], "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, got 'solution'"),
-        (["anwser=x"], [], "--column must be FIELD=COLUMN .*, got 'anwser=x'"),
-        (["answer="], [], "got 'answer='"),
-        (["orzz:answer=x"], [], "--column orzz:answer=x: unknown file 'orzz'; the files are math, orz"),
-        ([], ["orzz:test"], "--split orzz:test: unknown file 'orzz'"),
+        (("--column", "solution"), "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, got 'sol"),
+        (("--column", "anwser=x"), "--column must be FIELD=COLUMN .*, got 'anwser=x'"),
+        (("--column", "answer="), "got 'answer='"),
+        (("--column", "orzz:answer=x"), "--column orzz:answer=x: unknown file 'orzz'; the files are math, orz"),
+        (("--split", "orzz:test"), "--split orzz:test: unknown file 'orzz'"),
+        (("--where", "level"), "--where must be COLUMN=VALUE, got 'level'"),
+        (("--answer-from", "orzz:solution"), "--answer-from orzz:solution: unknown file 'orzz'"),
     ],
 )
-def test_ambiguous_layout_is_refused(columns: list[str], splits: list[str], message: str) -> None:
+def test_ambiguous_layout_is_refused(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        layouts(columns, splits, ["orz", "math"])
+        find_layouts(parsed(*words), ["orz", "math"])
 
 
 def test_files_with_other_columns_and_data_sets_with_other_splits_are_prepared(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from torl.data import load_problems
-from torl.data.problems import raw_problems
+from torl.data.problems import read_problems
+from torl.data.public_sets import find_problem_file
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -83,25 +84,29 @@ def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) 
     [
         ("{", "not valid JSON"),
         ("nonsense", "not valid JSON"),
-        ('{"id": "b", "problem": "p", "answer": NaN}', "NaN is not a JSON number"),
+        ('{"id": "b", "problem": "p", "answer": NaN}', "the answer is null"),
         ("[" * 100_000, "not valid JSON"),
         ('"text"', "must be an object, got text"),
         ("[1]", "must be an object, got a list"),
         ("5", "must be an object, got a number"),
         ("null", "must be an object, got null"),
         ("{}", "'problem' (or 'question') is missing; the object is empty"),
-        ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the fields are: answer, promblem"),
-        ('{"problem": "p", "solution": "1"}', "'answer' is missing; the fields are: problem, solution"),
-        ('{"problem": 5, "answer": "1"}', "'problem' must be text, got a number"),
-        ('{"problem": null, "answer": "1"}', "'problem' must be text, got null"),
-        ('{"problem": " ", "answer": "1"}', "'problem' is empty"),
-        ('{"problem": "p", "answer": null}', "the answer is empty (1 of 2 rows"),
+        ('{"promblem": "p", "answer": "1"}', "'problem' (or 'question') is missing; the columns are: answer, promblem"),
+        ('{"problem": "p", "solution": "1"}', "'answer' is missing; the columns are: problem, solution"),
         ('{"problem": "p", "solution": "1"}', "set its column, such as answer=solution"),
-        ('{"problem": "p", "answer": true}', "got true or false"),
+        ('{"problem": 5, "answer": "1"}', "the question must be text, got a number"),
+        ('{"problem": ["p"], "answer": "1"}', "the question must be text, got a list"),
+        ('{"problem": null, "answer": "1"}', "the question must be text, got null"),
+        ('{"problem": " ", "answer": "1"}', "the question is empty"),
+        ('{"problem": "p", "answer": null}', "the answer is null (1 of 2 rows are invalid: 1 no answer"),
+        ('{"problem": "p", "answer": true}', "the answer must be text, a number or a list of them, got true or false"),
         ('{"problem": "p", "answer": {}}', "got an object"),
-        ('{"problem": "p", "answer": []}', "'answer' is an empty list"),
-        ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows"),
-        ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used in "),
+        ('{"problem": "p", "answer": []}', "the answer is an empty list"),
+        ('{"problem": "p", "answer": "It is $\\\\boxed{4}$ or $\\\\boxed{5}$."}', "the solution has 2 different boxes"),
+        ('{"problem": "p", "answer": "$\\\\boxed{4}$, $\\\\boxed{5}$"}', "the solution has 2 different boxes"),
+        ('{"problem": "p", "answer": "Well. #### "}', "the answer is empty"),
+        ('{"problem": "p", "answer": ""}', "the answer is empty (1 of 2 rows are invalid: 1 no answer"),
+        ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used for another problem"),
         ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a list"),
         ('{"id": 1.5, "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a number"),
     ],
@@ -131,7 +136,8 @@ def test_missing_number_of_pandas_is_no_answer(tmp_path: Path) -> None:
 def test_rows_around_an_invalid_one_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "p.jsonl"
     path.write_bytes(b'{"problem": "p", "answer": "1"}\n{"problem": "\xff"}\n{\n{"problem": "q", "answer": "2"}\n')
-    found = [str(row) if isinstance(row, DataError) else row.answer for _, row in raw_problems(path)]
+    read = read_problems(find_problem_file(str(path)))
+    found = [str(row) if isinstance(row, DataError) else row.answer for row in read]
     assert [found[0], found[3]] == ["1", "2"]
     assert "line 2: not UTF-8" in found[1]
     assert "line 3: not valid JSON" in found[2]
@@ -155,8 +161,8 @@ def test_an_empty_file(tmp_path: Path, content: str) -> None:
 def test_files_that_are_not_there_or_of_no_known_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         load_problems(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match=r"problem files must end in \.jsonl, \.json, \.parquet, got '\.csv'"):
-        load_problems(write(tmp_path / "p.csv", "a"))
+    with pytest.raises(DataError, match=r"problem files must end in \.jsonl, \.json, \.parquet, \.csv, got '\.tsv'"):
+        load_problems(write(tmp_path / "p.tsv", "a"))
     (tmp_path / "d.jsonl").mkdir()
     with pytest.raises(DataError, match="not a file"):
         load_problems(tmp_path / "d.jsonl")
@@ -173,7 +179,7 @@ def test_few_problems_without_answer_are_left_out_with_a_warning(
     with caplog.at_level(logging.WARNING):
         problems = load_problems(write(tmp_path / "p.jsonl", *rows))
     assert [problem.id for problem in problems] == [str(number) for number in range(200) if number != 7]
-    assert "dropped 1 of 200 problems without an answer: line 8" in caplog.text
+    assert "dropped 1 of 200 rows (1 no answer): line 8" in caplog.text
     rows[8]["answer"] = ""
     assert len(load_problems(write(tmp_path / "p.jsonl", *rows))) == 198  # exactly one in a hundred
     rows[9]["answer"] = ""
@@ -189,10 +195,12 @@ def test_parquet_of_verl(tmp_path: Path) -> None:
     assert second.id == "b"
 
 
-def test_repeated_rows_of_parquet_get_ids_of_their_own(tmp_path: Path) -> None:
+def test_copies_of_a_row_are_dropped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_parquet(tmp_path / "p.parquet", verl_row(), verl_row(), verl_row())
-    assert [problem.id for problem in load_problems(path)] == ["a", "a#2", "a#3"]
-    with pytest.raises(DataError, match=r"row 2: the id 'a' was already used in .*row 1"):
+    with caplog.at_level(logging.WARNING):
+        assert [problem.id for problem in load_problems(path)] == ["a"]
+    assert "dropped 2 copies of rows" in caplog.text
+    with pytest.raises(DataError, match=r"row 2: the id 'a' was already used for another problem"):
         load_problems(write_parquet(tmp_path / "q.parquet", verl_row(), verl_row("another question")))
 
 
@@ -208,16 +216,17 @@ def test_an_appended_instruction_is_cut_off(tmp_path: Path, question: str) -> No
         (verl_row(prompt=None), "'prompt' is missing"),
         (
             {"question": "q", "reward_model": {"ground_truth": "1"}},
-            "'prompt' is missing; the fields are: question, reward_model",
+            "'prompt' is missing; the columns are: question, reward_model",
         ),
-        (verl_row(answer=None), "'reward_model.ground_truth' is missing"),
+        (verl_row(answer=None), "the answer is null"),
+        (verl_row(reward_model={"style": "rule"}), "'reward_model.ground_truth' is missing"),
         (verl_row(reward_model=None), "'reward_model' is missing"),
         (
             verl_row(prompt=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]),
             "one user message",
         ),
         (verl_row(prompt=[{"role": "user", "content": "a"}] * 2), "got: user, user"),
-        (verl_row(prompt=[{"role": "user", "content": INSTRUCTION}]), "'prompt' is empty"),
+        (verl_row(prompt=[{"role": "user", "content": INSTRUCTION}]), "the question is empty"),
         (verl_row(prompt=[1]), "must be text or a list of messages"),
     ],
 )
@@ -236,8 +245,33 @@ def test_invalid_parquet_file_is_an_error(tmp_path: Path) -> None:
         load_problems(path)
 
 
-@pytest.mark.parametrize("field", ["id", "problem", "answer"])
-def test_half_of_a_surrogate_pair_is_invalid_text(tmp_path: Path, field: str) -> None:
+@pytest.mark.parametrize(("field", "name"), [("id", "id"), ("problem", "question"), ("answer", "answer")])
+def test_half_of_a_surrogate_pair_is_invalid_text(tmp_path: Path, field: str, name: str) -> None:
     path = write(tmp_path / "set.jsonl", GOOD, GOOD | {"id": "b"} | {field: "x \ud800 y"})
-    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: '{field}' has a lone surrogate at character 2"):
+    with pytest.raises(DataError, match=rf"set\.jsonl, line 2: the {name} has a lone surrogate at character 2"):
         load_problems(path)
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("She sold 48/2 = <<48/2=24>>24 clips in May, and 72 in both months together.\n#### 72", "72"),
+        ("101*72=7272, plus 24 is <<7272+24=7296>>7296\nSo it is.\n#### 7,296", "7,296"),
+        ("As $x^2 = 4$ and x is positive, the answer is $\\boxed{\\dfrac{2}{1}}$ meters.", "\\dfrac{2}{1}"),
+        ("First $\\boxed{2}$, and after all that was done above, $\\boxed{ 2 }$.", "2"),
+        ("It is $\\boxed{\\frac{1}{2}}$, so $\\boxed{\\dfrac{1}{2}}$.", "\\dfrac{1}{2}"),
+        ("The box \\boxed{\\text{is }\\boxed{3}} within.", "3"),
+    ],
+)
+def test_answer_is_taken_from_a_solution(tmp_path: Path, solution: str, answer: str) -> None:
+    """As GSM8K and MATH have them."""
+    path = write(tmp_path / "p.jsonl", {"problem": "p", "answer": solution})
+    assert load_problems(path)[0].answer == answer
+    assert load_problems(path, answer_from="answer")[0].answer == answer
+
+
+def test_column_of_solutions_must_have_final_answers(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", {"problem": "p", "solution": "Short."})
+    assert load_problems(path, columns={"answer": "solution"})[0].answer == "Short."
+    with pytest.raises(DataError, match="has neither a box nor '####'"):
+        load_problems(path, answer_from="solution")

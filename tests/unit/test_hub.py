@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from hub_server import COMMIT, serving
+from hub_server import COMMIT, serving, using_hub
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.data import load_problems, stream_problems
@@ -149,7 +149,7 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     path.write_text(json.dumps({"uid": 7, "prompt": {"text": "1 + 1?"}, "gold": ["2", "3"], "level": 5}) + "\n")
     (problem,) = load_problems(path, columns={"id": "uid", "problem": "prompt.text", "answer": "gold"})
     assert (problem.id, problem.question, problem.answer, problem.metadata["level"]) == ("7", "1 + 1?", "2, 3", 5)
-    with pytest.raises(DataError, match=r"line 1: the column 'prompt\.txt' is missing; the fields are: gold, level"):
+    with pytest.raises(DataError, match=r"line 1: the column 'prompt\.txt' is missing; the columns are: gold, level"):
         load_problems(path, columns={"problem": "prompt.txt", "answer": "gold"})
 
 
@@ -164,24 +164,12 @@ def test_a_part_that_the_cache_lacks_is_not_left_out(repository: Repository) -> 
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[int]]]:
+def hub(tmp_path: Path) -> Iterator[tuple[Path, list[int]]]:
     """A hub with one dataset, "GAIR/Far": the directory of its files, and the sizes of the files it has sent."""
-    import huggingface_hub
-    from huggingface_hub import constants
-
     folder = tmp_path / "far"
     folder.mkdir()
-    with serving(folder, "GAIR/Far") as (address, sent):
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        monkeypatch.setattr(
-            constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
-        )
-        monkeypatch.setattr(huggingface_hub.hf_api.api, "endpoint", address)
-        huggingface_hub.HfFileSystem.clear_instance_cache()
+    with serving({"GAIR/Far": folder}) as (address, sent), using_hub(address, tmp_path / "cache"):
         yield folder, sent
-    huggingface_hub.HfFileSystem.clear_instance_cache()
 
 
 def test_stream_reads_only_needed_bytes_over_network(hub: tuple[Path, list[int]], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The timeout of a rank's command, which each annotated row restarts."""
+"""The timeout of a rank's command, which each computed row restarts."""
 
 import asyncio
 import socket

@@ -10,7 +10,14 @@ from torl.config import PlacementConfig, TrainConfig
 from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.placement.assign import place
-from torl.placement.machine import Machine, combine_machines, require_driver, require_one_order, visible_gpus
+from torl.placement.machine import (
+    Machine,
+    combine_machines,
+    require_driver,
+    require_one_order,
+    this_machine,
+    visible_gpus,
+)
 from torl.placement.resolve import resolve
 from torl.placement.sides import PlacementRequest
 from torl.rewards import MathOptions, RubricOptions
@@ -192,6 +199,17 @@ def test_gpus_are_those_that_cuda_would_see(visible: str | None, names: list[str
         [24564 << 20, 81559 << 20],
         [],
     )
+
+
+def test_hidden_gpus_need_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for visible in ("", " ", "-1"):
+        assert this_machine({"CUDA_VISIBLE_DEVICES": visible}).gpus == ()
+    with pytest.raises(ConfigError, match="nvidia-smi: Failed to initialize NVML"):
+        this_machine({})
 
 
 def test_memory_used_by_others_is_read() -> None:

@@ -14,10 +14,12 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 
 from deepspeed_memory import SHAPES, STAGES, model_config
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
-from torl.config import LoraConfig
+from torl.config import LoraConfig, TrainConfig
 from torl.errors import ConfigError
+from torl.learner.model.attention import PACKED, attention_implementation
 from torl.learner.model.lora import add_adapters
-from torl.placement.learner_bytes import States
+from torl.learner.model.policy import Critic
+from torl.placement.learner_bytes import LearnerBytes, States
 from torl.placement.shape import ModelShape
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 500}
@@ -41,7 +43,7 @@ def meta_parameters(config: dict[str, Any]) -> int:
         {"model_type": "qwen3", **SMALL, **HEADS, "head_dim": 32, "tie_word_embeddings": False},
         {"model_type": "llama", **SMALL, **HEADS, "tie_word_embeddings": True},
         {"model_type": "llama", **SMALL, **HEADS, "attention_bias": True},
-        {"model_type": "mistral", **SMALL, **HEADS, "head_dim": 24},
+        {"model_type": "mistral", **SMALL, **HEADS, "head_dim": 24, "sliding_window": None},
     ],
     ids=lambda config: f"{config['model_type']}-{config['hidden_size']}",
 )
@@ -68,6 +70,46 @@ def test_shards_of_frozen_weights_move_at_stage_3(stage: int, stays: int, moves:
 def test_a_model_of_another_kind_is_not_guessed_at() -> None:
     with pytest.raises(ConfigError, match=r"type 'mixtral' cannot be predicted; supported types: llama, mistral,"):
         ModelShape.from_config({"model_type": "mixtral"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model_type": "mistral"},
+        {"model_type": "mistral", "sliding_window": 1024},
+        {"model_type": "qwen2", "use_sliding_window": True},
+        {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 512},
+        {"model_type": "mistral", "sliding_window": None},
+        {"model_type": "qwen2", "sliding_window": 131072},
+        {"model_type": "qwen3", "use_sliding_window": False},
+        {"model_type": "llama"},
+    ],
+    ids=str,
+)
+def test_memory_of_models_with_sliding_windows_is_refused(settings: dict[str, Any]) -> None:
+    """They are those that the learner does not compute with packed attention."""
+    config = AutoConfig.for_model(**settings, **SMALL, **HEADS)
+    if attention_implementation("sdpa", config) == PACKED:
+        assert ModelShape.from_config(settings | SMALL | HEADS).layers == 3
+    else:
+        with pytest.raises(ConfigError, match="with sliding windows cannot be predicted"):
+            ModelShape.from_config(settings | SMALL | HEADS)
+
+
+def test_critic_of_a_run_with_adapters_is_trained_completely() -> None:
+    config = TrainConfig.model_validate(
+        {
+            "run": {"directory": "run", "steps": 1},
+            "model": {"path": "m", "lora": {"rank": 4}},
+            "data": {"train": "unused.jsonl"},
+            "algorithm": {"estimator": {"name": "ppo"}},
+        }
+    )
+    shape = model_config(SHAPES[0])
+    critic = Critic(AutoModelForCausalLM.from_config(shape))
+    _, counted = LearnerBytes(config, ModelShape.from_config(shape.to_dict()), ranks=1).models
+    assert counted.parameters == sum(each.numel() for each in critic.parameters() if each.requires_grad)
+    assert counted.frozen_parameters == 0
 
 
 BOTH = ["bfloat16", "float32"]

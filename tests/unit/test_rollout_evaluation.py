@@ -162,6 +162,18 @@ async def test_greedy_accuracy_requires_greedy_responses(reward: MathReward) -> 
     assert {request.sampling.top_p for request in first_turns(playing).values()} == {1.0}  # as in training
 
 
+@pytest.mark.parametrize(("own", "boxes"), [(None, 2), (["}"], 1), ([], 2)])
+async def test_stop_sequences_of_an_evaluation(reward: MathReward, own: list[str] | None, boxes: int) -> None:
+    """The response is two boxes; "}" ends it after the first."""
+    engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1} \\boxed{2}"))
+    playing = player(engine, ScriptedInterpreter(), limit=400)
+    settings = EvaluationConfig(stop=own)
+    evaluation = await evaluate(Rollouts(playing, reward), of([asked("a")]), settings, name="set")
+    (member,) = evaluation.groups[0].members
+    assert member.trajectory.text.count("boxed") == boxes
+    assert playing.settings.stop == ()
+
+
 async def test_seeds_depend_on_the_set_and_the_problem_only(reward: MathReward) -> None:
     async def seeds(name: str) -> dict[str, int | None]:
         _, playing = await evaluated(reward, name=name, greedy=False, samples_per_problem=2)

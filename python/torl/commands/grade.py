@@ -17,9 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("reference", metavar="REFERENCE", help="correct answer, in LaTeX or plain notation")
     parser.add_argument("answer", metavar="ANSWER", help="answer to compare")
     parser.add_argument("--timeout-seconds", type=float, default=2.0, help="limit on CPU time (default %(default)g)")
+    parser.add_argument("--exact", action="store_true", help="no decimal equals an irrational number or a third")
     options = parser.parse_args(arguments)
     try:
-        with Grader(1, options.timeout_seconds) as grader:
+        with Grader(1, options.timeout_seconds, exact=options.exact) as grader:
             verdict = grader.grade(options.reference, options.answer)
     except (RewardError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -81,8 +81,10 @@ def settings_of(config_class: type[ModelRunConfig], topic: str = "all") -> Itera
 
     Args:
         config_class: Root class of the configuration tree.
-        topic: "all", "" for the common settings, or a dotted name, which selects everything below it.
+        topic: "all", "" for the common settings, or a dotted name, which selects everything below it. The options of a
+            choice that an earlier setting has, too, are listed for that one only, unless the name selects them.
     """
+    first_names: dict[int, str] = {}
 
     def is_selected(name: str) -> bool:
         if not topic:
@@ -96,9 +98,12 @@ def settings_of(config_class: type[ModelRunConfig], topic: str = "all") -> Itera
 
     for name, info in fields_of(config_class):
         choice, table = choice_of_field(info), choice_at(config_class, [*name.split("."), "*"])
+        first = name if choice is None else first_names.setdefault(id(choice.registry), name)
         if is_selected(name):
-            yield _setting(name, info, choice)
-        if not has_selected_options(name):
+            setting = _setting(name, info, choice)
+            yield setting if first == name else _with_options_of(setting, first)
+        is_repeated = first != name and not topic.startswith(name)
+        if is_repeated or not has_selected_options(name):
             continue  # without an import of what can be chosen
         if choice is not None:
             yield from (each for each in _choice_settings(name, choice) if is_selected(each.name))
@@ -138,13 +143,18 @@ def _add(group: Any, name: str, is_flag: bool, **texts: Any) -> None:
     group.add_argument(f"--{name}", **flag, **texts)
 
 
+def _with_options_of(setting: Setting, first: str) -> Setting:
+    return setting._replace(meaning=f"{setting.meaning.partition(' One of ')[0]} It has the options of `{first}`.")
+
+
 def _setting(name: str, info: Any, choice: ChosenFrom | None) -> Setting:
     meaning = info.description or ""
     if choice is None:
         type = type_name(info.annotation) + ("|[[STEP, VALUE], ...]" if BY_STEP in info.metadata else "")
         return Setting(name, type, meaning, _default(info), info.annotation is bool)
     if choice.shorthand is None:
-        meaning = f"{meaning} One of {', '.join(choice.registry)}, or package.module:Name for a custom one.".strip()
+        names = f" One of {', '.join(choice.registry)}, or package.module:Name for a custom one."
+        meaning = f"{meaning}{names if choice.registry else ''}".strip()
     type = "NAME" if choice.shorthand is None else choice.shorthand[1].upper()
     return Setting(name, type, meaning, _default(info), False)
 

@@ -100,8 +100,9 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
         tree = _read_toml(path)
     except ConfigError as error:
         raise (ConfigError(f"{extended_by[-1]}: extends {error}") if extended_by else error) from error
-    yield from extended_layers(tree, str(path), path.parent, [*extended_by, path])
-    yield Layer(str(path), tree)
+    source = next((f"preset {name}" for name, file in (presets() | overlays()).items() if file == path), str(path))
+    yield from extended_layers(tree, source, path.parent, [*extended_by, path])
+    yield Layer(source, tree)
 
 
 def extended_layers(

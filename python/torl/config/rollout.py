@@ -76,12 +76,14 @@ class DataConfig(PromptConfig):
     """Problems and prompts."""
 
     train: ProblemChoice
-    """Problems to train on: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
+    """Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set (`torl data sources`), a dataset
+    of the Hub (hf:owner/name), or package.module:Name for a custom source."""
     sampler: SamplerChoice = default_choice("shuffled")
     """Order of the problems: "shuffled" epochs, a "curriculum" that skips problems, or a "stream" that buffers a part
     of them."""
     evaluation: dict[str, ProblemChoice] = Field({})
-    """Problems to evaluate on, by the name of the set in the metrics."""
+    """Problems to evaluate on, by the name of the set in the metrics. A file with several values of `data_source` is
+    several sets."""
 
     @field_validator("evaluation")
     @classmethod

@@ -99,6 +99,8 @@ class EvaluationConfig(Section):
     """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
     max_tool_calls: NonNegativeInt | None = None
     """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    """Stop sequences of an evaluation. Unset uses `rollout.stop`."""
     max_response_tokens: PositiveInt | None = None
     """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
     reward: RewardChoice | None = None

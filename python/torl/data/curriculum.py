@@ -26,7 +26,7 @@ class CurriculumSampler(PromptSampler):
         """Start at the beginning of epoch 0.
 
         Args:
-            pass_rate_range: Minimum and maximum pass rate, inclusive. `torl.data difficulty` measures pass rates.
+            pass_rate_range: Minimum and maximum pass rate, inclusive. `torl data difficulty` measures pass rates.
             weight_field: Metadata field with the fraction of epochs that include a problem, from 0 to 1.
             cooldown_after: Number of consecutive groups, all correct or all wrong, after which a problem is skipped. 0
                 never skips.

@@ -1,10 +1,13 @@
-"""Readers of the rows of .jsonl, .json and .parquet files.
+"""Readers of the rows of .jsonl, .json, .parquet and .csv files.
 
-JSON lines and parquet row groups are streamed, so files may exceed memory. A JSON list is loaded completely.
+JSON lines, CSV and parquet row groups are streamed, so files may exceed memory. A JSON list is loaded completely. A row
+that cannot be decoded is an `InvalidRowError`; only a file that cannot be read raises an error.
 """
 
+import csv
+import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -15,29 +18,52 @@ from torl.hub import RemoteFile
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
 Row: TypeAlias = tuple[str, Any]
-"""The location of a row ("train.jsonl, line 3") and its value: an error if the line cannot be read."""
+"""The location of a row ("train.jsonl, line 3") and its value, or the `InvalidRowError` that replaces the value."""
+Fields: TypeAlias = Collection[str] | None
+"""Names of the columns to read; None reads all. A reader may return more columns."""
 
 _BATCH_SIZE = 1_000  # parquet rows per batch, to bound the memory of their objects
+_MAX_CSV_FIELD = 2**31 - 1  # characters; the default of 131,072 ends the file at a longer field
 
 
-def _read_json_lines(path: RowFile) -> Iterator[Row]:
+class InvalidRowError(DataError):
+    """A row that is not a problem. The message has its location and the reason."""
+
+    def __init__(self, location: str, reason: str, message: str) -> None:
+        """Describe the row.
+
+        Args:
+            location: Location of the row.
+            reason: Short name of the reason, by which such rows are counted.
+            message: The reason in full.
+        """
+        super().__init__(f"{location}: {message}")
+        self.location, self.reason = location, reason
+
+
+class SkippedRowError(InvalidRowError):
+    """A row that is left out on purpose: a copy, or a row that a filter excludes."""
+
+
+class NumberLiteral(str):
+    """A JSON number in its original spelling."""
+
+
+def _read_json_lines(path: RowFile, fields: Fields) -> Iterator[Row]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             location = f"{path}, line {number}"
-            value: Any
             try:
                 text = _decode(location, line.rstrip(b"\r\n"))
                 if number == 1:
                     text = text.removeprefix("\ufeff")
-                if not text.strip():
-                    continue
-                value = _parse_json(location, text)
-            except DataError as error:
-                value = error
-            yield location, value
+                if text.strip():
+                    yield location, _parse_json(location, text)
+            except InvalidRowError as invalid:
+                yield location, invalid
 
 
-def _read_json_list(path: RowFile) -> Iterator[Row]:
+def _read_json_list(path: RowFile, fields: Fields) -> Iterator[Row]:
     rows = _parse_json(str(path), _decode(str(path), path.read_bytes()).removeprefix("\ufeff"))
     if not isinstance(rows, list):
         raise DataError(f"{path}: must contain a list of problems, got {describe(rows)}")
@@ -45,14 +71,15 @@ def _read_json_list(path: RowFile) -> Iterator[Row]:
         yield f"{path}, row {number}", row
 
 
-def _read_parquet(path: RowFile) -> Iterator[Row]:
+def _read_parquet(path: RowFile, fields: Fields) -> Iterator[Row]:
     import pyarrow
     import pyarrow.parquet
 
     try:
         with path.open("rb") as opened, pyarrow.parquet.ParquetFile(opened) as file:
+            names = None if fields is None else [name for name in file.schema_arrow.names if name in fields]
             number = 0
-            for batch in file.iter_batches(batch_size=_BATCH_SIZE):
+            for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=names):
                 for row in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", row
@@ -60,38 +87,47 @@ def _read_parquet(path: RowFile) -> Iterator[Row]:
         raise DataError(f"{path}: not a readable parquet file: {error}") from error
 
 
-READERS: Mapping[str, Callable[[RowFile], Iterator[Row]]] = MappingProxyType(
-    {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet}
+def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:
+    csv.field_size_limit(_MAX_CSV_FIELD)
+    # A byte that is not UTF-8 becomes a lone surrogate, which makes the field invalid instead of the file.
+    with (
+        path.open("rb") as opened,
+        io.TextIOWrapper(opened, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
+    ):
+        reader = csv.DictReader(file)
+        try:
+            for number, row in enumerate(reader, start=1):
+                location = f"{path}, row {number}"
+                surplus = row.pop(None, None)
+                if surplus is not None:
+                    yield location, InvalidRowError(location, "surplus_fields", "has more fields than the header")
+                else:
+                    yield location, row
+        except csv.Error as error:
+            raise DataError(f"{path}: not a readable CSV file: {error}") from error
+
+
+READERS: Mapping[str, Callable[[RowFile, Fields], Iterator[Row]]] = MappingProxyType(
+    {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet, ".csv": _read_csv}
 )
+"""Readers by the suffix of a file. The second argument selects columns."""
 
 
 def _decode(location: str, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{location}: not UTF-8: {error.reason} at byte {error.start}") from error
+        reason = f"not UTF-8: {error.reason} at byte {error.start}"
+        raise InvalidRowError(location, "not_utf8", reason) from error
 
 
 def _parse_json(location: str, text: str) -> Any:
-    # Numbers keep their spelling: 0.10 must not become 0.1, nor 1e400 infinity.
+    # Numbers keep their spelling: 0.10 must not become 0.1, nor 1e400 infinity. NaN stands for a missing value: pandas
+    # writes it.
     try:
-        return json.loads(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=_refuse_constant)
+        return json.loads(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=lambda _: None)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{location}: not valid JSON: {error}") from error
-    except _ConstantError as error:
-        raise DataError(f"{location}: not valid JSON: {error} is not a JSON number") from error
-
-
-class NumberLiteral(str):
-    """A JSON number in its original spelling."""
-
-
-class _ConstantError(Exception):
-    pass
-
-
-def _refuse_constant(name: str) -> Any:
-    raise _ConstantError(name)
+        raise InvalidRowError(location, "not_json", f"not valid JSON: {error}") from error
 
 
 def describe(value: Any) -> str:

@@ -1,23 +1,21 @@
-"""Problem files on disk or on the Hub: JSON lines, JSON lists, and parquet, also in the layout of verl and ToRL.
+"""Problems of files on disk or on the Hub, loaded or streamed, with counts of the rows that are not problems.
 
-A row is an object with `problem` (or `question`), `answer` and optionally `id`, also capitalized (AIME); other fields
-become metadata. An answer is text, a number, or a list of answers that are all required (OlympiadBench). A parquet row
-may also have verl's layout: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its
-question is the only user message. System messages and instructions that ToRL or verl appended to the question are
-removed, because torl's template adds its own.
-
-A problem without an answer cannot be graded. Datasets have a few of them (two of the 8,523 in MATH levels 3 to 5 have
-empty boxes): up to one row in a hundred is dropped with a warning, and more are an error.
+Public files have a few invalid rows: up to one in a hundred is dropped with a warning, and more are an error, which
+protects a run from a wrong column. `torl data prepare` drops any number.
 """
 
-import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
-from torl.data.files import READERS, NumberLiteral, Row, RowFile, describe
+from torl.data.files import READERS, InvalidRowError, Row, RowFile, SkippedRowError
+from torl.data.layout import Layout
+from torl.data.public_sets import ProblemFile, find_problem_file
+from torl.data.values import row_id
 from torl.errors import DataError
 from torl.hub import (
     DATASET_PREFIX,
@@ -31,142 +29,218 @@ from torl.hub import (
 from torl.paths import resolve_path
 from torl.types import Problem
 
-_MAX_UNANSWERED_FRACTION = 0.01
+MAX_INVALID_FRACTION = 0.01
+"""Maximum fraction of invalid rows in a file that is trained or evaluated on."""
+_MAX_SHOWN = 5
+
+ColumnNames: TypeAlias = dict[str, str]
+RowFilter: TypeAlias = dict[str, str | list[str]]
 
 _logger = logging.getLogger(__name__)
 
-_QUESTION_FIELDS = ("problem", "question")
-_FIELDS = (*_QUESTION_FIELDS, "answer", "id")
-_CONVERSIONS = {
-    ".csv": '; convert it: python -c "import pyarrow.csv as c, pyarrow.parquet as p, sys; '
-    'p.write_table(c.read_csv(sys.argv[1]), sys.argv[2])" FILE.csv FILE.parquet'
-}
-_HINT = "; if it has another name, set its column, such as answer=solution"
 
-_APPENDED_INSTRUCTIONS = (
-    "Please integrate natural language reasoning with programs to solve the problem above, "
-    "and put your final answer within \\boxed{}.",
-    "Let's think step by step and output the final answer within \\boxed{}.",
-    "Please reason step by step, and put your final answer within \\boxed{}.",
-)
+def load_problems(
+    path: str | Path,
+    columns: ColumnNames | None = None,
+    split: str | None = None,
+    answer_from: str | None = None,
+    where: RowFilter | None = None,
+    keep: list[str] | None = None,
+) -> list[Problem]:
+    """Read a problem file (.jsonl, .json, .parquet or .csv) in its order.
 
-
-def load_problems(path: str | Path, columns: dict[str, str] | None = None, split: str | None = None) -> list[Problem]:
-    """Read a problem file (.jsonl, .json or .parquet) in its order.
-
-    A row without an id gets an id from its location ("line-3"). Parquet files may repeat rows for avg@k; the copies
-    get the ids "x", "x#2", "x#3".
+    A row without an id gets an id from its location ("line-3"). Copies of a row, with its id, are dropped and counted.
 
     Args:
-        path: Path on disk, path inside the package (`torl:`), or name of a dataset on the Hub (`hf:`). A directory is
-            read as a dataset with the layout of the Hub.
+        path: Path on disk, path inside the package (`torl:`), name of a dataset on the Hub (`hf:`), or name of a public
+            set (`torl data sources`). A directory is read as a dataset with the layout of the Hub.
         columns: Columns of problem, answer and id, if they have other names: { problem = "question.text" }.
         split: Split of a directory or a dataset on the Hub. The default is "train".
+        answer_from: Column that the answer is derived from: of a text, its box or the text after "####"; of a list,
+            every entry is correct.
+        where: Values of columns; rows with other values are skipped: { data_source = "aime24" }.
+        keep: Columns that become metadata. The default is all.
 
     Raises:
-        DataError: The file is missing, empty or in another format, a row is invalid, or more than one row in a hundred
-            has an empty answer. The message contains the file, the line or row, and the reason.
+        DataError: The file is missing, empty or in another format, or more than one row in a hundred is invalid. The
+            message contains the file, the line or row, and the reason.
     """
-    files = _files(path, split, resolve_dataset)
-    problems: list[Problem] = []
-    locations: dict[str, tuple[str, Problem]] = {}
-    copies: dict[str, int] = {}
-    unanswered: list[str] = []
-    for location, row in _rows(files):
-        problem = _read_row(location, row, columns)
-        if problem.id in locations:
-            first_location, first = locations[problem.id]
-            same = (problem.question, problem.answer) == (first.question, first.answer)
-            if files[0].suffix != ".parquet" or not same:
-                raise DataError(f"{location}: the id {problem.id!r} was already used in {first_location}")
-            copies[problem.id] = copies.get(problem.id, 1) + 1
-            copy_id = f"{problem.id}#{copies[problem.id]}"
-            problem = Problem(copy_id, problem.question, problem.answer, problem.metadata)
-        locations[problem.id] = (location, problem)
-        if problem.answer:
-            problems.append(problem)
-        else:
-            unanswered.append(location)
-    _check_unanswered(path, unanswered, len(problems) + len(unanswered))
+    return load_file(find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep)))
+
+
+def load_file(file: ProblemFile) -> list[Problem]:
+    """Read a problem file, as `load_problems` does.
+
+    Raises:
+        DataError: The same conditions as in `load_problems`.
+    """
+    counts = RowCounts()
+    problems = [problem for problem in map(counts.add, read_problems(file)) if problem is not None]
+    counts.check(file.path)
     return problems
 
 
 def stream_problems(
-    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None
+    path: str | Path,
+    columns: ColumnNames | None = None,
+    split: str | None = None,
+    answer_from: str | None = None,
+    where: RowFilter | None = None,
+    keep: list[str] | None = None,
 ) -> Iterator[Problem]:
     """Stream problems in the order of the file, for sets that exceed memory.
 
-    Duplicate ids are not detected. A dataset on the Hub is read from the cache if the split is complete there, and
-    over the network otherwise, without storing it. Pin its revision (`hf:owner/name@commit`), so that every epoch is
-    the same.
+    Repeated ids are not detected. A dataset on the Hub is read from the cache if the split is complete there, and over
+    the network otherwise, without storing it. Pin its revision (`hf:owner/name@commit`), so that every epoch is the
+    same.
 
     Args:
         path: File or dataset, as for `load_problems`.
         columns: Columns, as for `load_problems`.
         split: Split, as for `load_problems`.
+        answer_from: Column that the answer is derived from, as for `load_problems`.
+        where: Values of columns, as for `load_problems`.
+        keep: Columns that become metadata, as for `load_problems`.
 
     Raises:
-        DataError: The file is missing or empty, or a row is invalid. At the end of the file, if more than one row in a
-            hundred had an empty answer.
+        DataError: The file is missing or empty. At the end of the file, if more than one row in a hundred was invalid.
     """
-    answered, unanswered = 0, list[str]()
-    for location, problem in raw_problems(path, columns, split, download=False):
-        if isinstance(problem, DataError):
-            raise problem
-        if problem.answer:
-            answered += 1
+    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep))
+    counts = RowCounts()
+    for item in read_problems(file, download=False, distinct=False):
+        if (problem := counts.add(item)) is not None:
             yield problem
-        else:
-            unanswered.append(location)
-    _check_unanswered(path, unanswered, answered + len(unanswered))
+    counts.check(file.path)
 
 
-def raw_problems(
-    path: str | Path, columns: dict[str, str] | None = None, split: str | None = None, *, download: bool = True
-) -> Iterator[tuple[str, Problem | DataError]]:
-    """Stream problems with their locations, including problems with an empty answer, and the errors of invalid rows.
+def make_layout(
+    columns: Mapping[str, str] | None = None,
+    split: str | None = None,
+    answer_from: str | None = None,
+    where: Mapping[str, str | list[str]] | None = None,
+    keep: Sequence[str] | None = None,
+) -> Layout:
+    """Return the layout with these options; None keeps a default."""
+    return Layout(
+        columns=dict(columns or {}),
+        split=split,
+        answer_from=answer_from,
+        where={key: (value,) if isinstance(value, str) else tuple(value) for key, value in (where or {}).items()},
+        keep=None if keep is None else tuple(keep),
+    )
+
+
+def read_problems(
+    file: ProblemFile, *, download: bool = True, distinct: bool = True
+) -> Iterator[Problem | InvalidRowError]:
+    """Stream the problems of a file, and an `InvalidRowError` for each row that is not a problem or is skipped.
 
     Args:
-        path: File or dataset, as for `load_problems`.
-        columns: Columns, as for `load_problems`.
-        split: Split, as for `load_problems`.
-        download: Whether to download a dataset on the Hub first, instead of reading it over the network each time.
+        file: The file.
+        download: Whether to download a dataset on the Hub first, instead of reading it over the network.
+        distinct: Whether to skip copies of rows and reject repeated ids, which takes 130 bytes for each row with an id.
 
     Raises:
-        DataError: The file is missing or in another format.
+        DataError: The file is missing or cannot be read.
     """
-    for location, row in _rows(_files(path, split, resolve_dataset if download else stream_dataset)):
-        problem: Problem | DataError
+    known: dict[int, int] = {}  # hashes of the ids and contents of rows with an id
+    layout = file.layout
+    for location, row in _rows(_files(file, resolve_dataset if download else stream_dataset), layout):
         try:
-            problem = _read_row(location, row, columns)
-        except DataError as error:
-            problem = error
-        yield location, problem
+            problem = layout.read(location, row)
+            if problem is None:
+                raise SkippedRowError(location, "filtered", "has another value than the filter accepts")
+            if distinct and problem.id != row_id(location):
+                _require_new(known, location, problem)
+        except InvalidRowError as invalid:
+            yield invalid
+        else:
+            yield problem
+
+
+def _require_new(known: dict[int, int], location: str, problem: Problem) -> None:
+    content, before = hash((problem.question, problem.answer)), len(known)
+    first = known.setdefault(hash(problem.id), content)
+    if first != content:
+        raise InvalidRowError(location, "repeated_id", f"the id {problem.id!r} was already used for another problem")
+    if len(known) == before:
+        raise SkippedRowError(location, "copy", f"a copy of the row with the id {problem.id!r}")
+
+
+@dataclass(slots=True)
+class RowCounts:
+    """Counts of the rows of a file."""
+
+    problems: int = 0
+    invalid: Counter[str] = field(default_factory=Counter)
+    """Numbers of invalid rows by reason."""
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Numbers of skipped rows by reason."""
+    shown: list[InvalidRowError] = field(default_factory=list)
+    """The first invalid rows."""
+
+    def add(self, item: Problem | InvalidRowError) -> Problem | None:
+        """Count a row, and return its problem if it has one."""
+        if isinstance(item, Problem):
+            self.problems += 1
+            return item
+        if isinstance(item, SkippedRowError):
+            self.skipped[item.reason] += 1
+        else:
+            self.invalid[item.reason] += 1
+            if len(self.shown) < _MAX_SHOWN:
+                self.shown.append(item)
+        return None
+
+    def check(self, path: str) -> None:
+        """Log the dropped rows.
+
+        Raises:
+            DataError: The file has no problems, or too many invalid rows.
+        """
+        invalid, rows = self.invalid.total(), self.problems + self.invalid.total()
+        if invalid > MAX_INVALID_FRACTION * rows:
+            raise DataError(
+                f"{self.shown[0]} ({invalid} of {rows} rows are invalid: {count_reasons(self.invalid)}; "
+                "`torl data prepare` drops them)"
+            ) from self.shown[0]
+        if not self.problems:
+            left = f"; skipped: {count_reasons(self.skipped)}" if self.skipped else ""
+            raise DataError(f"{path}: contains no problems{left}")
+        if invalid:
+            places = "; ".join(row.location.rsplit(", ", maxsplit=1)[1] for row in self.shown)
+            _logger.warning(
+                "%s: dropped %d of %d rows (%s): %s", path, invalid, rows, count_reasons(self.invalid), places
+            )
+        if self.skipped["copy"]:
+            _logger.warning("%s: dropped %d copies of rows", path, self.skipped["copy"])
+
+
+def count_reasons(counts: Mapping[str, int]) -> str:
+    """Return counts by reason as text: "3 no answer, 1 not json"."""
+    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items())
 
 
 def _files(
-    path: str | Path, split: str | None, find_dataset: Callable[[str, str], Sequence[RowFile]]
+    file: ProblemFile, find_dataset: Callable[[str, str, Sequence[str]], Sequence[RowFile]]
 ) -> Sequence[RowFile]:
-    if str(path).startswith(DATASET_PREFIX):
-        return find_dataset(str(path), split or "train")
+    split, patterns = file.layout.split or "train", file.layout.files
+    if file.path.startswith(DATASET_PREFIX):
+        return find_dataset(file.path, split, patterns)
     try:
-        located = resolve_path(path)
+        located = resolve_path(file.path)
     except DataError as error:
-        raise DataError(f"{error}{name_hint(str(path))}") from error
-    is_dataset = located.is_dir() and located.suffix not in READERS
-    return files_in(located, split or "train") if is_dataset else [_problem_file(path, located)]
-
-
-def _problem_file(path: str | Path, located: Path) -> Path:
+        raise DataError(f"{error}{name_hint(file.path)}") from error
+    if located.is_dir() and located.suffix not in READERS:
+        return files_in(located, split, patterns)
     if located.suffix not in READERS:
-        conversion = _CONVERSIONS.get(located.suffix, "")
-        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}{conversion}")
+        raise DataError(f"{file.path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
     if not located.is_file():
-        raise DataError(f"{path}: not a file")
-    return located
+        raise DataError(f"{file.path}: not a file")
+    return [located]
 
 
-def _rows(files: Sequence[RowFile]) -> Iterator[Row]:
+def _rows(files: Sequence[RowFile], layout: Layout) -> Iterator[Row]:
     """Yield the rows of all files. Row numbers continue from file to file."""
     number = 0
     for file in files:
@@ -175,145 +249,6 @@ def _rows(files: Sequence[RowFile]) -> Iterator[Row]:
             if isinstance(file, Path)
             else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
         ):
-            for location, row in READERS[file.suffix](file):
+            for location, row in READERS[file.suffix](file, layout.fields):
                 number += 1
                 yield location if len(files) == 1 else f"{file}, row {number}", row
-
-
-def _read_row(location: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
-    if isinstance(row, DataError):
-        raise row
-    if columns and isinstance(row, Mapping):
-        row = dict(row) | {name: _column(location, row, column) for name, column in columns.items()}
-    verl = isinstance(row, Mapping) and "reward_model" in row and not columns
-    return _from_parquet_row(location, row) if verl else _from_json_row(location, row)
-
-
-def _column(location: str, row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column. Dots in its name descend into objects."""
-    value: Any = row
-    for part in column.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise DataError(f"{location}: the column {column!r} is missing{_fields_there(row)}")
-        value = value[part]
-    return value
-
-
-def _check_unanswered(path: str | Path, unanswered: list[str], rows: int) -> None:
-    if rows == 0:
-        raise DataError(f"{path}: contains no problems")
-    if len(unanswered) > _MAX_UNANSWERED_FRACTION * rows:
-        raise DataError(f"{unanswered[0]}: the answer is empty ({len(unanswered)} of {rows} rows have an empty answer)")
-    if unanswered:
-        locations = "; ".join(location.rsplit(", ", maxsplit=1)[1] for location in unanswered)
-        _logger.warning("%s: dropped %d of %d problems without an answer: %s", path, len(unanswered), rows, locations)
-
-
-def _from_json_row(location: str, row: Any) -> Problem:
-    if not isinstance(row, dict):
-        raise DataError(f"{location}: a problem must be an object, got {describe(row)}")
-    row = _with_lower_case_names(row)
-    field = next((name for name in _QUESTION_FIELDS if name in row), None)
-    if field is None:
-        raise DataError(f"{location}: the field 'problem' (or 'question') is missing{_fields_there(row)}{_HINT}")
-    if "answer" not in row:
-        raise DataError(f"{location}: the field 'answer' is missing{_fields_there(row)}{_HINT}")
-    metadata = {name: _plain(value) for name, value in row.items() if name not in (field, "answer", "id")}
-    return Problem(
-        id=_identifier(location, row.get("id")),
-        question=_text(location, field, row[field]),
-        answer=_answer(location, "answer", row["answer"]),
-        metadata=metadata,
-    )
-
-
-def _with_lower_case_names(row: dict[str, Any]) -> dict[str, Any]:
-    names = (name for name in row if name not in _FIELDS and name.lower() in _FIELDS and name.lower() not in row)
-    renamed = {name: name.lower() for name in names}
-    return {renamed.get(name, name): value for name, value in row.items()} if renamed else row
-
-
-def _from_parquet_row(location: str, row: Mapping[str, Any]) -> Problem:
-    for name in ("prompt", "reward_model"):
-        if row.get(name) is None:
-            raise DataError(f"{location}: the field {name!r} is missing{_fields_there(row)}")
-    reward_model = row["reward_model"]
-    if not isinstance(reward_model, dict) or reward_model.get("ground_truth") is None:
-        raise DataError(f"{location}: the field 'reward_model.ground_truth' is missing")
-    extra = row.get("extra_info")
-    if not isinstance(extra, dict):
-        extra = {}
-    identifier = next((extra[name] for name in ("id", "index") if extra.get(name) is not None), None)
-    metadata = {name: value for name, value in row.items() if name not in ("prompt", "reward_model")}
-    return Problem(
-        id=_identifier(location, identifier),
-        question=_question_of_messages(location, row["prompt"]),
-        answer=_answer(location, "reward_model.ground_truth", reward_model["ground_truth"]),
-        metadata=metadata,
-    )
-
-
-def _question_of_messages(location: str, prompt: Any) -> str:
-    if isinstance(prompt, str):
-        return _text(location, "prompt", prompt)
-    if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
-        raise DataError(f"{location}: 'prompt' must be text or a list of messages, got {describe(prompt)}")
-    conversation = [message for message in prompt if message.get("role") != "system"]
-    if [message.get("role") for message in conversation] != ["user"]:
-        roles = ", ".join(str(message.get("role")) for message in prompt)
-        raise DataError(f"{location}: 'prompt' must contain one user message, got: {roles}")
-    question = _text(location, "prompt", conversation[0].get("content")).strip()
-    for instruction in _APPENDED_INSTRUCTIONS:
-        question = question.removesuffix(instruction).rstrip()
-    return _text(location, "prompt", question)
-
-
-def _identifier(location: str, value: Any) -> str:
-    if value is None:
-        return location.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
-    spelled_fraction = isinstance(value, NumberLiteral) and not value.removeprefix("-").isdigit()
-    if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
-        raise DataError(f"{location}: 'id' must be text or an integer, got {describe(value)}")
-    return _encodable(location, "id", str(value))
-
-
-def _text(location: str, field: str, value: Any) -> str:
-    if not isinstance(value, str) or isinstance(value, NumberLiteral):
-        raise DataError(f"{location}: {field!r} must be text, got {describe(value)}")
-    if not value.strip():
-        raise DataError(f"{location}: {field!r} is empty")
-    return _encodable(location, field, value)
-
-
-def _encodable(location: str, field: str, value: str) -> str:
-    """Reject lone surrogates, which JSON allows and tokenizers do not."""
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(f"{location}: {field!r} has a lone surrogate at character {error.start}") from error
-    return value
-
-
-def _answer(location: str, field: str, value: Any) -> str:
-    if isinstance(value, list):
-        if not value:
-            raise DataError(f"{location}: {field!r} is an empty list")
-        return ", ".join(filter(None, (_answer(location, field, member) for member in value)))
-    if value is None or value != value:  # pandas writes NaN for a missing number
-        return ""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise DataError(f"{location}: {field!r} must be text, a number or a list of them, got {describe(value)}")
-    return _encodable(location, field, str(value).strip())
-
-
-def _plain(value: Any) -> Any:
-    """Convert number literals in metadata to numbers."""
-    if isinstance(value, NumberLiteral):
-        return json.loads(value)
-    if isinstance(value, dict):
-        return {name: _plain(member) for name, member in value.items()}
-    return [_plain(member) for member in value] if isinstance(value, list) else value
-
-
-def _fields_there(row: Mapping[str, Any]) -> str:
-    return f"; the fields are: {', '.join(sorted(map(str, row)))}" if row else "; the object is empty"

@@ -76,7 +76,7 @@ class PromptSampler:
             raise DataError("there are no problems to sample from")
         ids = Counter(prompt.problem.id for prompt in self._prompts)
         if len(ids) != len(self._prompts):
-            raise DataError(f"two problems have the same id, {ids.most_common(1)[0][0]!r}")
+            raise DataError(f"two problems have the same id, {ids.most_common(1)[0][0]!r}; ids must be unique")
         self._seed = seed
         self._epoch = 0
         self._position = 0

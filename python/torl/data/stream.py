@@ -15,7 +15,8 @@ class StreamSampler:
 
     The next prompt is drawn from the buffer and replaced by the next one in the file. Every epoch contains each prompt
     once, at most the size of the buffer earlier than in the file. Draws depend on the seed, the epoch and the number
-    of draws. A resumed run reads the epoch again up to its position. Prompts of one `take` are distinct.
+    of draws. A resumed run reads the epoch again up to its position. Prompts of one `take` are distinct: a copy that
+    meets its original in the buffer or in a `take` is skipped.
     """
 
     kind = "stream"
@@ -30,7 +31,7 @@ class StreamSampler:
             buffer_size: Number of prompts in the buffer. Sorted files need a large buffer.
 
         Raises:
-            DataError: `prompts` is empty, a row is invalid, or two prompts in the buffer have the same id.
+            DataError: `prompts` is empty, a row is invalid, or two problems in the buffer have the same id.
         """
         if buffer_size < 1:
             raise DataError(f"data.sampler.buffer_size = {buffer_size} must be at least 1")
@@ -54,17 +55,17 @@ class StreamSampler:
 
         Raises:
             ValueError: `count` exceeds the size of the buffer.
-            DataError: A row is invalid, or two prompts have the same id.
+            DataError: A row is invalid, or two problems have the same id.
         """
         require_available(count, len(self))
         taken: dict[str, Prompt] = {}
-        for missing in range(count, 0, -1):
+        while missing := count - len(taken):
             if not self._buffer:
                 self._begin(self._epoch + 1, deferred=frozenset(taken), shared=missing)
             prompt = self._draw()
-            if prompt.problem.id in taken:
-                raise DataError(f"two problems have the same id, {prompt.problem.id!r}")
-            taken[prompt.problem.id] = prompt
+            if taken.setdefault(prompt.problem.id, prompt) is not prompt:
+                _require_copy(taken[prompt.problem.id], prompt)
+                self._shared += self._drawn <= self._shared  # another draw replaces it in this `take`
         return list(taken.values())
 
     def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
@@ -101,7 +102,7 @@ class StreamSampler:
         deferred = state.get("deferred")
         if not all(isinstance(number, int) and number >= 0 for number in numbers) or not isinstance(deferred, list):
             raise CheckpointError(f"the checkpoint's data position is damaged: {dict(state)}")
-        if len(deferred) + state["shared"] > len(self):
+        if len(deferred) > len(self):
             raise CheckpointError(f"the checkpoint's data position is damaged: {dict(state)}")
         self._begin(state["epoch"], deferred=frozenset(deferred), shared=state["shared"])
         while self._drawn < state["drawn"] and self._buffer:
@@ -116,15 +117,16 @@ class StreamSampler:
         self._digest = hashlib.sha256()
         self._unread: Iterator[Prompt] = iter(self._prompts)
         self._buffer: list[Prompt] = []
-        self._buffer_ids: set[str] = set()
+        self._buffered: dict[str, Prompt] = {}
         self._fill()
 
     def _fill(self) -> None:
         while len(self._buffer) < self._size and (prompt := next(self._unread, None)) is not None:
             problem = prompt.problem
-            if problem.id in self._buffer_ids:
-                raise DataError(f"two problems have the same id, {problem.id!r}")
-            self._buffer_ids.add(problem.id)
+            if problem.id in self._buffered:
+                _require_copy(self._buffered[problem.id], prompt)
+                continue
+            self._buffered[problem.id] = prompt
             self._buffer.append(prompt)
             self._digest.update(json.dumps([problem.id, problem.question, problem.answer]).encode())
 
@@ -132,11 +134,17 @@ class StreamSampler:
         digest = hashlib.blake2b(f"{self._seed}/{self._epoch}/{self._drawn}".encode(), digest_size=8).digest()
         index = int.from_bytes(digest) % len(self._buffer)
         if self._drawn < self._shared:
-            while self._buffer[index].problem.id in self._deferred:
-                index = (index + 1) % len(self._buffer)
+            places = ((index + step) % len(self._buffer) for step in range(len(self._buffer)))
+            index = next((place for place in places if self._buffer[place].problem.id not in self._deferred), index)
         prompt, self._buffer[index] = self._buffer[index], self._buffer[-1]
         self._buffer.pop()
-        self._buffer_ids.remove(prompt.problem.id)
+        del self._buffered[prompt.problem.id]
         self._drawn += 1
         self._fill()
         return prompt
+
+
+def _require_copy(first: Prompt, second: Prompt) -> None:
+    one, other = first.problem, second.problem
+    if (one.question, one.answer) != (other.question, other.answer):
+        raise DataError(f"two problems have the same id, {other.id!r}")

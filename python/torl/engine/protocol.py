@@ -36,6 +36,7 @@ class EngineSetup:
         head_dtype: Precision of the logits. Unset uses the precision of the weights.
         devices: Devices of each replica: GPUs as numbered in this process, or CPU cores on a machine without GPUs. If
             empty, the replicas share all devices.
+        on_gpus: Whether `devices` are GPUs.
         cluster: Cluster in which the engines start.
         nodes: Node of each replica, on a remote cluster. `devices` are numbered per node.
     """
@@ -50,6 +51,7 @@ class EngineSetup:
     seed: int = 0
     head_dtype: Precision | None = None
     devices: tuple[tuple[int, ...], ...] = ()
+    on_gpus: bool = False
     cluster: Cluster = field(default_factory=LocalCluster)
     nodes: tuple[int, ...] = ()
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
@@ -12,7 +13,8 @@ from torl.hub.models import COMMIT, DATASET_PREFIX, dataset_name, hub_errors, is
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
-_FILE_SUFFIXES = (".parquet", ".jsonl", ".json")
+_TABLE = ".csv"  # read only if a split has no other format
+_FILE_SUFFIXES = (".parquet", ".jsonl", ".json", _TABLE)
 _DATA_FILES = [f"*{suffix}" for suffix in _FILE_SUFFIXES]
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")
 _BLOCK_BYTES = 2**20  # size of a request; up to two blocks are buffered
@@ -49,20 +51,20 @@ class RemoteFile:
         return f"{DATASET_PREFIX}{self.dataset}/{self.name}"
 
 
-def resolve_dataset(path: str, split: str) -> list[Path]:
+def resolve_dataset(path: str, split: str, patterns: Sequence[str] = ()) -> list[Path]:
     """Return the files of a split of a dataset on the Hub (`hf:owner/name`), in order.
 
     A file belongs to a split if its path contains the split's name as a word: `data/train-00000-of-00002.parquet`.
-    If no file name contains a split, all files belong to "train".
+    If no file name contains a split, all files belong to "train". Patterns select files instead of a split.
 
     Raises:
         DataError: The dataset could not be downloaded, or has no readable files of the split.
     """
-    folder = snapshot(dataset_name(path), "dataset", _DATA_FILES, IN_PLACE_OF_NAME)
-    return [folder / name for name in _files_of_split(path, split, _files_below(folder))]
+    folder = snapshot(dataset_name(path), "dataset", list(patterns) or _DATA_FILES, IN_PLACE_OF_NAME)
+    return [folder / name for name in _select_files(path, split, patterns, _files_below(folder))]
 
 
-def stream_dataset(path: str, split: str) -> Sequence[Path | RemoteFile]:
+def stream_dataset(path: str, split: str, patterns: Sequence[str] = ()) -> Sequence[Path | RemoteFile]:
     """Return the files of a split without downloading: cached files if complete, else remote files.
 
     Raises:
@@ -70,9 +72,9 @@ def stream_dataset(path: str, split: str) -> Sequence[Path | RemoteFile]:
     """
     found = _remote_dataset(path)
     if found is None:
-        return resolve_dataset(path, split)  # uses the cache, or raises an error with the command to download
+        return resolve_dataset(path, split, patterns)  # uses the cache, or raises an error with the command to download
     repository, _ = split_name(dataset_name(path))
-    names = _files_of_split(path, split, [sibling.rfilename for sibling in found.siblings or ()])
+    names = _select_files(path, split, patterns, [sibling.rfilename for sibling in found.siblings or ()])
     folder = _cached_dataset(repository, found.sha)
     cached = [] if folder is None else [folder / name for name in names]
     if folder is not None and all(file.is_file() for file in cached):
@@ -104,20 +106,20 @@ def name_hint(path: str) -> str:
     return f"; the dataset of that name on the Hub is {DATASET_PREFIX}{path}" if is_hub_name else ""
 
 
-def files_in(folder: Path, split: str) -> list[Path]:
-    """Return the files of a split in a directory with the layout of the Hub.
+def files_in(folder: Path, split: str, patterns: Sequence[str] = ()) -> list[Path]:
+    """Return the files of a split in a directory with the layout of the Hub, or the files that match patterns.
 
     Raises:
         DataError: The split has no files, or a shard is missing.
     """
-    return [folder / name for name in _files_of_split(str(folder), split, _files_below(folder))]
+    return [folder / name for name in _select_files(str(folder), split, patterns, _files_below(folder))]
 
 
-def _files_of_split(path: str, split: str, names: Iterable[str]) -> list[str]:
-    """Select the files of a split, sorted.
+def _select_files(path: str, split: str, patterns: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Select the files of a split or, if there are patterns, the files that match one, sorted.
 
     Raises:
-        DataError: The split has no files or several formats, or a shard is missing.
+        DataError: No file is selected, the files have several formats, or a shard is missing.
     """
     files = sorted(
         name
@@ -126,13 +128,14 @@ def _files_of_split(path: str, split: str, names: Iterable[str]) -> list[str]:
         and not PurePosixPath(name).name.startswith(".")
         and PurePosixPath(name).name not in ("dataset_infos.json", "dataset_info.json")
     )
-    splits = {name: _words(name) for name in files}
-    known = {"train", "test", "validation", "dev"}
-    wanted = [name for name in files if split in splits[name]]
-    if not wanted and split == "train" and not any(known & words for words in splits.values()):
-        wanted = files
+    if patterns:
+        wanted = [name for name in files if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    else:
+        wanted = _files_of_split(split, files)
+    wanted = [name for name in wanted if not name.endswith(_TABLE)] or wanted
     if not wanted:
-        raise DataError(f"{path}: has no readable files of the split {split!r} (files: {', '.join(files) or 'none'})")
+        part = f"the names {', '.join(patterns)}" if patterns else f"the split {split!r}"
+        raise DataError(f"{path}: has no readable files of {part} (files: {', '.join(files) or 'none'})")
     if len({PurePosixPath(name).suffix for name in wanted}) > 1:
         raise DataError(f"{path}: the split {split!r} has files in several formats: pass one of its files instead")
     for name in wanted:
@@ -141,6 +144,13 @@ def _files_of_split(path: str, split: str, names: Iterable[str]) -> list[str]:
             if missing := sorted(shards - {other.rpartition(".")[0] for other in wanted}):
                 raise DataError(f"{path}: a shard of the split {split!r} is missing: {missing[0]}; download it again")
     return wanted
+
+
+def _files_of_split(split: str, names: Sequence[str]) -> list[str]:
+    words = {name: set(re.split(r"[^a-zA-Z]+", name.lower())) for name in names}
+    wanted = [name for name in names if split in words[name]]
+    has_splits = any({"train", "test", "validation", "dev"} & found for found in words.values())
+    return list(names) if not wanted and split == "train" and not has_splits else wanted
 
 
 def _remote_dataset(path: str) -> "DatasetInfo | None":
@@ -170,7 +180,3 @@ def _cached_dataset(repository: str, revision: str | None) -> Path | None:
 
 def _files_below(folder: Path) -> list[str]:
     return [str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()]
-
-
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[^a-zA-Z]+", name.lower()))

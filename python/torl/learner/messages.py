@@ -215,7 +215,7 @@ def request_name(request: RankRequest | RankSetup) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowComputed:
-    """A rank's report of progress: it has annotated a row. Sent between replies."""
+    """A rank's report of progress: it has computed a row. Sent between replies."""
 
 
 @dataclass(frozen=True, slots=True)

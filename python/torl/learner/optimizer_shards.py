@@ -48,7 +48,7 @@ class OptimizerShards:
         self._optimizer = engine.optimizer
         self.adamw: torch.optim.Optimizer = getattr(engine.optimizer, "optimizer", engine.optimizer)
         named = [(name, parameter) for name, parameter in engine.module.named_parameters() if parameter.requires_grad]
-        if hasattr(engine.optimizer, "grad_position"):
+        if engine.zero_optimization_stage() == 3:
             self.fragments = list(_fragments_of_stage_3(engine.optimizer, named, rank))
         elif any(getattr(parameter, "_hp_mapping", None) is not None for _, parameter in named):
             self.fragments = list(_fragments_of_stages_1_and_2(named))

@@ -16,7 +16,7 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
     """Join the process group of all ranks, with NCCL on this rank's GPU or with gloo on the CPU, and return its device.
 
     Raises:
-        LearnerError: The rank has been assigned a GPU that torch cannot use.
+        LearnerError: The rank has been assigned a GPU that torch cannot use, or its allocator is unsafe.
     """
     if setup.on_gpu and not torch.cuda.is_available():
         raise LearnerError(
@@ -29,6 +29,9 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     device = torch.device("cpu")
     if torch.cuda.is_available():
+        _require_safe_allocator()
+        # Otherwise cuBLAS may add parts of a product in bfloat16: a gradient of the weights is a sum over all tokens.
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     deepspeed.init_distributed(
@@ -41,6 +44,20 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
         world_size=world_size,
     )
     return device
+
+
+def _require_safe_allocator() -> None:
+    """Raise LearnerError if page-locked buffers above a threshold are not rounded to powers of two.
+
+    torch 2.13 then reuses a freed buffer for a larger one, and an offloaded learner would overwrite its state:
+    `get_free_block` in ATen/core/CachingHostAllocator.h compares only the rounded sizes.
+    """
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        if "pinned_max_round_threshold_mb" in os.environ.get(variable, ""):
+            raise LearnerError(
+                f"{variable} sets pinned_max_round_threshold_mb, with which torch {torch.__version__} reuses "
+                "page-locked buffers that are too small: remove the option"
+            )
 
 
 def _cuda_error() -> str:

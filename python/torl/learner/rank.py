@@ -170,6 +170,7 @@ class Rank:
             algorithm=setup.algorithm,
             learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
             ranks_per_row=setup.learner.sequence_parallel,
+            on_row=self._report_row,
         )
         self.updates[POLICY_TAG] += 1
         return metrics
@@ -186,6 +187,7 @@ class Rank:
             clip=setup.critic.value_clip,
             learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
             ranks_per_row=setup.learner.sequence_parallel,
+            on_row=self._report_row,
         )
         self.updates[CRITIC_TAG] += 1
         return metrics
@@ -195,8 +197,7 @@ class Rank:
         engine = self._engines[request.model]
         is_policy = request.model == POLICY_TAG
         compute = partial(policy_logprobs, engine, self.setup.temperature) if is_policy else partial(run_critic, engine)
-        on_row = partial(self._report, RowComputed())
-        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute, on_row)
+        (outputs,) = evaluate_rows(engine, (request.row,), engine.device, compute, self._report_row)
         if np.isfinite(outputs).all() and has_finite_weights(engine.module):
             return
         section, settings = ("learner", self.setup.learner) if is_policy else ("critic", self.setup.critic)
@@ -211,25 +212,24 @@ class Rank:
         """Compute log-probabilities or values of the sampled tokens of this rank's rows."""
         self._require("parameters")
         device, temperature = self.engine.device, self.setup.at_step(step).temperature
-        on_row = partial(self._report, RowComputed())
         computed: dict[Annotation, list[Float32Array]] = {}
         before_update = {"old_logprobs", "entropies"}.intersection(annotations)
         if before_update:  # one pass for both
             outputs = partial(
                 policy_outputs, self.engine, temperature, "log" if "entropies" in before_update else "off"
             )
-            found = evaluate_rows(self.engine, rows, device, outputs, on_row)
+            found = evaluate_rows(self.engine, rows, device, outputs, self._report_row)
             both = {"old_logprobs": [array[:, 0] for array in found], "entropies": [array[:, 1] for array in found]}
             computed |= {name: both[name] for name in annotations if name in before_update}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
-                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
+                computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), self._report_row)
             elif name == "ref_logprobs":
                 policy = self.engine if self._reference is None else self._reference
                 with nullcontext() if self.setup.algorithm.kl.current_policy else disabled_adapters(policy):
                     logprobs = partial(policy_logprobs, policy, temperature)
-                    computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
+                    computed[name] = evaluate_rows(policy, rows, device, logprobs, self._report_row)
         return computed
 
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
@@ -272,6 +272,10 @@ class Rank:
                 self._reference_mover.offload()
             self._offloaded.add(part)
         self._empty_cache()
+
+    def _report_row(self) -> None:
+        """Report a computed row, which restarts the timeout of the command."""
+        self._report(RowComputed())
 
     def _empty_cache(self) -> None:
         """Free the memory in torch's cache, which no other process can use."""

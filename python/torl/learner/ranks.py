@@ -39,7 +39,7 @@ class RankProcess:
         self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()
         """Reports of written checkpoints, which arrive at any time."""
         self.on_row: Callable[[], object] | None = None
-        """Function that is called for each row that the rank has annotated."""
+        """Function that is called for each row that the rank has computed."""
         self.closed = asyncio.Event()
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
         self._listening = True

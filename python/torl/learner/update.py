@@ -1,5 +1,6 @@
 """An optimizer step of the policy or the critic from packed rows: forward, loss, backward, step, metrics."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -99,6 +100,7 @@ def update_policy(
     algorithm: AlgorithmConfig,
     learning_rate: float,
     ranks_per_row: int = 1,
+    on_row: Callable[[], object] | None = None,
 ) -> dict[str, float]:
     """Take one optimizer step of the policy, and return its metrics, which are equal on all ranks.
 
@@ -110,6 +112,7 @@ def update_policy(
         algorithm: Terms of the loss.
         learning_rate: Learning rate of this step.
         ranks_per_row: Number of ranks that have the same rows.
+        on_row: Function that is called after each row.
 
     Raises:
         DivergedError: The loss or the gradient is not finite. The weights are unchanged, but the engine must not be
@@ -124,7 +127,7 @@ def update_policy(
         part = policy_objective(logprobs[:sampled], entropies[:sampled], row, algorithm)
         return part if row.imitated is None else with_imitation(part, logprobs[sampled:], row.imitated)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row, on_row)
 
 
 def update_critic(
@@ -135,13 +138,14 @@ def update_critic(
     clip: float | None,
     learning_rate: float,
     ranks_per_row: int = 1,
+    on_row: Callable[[], object] | None = None,
 ) -> dict[str, float]:
     """Take one optimizer step of the critic. `clip` is the value clip range; see `update_policy` for the rest."""
 
     def objective(row: RowTensors) -> Objective:
         return value_objective(run_critic(engine, row), row, clip)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row, on_row)
 
 
 def _take_step(
@@ -151,6 +155,7 @@ def _take_step(
     sampled_tokens: int,
     learning_rate: float,
     ranks_per_row: int,
+    on_row: Callable[[], object] | None,
 ) -> dict[str, float]:
     """Accumulate the gradients of all rows, then take one optimizer step.
 
@@ -173,12 +178,14 @@ def _take_step(
         for name, value in part.maxima.items():
             maximum = value.detach().double()
             maxima[name] = torch.maximum(maxima[name], maximum) if name in maxima else maximum
+        if on_row is not None:
+            on_row()
     reduced_sums = torch.stack(list(sums.values())) / ranks_per_row
     reduced_maxima = torch.stack(list(maxima.values()))
     torch.distributed.all_reduce(reduced_sums)
     torch.distributed.all_reduce(reduced_maxima, op=torch.distributed.ReduceOp.MAX)
     total = dict(zip(sums, reduced_sums.tolist(), strict=True))
-    if not torch.isfinite(reduced_sums).all():
+    if not all(map(math.isfinite, total.values())):
         raise DivergedError(
             f"the loss is not finite at a learning rate of {learning_rate:g}; no step was taken: {total}"
         )
@@ -198,8 +205,9 @@ def _step(engine: Any, learning_rate: float) -> float:
     if engine.zero_optimization_stage() == 0:
         # Without ZeRO, DeepSpeed clips gradients, but neither detects overflow nor keeps the norm.
         gradients = [p.grad for p in engine.module.parameters() if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-        if not torch.isfinite(torch.tensor(norm)):
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
+        if not math.isfinite(norm):
             raise DivergedError(error)
         engine.step()
         return norm

@@ -122,15 +122,16 @@ class LearnerBytes:
 
     @property
     def models(self) -> tuple[States, ...]:
-        """States of the policy and, if there is one, of the critic."""
-        sizes = [self.shape.parameters]
-        if self.config.algorithm.needs_critic:
-            sizes.append(self.shape.trunk_parameters + self.shape.hidden + 1)
-        stage, lora = self.config.learner.zero_stage, self.config.model.adapters
-        if lora is None:
-            return tuple(States(size, stage, self.itemsize, self.ranks) for size in sizes)
-        adapters = self.shape.adapter_parameters(lora.rank, lora.target_modules)
-        return tuple(States(adapters, stage, self.itemsize, self.ranks, size) for size in sizes)
+        """States of the policy and, if there is one, of the critic, whose weights are all trained."""
+        trained, frozen = self.shape.parameters, 0
+        if (lora := self.config.model.adapters) is not None:
+            trained, frozen = self.shape.adapter_parameters(lora.rank, lora.target_modules), trained
+        stage = self.config.learner.zero_stage
+        policy = States(trained, stage, self.itemsize, self.ranks, frozen)
+        if not self.config.algorithm.needs_critic:
+            return (policy,)
+        critic = self.shape.trunk_parameters + self.shape.hidden + 1
+        return policy, States(critic, stage, self.itemsize, self.ranks)
 
     @property
     def max_row_tokens(self) -> int:

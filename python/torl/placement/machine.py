@@ -139,8 +139,9 @@ def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     Raises:
         ConfigError: The machine has GPUs that cannot be used in its present state.
     """
-    listing = _list_gpus()
-    gpus, driver = visible_gpus(listing, environment.get("CUDA_VISIBLE_DEVICES"))
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    hidden = visible is not None and visible.strip() in ("", "-1")
+    gpus, driver = visible_gpus("" if hidden else _list_gpus(), visible)
     if gpus:
         require_driver(driver, _installed_cuda())
         require_one_order(gpus, environment.get("CUDA_DEVICE_ORDER"))

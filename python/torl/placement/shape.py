@@ -11,6 +11,7 @@ from torl.errors import ConfigError, DataError
 # All types are decoders with gated MLP, grouped-query attention and RMS norms. Additions in each layer:
 _QKV_BIAS = {"qwen2"}
 _HEAD_NORMS = {"qwen3"}
+_DEFAULT_WINDOW = 4096
 SUPPORTED_MODEL_TYPES = {"qwen2", "qwen3", "llama", "mistral"}
 """Values of `model_type` whose parameters can be counted."""
 
@@ -49,7 +50,7 @@ class ModelShape:
 
         Raises:
             DataError: The directory does not contain a readable config.json.
-            ConfigError: The model type is not supported.
+            ConfigError: The model type is not supported, or attention has sliding windows.
         """
         try:
             config = json.loads((model / "config.json").read_text(encoding="utf-8"))
@@ -62,13 +63,18 @@ class ModelShape:
         """Make a shape from the contents of a config.json.
 
         Raises:
-            ConfigError: The model type is not supported.
+            ConfigError: The model type is not supported, or attention has sliding windows.
         """
         kind = config.get("model_type")
         if kind not in SUPPORTED_MODEL_TYPES:
             raise ConfigError(
                 f"the memory of a model of type {kind!r} cannot be predicted; supported types: "
                 f"{', '.join(sorted(SUPPORTED_MODEL_TYPES))}"
+            )
+        if _has_windows(config):
+            raise ConfigError(
+                f"the memory of a model of type {kind!r} with sliding windows cannot be predicted: its attention masks "
+                "grow with the square of a row"
             )
         heads = config["num_attention_heads"]
         return cls(
@@ -153,3 +159,9 @@ class ModelShape:
         """
         norms = 2 * self.hidden * (4 + 2 * itemsize)
         return norms + itemsize * (2 * self.query + 2 * self.key + 4 * self.intermediate)
+
+
+def _has_windows(config: Mapping[str, Any]) -> bool:
+    """Whether layers have sliding windows, by the defaults of transformers."""
+    uses_windows = config["model_type"] == "mistral" or config.get("use_sliding_window")
+    return bool(uses_windows) and config.get("sliding_window", _DEFAULT_WINDOW) is not None

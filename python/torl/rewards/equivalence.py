@@ -12,12 +12,22 @@ from itertools import chain, product
 from types import MappingProxyType
 from typing import Any
 
-from torl.rewards.notation import as_latex
+from torl.rewards.notation import (
+    as_latex,
+    as_tuple,
+    has_decimal,
+    is_column,
+    is_single_choice,
+    split_choice,
+    with_fractions,
+)
 
 _RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _CLOSE = Decimal("1e-6")
 _EXACT = Decimal("1e-9")
+_EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
+_BOOLEANS = {"true", "false"}
 _EXACT_PLACES = 4  # a reference with at most this many decimals is exact
 
 _QUALIFIED = re.compile(
@@ -61,33 +71,74 @@ class UndecidedError(Exception):
     """math-verify failed on every comparison that might have been equal."""
 
 
-def equivalent(reference: str, answer: str) -> bool:
+def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     """Whether `answer` is the same mathematical object as `reference`, both in LaTeX or plain notation.
 
     The comparison is not symmetric: the form of the reference decides (math-verify 0.9, `verify`).
+
+    Args:
+        reference: Correct answer.
+        answer: Answer of a model.
+        exact: Whether decimals are exact, so that no decimal equals an irrational number. A reference with decimals is
+            compared as usual.
 
     Raises:
         UndecidedError: No comparison succeeded and at least one raised.
     """
     if is_clearly_different(reference, answer):
         return False
+    same = _same_choice(reference, answer, exact)
+    if same is not None:
+        return same
+    if {_boolean(reference), _boolean(answer)} <= _BOOLEANS:
+        return _boolean(reference) == _boolean(answer)
     from math_verify import verify
     from sympy import Basic, nan, zoo
 
+    exact = exact and not has_decimal(reference)
+    options = {**(_EXACT_PRECISION if exact else {}), "timeout_seconds": None, "raise_on_error": True}
+    options["allow_set_relation_comp"] = True
     pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
+    pairs |= dict.fromkeys(filter(None, [_as_tuples(*pair) for pair in pairs]))
+    if exact:
+        pairs = dict.fromkeys((gold, with_fractions(target)) for gold, target in pairs)
     error: Exception | None = None
     readings = list(chain.from_iterable(product(*map(_expressions, pair)) for pair in pairs))
     for gold, target in chain(readings, filter(None, (_with_imaginary_unit(*pair) for pair in readings))):
         if isinstance(target, Basic) and target in (nan, zoo):
             continue  # "1/0" is not a number, so it equals no number; math-verify raises
         try:
-            if verify(gold, target, timeout_seconds=None, raise_on_error=True, allow_set_relation_comp=True):
+            if verify(gold, target, **options):
                 return True
         except Exception as raised:
             error = raised
     if error is not None:
         raise UndecidedError(f"{type(error).__name__}: {error}") from error
     return False
+
+
+def _same_choice(reference: str, answer: str, exact: bool) -> bool | None:
+    """Return whether two choices are equal, by their letters and, if both have it, their text; None for other texts."""
+    gold, target = split_choice(reference), split_choice(answer)
+    if gold is None or (target is None and not gold[1]) or (target is not None and not is_single_choice(target[1])):
+        return None
+    if target is None:
+        return equivalent(gold[1], answer, exact=exact)
+    if gold[0] != target[0]:
+        return False
+    return not (gold[1] and target[1]) or equivalent(gold[1], target[1], exact=exact)
+
+
+def _boolean(text: str) -> str:
+    return re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text.strip(" $.")).strip().lower()
+
+
+def _as_tuples(reference: str, answer: str) -> tuple[str, str] | None:
+    """Return a column vector and a tuple as tuples, None for other pairs."""
+    if is_column(reference) == is_column(answer):
+        return None
+    gold, target = as_tuple(reference), as_tuple(answer)
+    return None if gold is None or target is None else (gold, target)
 
 
 def _with_imaginary_unit(gold: Any, target: Any) -> tuple[Any, Any] | None:

@@ -34,13 +34,15 @@ class Grader:
     event loop runs (in a notebook).
     """
 
-    def __init__(self, workers: int = 2, timeout_seconds: float = 2.0) -> None:
+    def __init__(self, workers: int = 2, timeout_seconds: float = 2.0, *, exact: bool = False) -> None:
         """Configure the grader; `start` starts its processes.
 
         Args:
             workers: Number of grader processes.
             timeout_seconds: CPU time limit of one pair. The wall-clock deadline is five times as long, at least 10 s
                 longer.
+            exact: Whether decimals are exact: 1.41421356 is not the square root of 2, nor 0.33333333 a third. By
+                default, six decimals decide.
         """
         if workers < 1 or timeout_seconds <= 0:
             raise ValueError("a grader needs at least one worker and a timeout above 0")
@@ -48,7 +50,8 @@ class Grader:
         self._cpu_seconds = timeout_seconds
         self._wall_seconds = max(WALL_FACTOR * timeout_seconds, timeout_seconds + WALL_SLACK_SECONDS)
         self._executor: ThreadPoolExecutor | None = None
-        self._processes = GraderProcesses()
+        self._exact = exact
+        self._processes = GraderProcesses(exact=exact)
 
     def start(self) -> None:
         """Start the processes and wait until each has passed its self-test (a few seconds).
@@ -89,7 +92,7 @@ class Grader:
             RewardError: The grader has failed or is not running.
         """
         self._require_running()
-        verdict = compare_exactly(reference, answer) if shortcuts else None
+        verdict = compare_exactly(reference, answer, exact=self._exact) if shortcuts else None
         if verdict is not None:
             return verdict
         try:
@@ -100,7 +103,7 @@ class Grader:
     async def grade_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
         """Compare an answer with its reference, in a coroutine. A pair that is cancelled while it waits is skipped."""
         self._require_running()
-        verdict = compare_exactly(reference, answer) if shortcuts else None
+        verdict = compare_exactly(reference, answer, exact=self._exact) if shortcuts else None
         if verdict is None:
             verdict = await asyncio.wrap_future(self._submit(reference, answer))
         return verdict
@@ -153,8 +156,8 @@ class Grader:
 class GraderHost:
     """The grader of a node."""
 
-    def __init__(self, workers: int, timeout_seconds: float) -> None:
-        self._grader = Grader(workers, timeout_seconds)
+    def __init__(self, workers: int, timeout_seconds: float, exact: bool) -> None:
+        self._grader = Grader(workers, timeout_seconds, exact=exact)
 
     async def start(self) -> None:
         """Start its processes."""
@@ -172,9 +175,10 @@ class GraderHost:
 class ClusterGrader:
     """The graders of all nodes. Each pair goes to one node, which caches its verdict; simple pairs stay here."""
 
-    def __init__(self, workers: int, timeout_seconds: float) -> None:
+    def __init__(self, workers: int, timeout_seconds: float, *, exact: bool = False) -> None:
         """Configure the graders, with `workers` processes on each node; `start` starts them."""
-        self._hosts = PerNode(functools.partial(GraderHost, workers, timeout_seconds), "the grader")
+        self._exact = exact
+        self._hosts = PerNode(functools.partial(GraderHost, workers, timeout_seconds, exact), "the grader")
 
     async def start(self, cluster: Cluster) -> None:
         """Start the graders."""
@@ -182,7 +186,7 @@ class ClusterGrader:
 
     async def grade_async(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
         """Compare an answer with its reference, as `Grader.grade_async` does."""
-        verdict = compare_exactly(reference, answer) if shortcuts else None
+        verdict = compare_exactly(reference, answer, exact=self._exact) if shortcuts else None
         if verdict is None:
             try:
                 verdict = await self._hosts.call(f"{reference}\0{answer}", "grade", reference, answer)

@@ -40,6 +40,9 @@ class MathOptions(Section):
     require_format: AnswerFormatChoice | None = None
     """Format that a correct answer must have to be rewarded, in a response that ended by itself or at a stop string: a
     function of its text. "orz": a box in <answer>; "zerotir": also each tag once, and </think>. Unset requires none."""
+    exact: bool = False
+    """Treat decimals as exact numbers, so that 1.41421356 is not the square root of 2, nor 0.33333333 a third. By
+    default, six decimals decide. A reference with decimals is always compared so."""
     grader_timeout_seconds: PositiveFloat = 2.0
     """CPU time limit of the grader for one pair of answers."""
     grader_workers: PositiveInt | None = None
@@ -52,7 +55,7 @@ class MathReward(Reward):
     def __init__(self, options: MathOptions | None = None) -> None:
         self.options = options or MathOptions()
         self.grader: Grader | ClusterGrader = Grader(
-            self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds
+            self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds, exact=self.options.exact
         )
         required = self.options.require_format
         self._has_format = None if required is None else required.bind()
@@ -70,7 +73,7 @@ class MathReward(Reward):
         cluster = context.cluster
         if cluster.is_remote:
             workers = -(-(self.options.grader_workers or MIN_WORKERS) // cluster.nodes)
-            self.grader = ClusterGrader(workers, self.options.grader_timeout_seconds)
+            self.grader = ClusterGrader(workers, self.options.grader_timeout_seconds, exact=self.options.exact)
         if isinstance(self.grader, ClusterGrader):
             await self.grader.start(cluster)
         else:
@@ -87,7 +90,7 @@ class MathReward(Reward):
         verdict = Verdict(correct=False)
         if answer is not None:
             reference = trajectory.prompt.problem.answer
-            simple = compare_exactly(reference, answer.text)  # needs no process
+            simple = compare_exactly(reference, answer.text, exact=self.options.exact)  # needs no process
             verdict = simple or await self.grader.grade_async(reference, answer.text, shortcuts=False)
         valid = self._has_format is None or (
             trajectory.finish_reason is FinishReason.STOP and self._has_format(trajectory.answer_text)

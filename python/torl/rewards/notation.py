@@ -58,6 +58,28 @@ _INTERVAL = re.compile(r"Interval(?:\.(open|Lopen|Ropen))?\(([^(),]+),([^(),]+)\
 _UNION = re.compile(r"Union\((.*)\)", re.DOTALL)
 _BETWEEN = re.compile(r"(?<=[)\]])\s*(?:,|U|\N{UNION})\s*(?=[(\[])")
 
+# A choice of a problem with several, alone or with its text: C, (C), \text{(C) }12, \textbf{(C)}\ 12, C. 12.
+_IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|textnormal|mathrm|mathbf|boldsymbol)\s*\{([^{}]*)\}")
+_CHOICE = re.compile(r"\s*(\(?)([A-J])([).]?)\s*")
+_SPACE = re.compile(r"(?:\\[ ,;:!]|\\q?quad|~|\s)+")
+_OTHER_CHOICE = re.compile(
+    r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|\b(?:and|but|either|false|is|no|not|or|wrong)\b", re.IGNORECASE
+)
+
+_BOLD = re.compile(r"\\(?:boldsymbol|mathbf|bm|pmb)\s*\{([^{}]*)\}")
+_COLUMN = re.compile(r"\\begin\{([pb]matrix|array)\}(?:\{[^{}]*\})?([^&]*)\\end\{\1\}")
+_LIST = re.compile(r"(?:\\left\s*)?(?:\(|\[|\\langle)(.*?)(?:\\right\s*)?(?:\)|\]|\\rangle)", re.DOTALL)
+_DECIMAL = re.compile(r"(?<![\d.])(\d*)\.(\d+)(?![\d.])")
+
+_SMALL = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_NUMBERS = {word: value for value, word in enumerate(_SMALL.split())}
+_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
+_TENS = {word: 10 * value for value, word in enumerate(_DECADES.split(), 2)}
+_SCALES = {"thousand": 1000, "million": 10**6, "billion": 10**9}
+
 _BRACKETS = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}
 
 
@@ -66,6 +88,7 @@ def as_latex(answer: str) -> str:
     text = _TRAILING.sub("", answer.strip())
     if emphasized := _EMPHASIS.fullmatch(text):
         text = _TRAILING.sub("", emphasized[1].strip())
+    text = _BOLD.sub(r"\1", number_of_words(text) or text)
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
     text = _COLON.sub(":", text.replace(r"\varnothing", r"\emptyset"))
     text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", from_python(text))
@@ -109,3 +132,74 @@ def _bracketed(interval: re.Match[str]) -> str:
     left = "(" if "infty" in interval[2] else left
     right = ")" if "infty" in interval[3] else right
     return f"{left}{interval[2]},{interval[3]}{right}"
+
+
+def split_choice(text: str) -> tuple[str, str] | None:
+    r"""Return the letter of a choice and the text after it: ("C", "12") for \textbf{(C)}\ 12, or None."""
+    text = _without_dollars(text)
+    whole = _IN_TEXT.fullmatch(text)
+    head = None if whole else _IN_TEXT.match(text)
+    found = _CHOICE.match(whole[1] if whole else head[1] if head else text)
+    if found is None or (found[1] and found[3] != ")") or (head and found.end() < len(head[1])):
+        return None
+    rest = whole[1][found.end() :] if whole else text[head.end() :] if head else text[found.end() :]
+    rest = _SPACE.sub(" ", rest).strip()
+    return None if rest and not found[3] else (found[2], rest.removesuffix("."))
+
+
+def is_single_choice(rest: str) -> bool:
+    """Whether the text after a letter cannot name another letter or take the choice back."""
+    return _OTHER_CHOICE.search(rest) is None
+
+
+def number_of_words(text: str) -> str | None:
+    """Return the digits of a number in English words below 10^12: "42" for "forty-two"; None for other texts."""
+    whole = _IN_TEXT.fullmatch(text.strip())
+    words = (whole[1] if whole else text).lower().replace("-", " ").replace(" and ", " ").split()
+    total = part = 0
+    last = 10**12  # each word must be smaller than the one before, within its part
+    for word in words:
+        value = _NUMBERS.get(word, _TENS.get(word))
+        if value is not None and value < last and (value > 0 or len(words) == 1):
+            part, last = part + value, 10 if word in _TENS else 1
+        elif word == "hundred" and 0 < part < 10:
+            part, last = 100 * part, 100
+        elif word in _SCALES and part and (not total or total % (1000 * _SCALES[word]) == 0):
+            total, part, last = total + part * _SCALES[word], 0, 1000
+        else:
+            return None
+    return str(total + part) if words else None
+
+
+def as_tuple(text: str) -> str | None:
+    r"""Return a column vector, or a tuple in any brackets, in parentheses: (1,2) for [1,2]."""
+    text = _without_dollars(text)
+    if column := _COLUMN.fullmatch(text):
+        return f"({','.join(entry.strip() for entry in _entries(column[2]))})"
+    members = _LIST.fullmatch(text)
+    return None if members is None or "," not in members[1] else f"({members[1].strip()})"
+
+
+def is_column(text: str) -> bool:
+    """Whether a text is a matrix with a single column of at least two entries."""
+    column = _COLUMN.fullmatch(_without_dollars(text))
+    return column is not None and len(_entries(column[2])) > 1
+
+
+def _without_dollars(text: str) -> str:
+    inside = re.fullmatch(r"\s*\$([^$]*)\$\s*", text)
+    return (inside[1] if inside else text).strip()
+
+
+def _entries(rows: str) -> list[str]:
+    return rows.strip().removesuffix("\\\\").split("\\\\")
+
+
+def has_decimal(text: str) -> bool:
+    """Whether a text has a number with decimals."""
+    return _DECIMAL.search(text) is not None
+
+
+def with_fractions(text: str) -> str:
+    r"""Return a text with its decimals as exact fractions: \frac{15}{10} for 1.5."""
+    return _DECIMAL.sub(lambda number: rf"\frac{{{int(number[1] + number[2])}}}{{1{'0' * len(number[2])}}}", text)

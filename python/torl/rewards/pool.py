@@ -19,7 +19,8 @@ class GraderProcesses:
     libraries. After the first such pair the pool keeps one spare process.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, exact: bool = False) -> None:
+        self._exact = exact
         self._idle: queue.SimpleQueue[GraderProcess] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alive: set[GraderProcess] = set()
@@ -91,7 +92,7 @@ class GraderProcesses:
         for _ in range(2):
             process = self._idle_process()
             try:
-                reply = process.ask(reference, answer, cpu_seconds, wall_seconds)
+                reply = process.ask(reference, answer, cpu_seconds, wall_seconds, exact=self._exact)
             except WorkerTimeoutError:
                 self._replace(process)
                 return Verdict(correct=False, failure="timeout")

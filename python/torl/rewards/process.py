@@ -78,7 +78,9 @@ class GraderProcess:
         """Process id."""
         return self._process.pid
 
-    def ask(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> dict[str, Any]:
+    def ask(
+        self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float, *, exact: bool = False
+    ) -> dict[str, Any]:
         """Return the reply on a pair: {"correct": bool} or {"correct": False, "error": reason}.
 
         Raises:
@@ -86,7 +88,7 @@ class GraderProcess:
             WorkerCrashError: The process exited for another reason, or did not reply within `wall_seconds`: it is
                 stopped or gets no CPU time.
         """
-        request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds}
+        request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds, "exact": exact}
         try:
             self._channel.settimeout(wall_seconds)
             self._channel.sendall(json.dumps(request).encode() + b"\n")

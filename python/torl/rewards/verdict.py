@@ -28,11 +28,16 @@ class Verdict:
     """ "timeout" or "error" if the pair could not be compared; it then counts as not correct."""
 
 
-def compare_exactly(reference: str, answer: str) -> Verdict | None:
+def compare_exactly(reference: str, answer: str, *, exact: bool = False) -> Verdict | None:
     """Return the verdict on a pair that needs no mathematics, None for all others.
 
     Equal text is correct, two rational numbers are correct if equal and wrong if clearly different, and an answer that
     is far too long is wrong. The first two never contradict math-verify (`tests/property/test_reward_equivalence.py`).
+
+    Args:
+        reference: Correct answer.
+        answer: Answer of a model.
+        exact: Whether all rational numbers that differ are different, unless the reference has decimals.
     """
     reference, answer = reference.strip(), answer.strip()
     if not answer or not reference:
@@ -45,6 +50,8 @@ def compare_exactly(reference: str, answer: str) -> Verdict | None:
         return Verdict(correct=False)  # canonical integers are equal only as equal text
     one, other = read_rational(reference), read_rational(answer)
     same = None if one is None or other is None else same_rational(one, other)
+    if exact and same is None and one is not None and other is not None and "." not in reference:
+        same = False
     return None if same is None else Verdict(correct=same)
 
 

@@ -56,15 +56,15 @@ def main() -> None:
     with channel.makefile("rb") as requests:
         for line in requests:
             request = json.loads(line)
-            reply = _grade(request["reference"], request["answer"], request["cpu_seconds"])
+            reply = _grade(request["reference"], request["answer"], request["cpu_seconds"], exact=request["exact"])
             channel.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def _grade(reference: str, answer: str, cpu_seconds: float) -> dict[str, bool | str]:
+def _grade(reference: str, answer: str, cpu_seconds: float, *, exact: bool) -> dict[str, bool | str]:
     # The default action of SIGPROF ends the process even inside one long C call, which no exception could.
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
-        return {"correct": equivalent(reference, answer)}
+        return {"correct": equivalent(reference, answer, exact=exact)}
     except UndecidedError as undecided:
         return {"correct": False, "error": str(undecided)[:500]}
     except MemoryError:

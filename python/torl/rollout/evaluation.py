@@ -141,9 +141,15 @@ def evaluation_player(player: EpisodePlayer, config: EvaluationConfig, temperatu
     """A copy of the player with the settings of an evaluation."""
     calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
     top_p = player.settings.top_p if config.top_p is None else config.top_p
+    stop = player.settings.stop if config.stop is None else config.stop
     limit = config.max_response_tokens or player.settings.max_response_tokens
     settings = replace(
-        player.settings, temperature=temperature, top_p=top_p, max_tool_calls=calls, max_response_tokens=limit
+        player.settings,
+        temperature=temperature,
+        top_p=top_p,
+        max_tool_calls=calls,
+        max_response_tokens=limit,
+        stop=stop,
     )
     return replace(player, settings=settings)
 

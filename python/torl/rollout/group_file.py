@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from torl.errors import ToolUnavailableError
 from torl.records.files import append_atomically, atomic_write
@@ -21,6 +22,13 @@ from torl.types import Prompt, ScoredGroup, ScoredTrajectory, Trajectory
 _STEP = 0  # of the records of an untrained model
 
 
+class GroupSink(Protocol):
+    """A file that takes finished groups."""
+
+    def append(self, group: ScoredGroup) -> None:
+        """Append a group atomically."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupFile:
     """Trajectories as rows of JSON: groups in the order in which they finished, each in the order of its samples.
@@ -34,9 +42,9 @@ class GroupFile:
         """Remove incomplete groups, which a killed command left; return the problems of the others."""
         if not self.path.exists():
             return set()
-        records = list(read_trajectories(self.path))
-        counts = Counter(record.trajectory.prompt.problem.id for record in records)
+        counts = Counter(record.trajectory.prompt.problem.id for record in read_trajectories(self.path))
         complete = {problem for problem, count in counts.items() if count == samples}
+        records = read_trajectories(self.path)
         self._write(record for record in records if record.trajectory.prompt.problem.id in complete)
         return complete
 
@@ -72,7 +80,7 @@ class GroupFile:
 async def play_to_file(
     rollouts: Rollouts,
     prompts: Sequence[Prompt],
-    output: GroupFile,
+    output: GroupSink,
     console: Console,
     *,
     name: str,

@@ -57,7 +57,7 @@ async def sample_with(
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))
     console.line(f"problems: {stream}")
-    _check_settings(config)
+    check_settings(config)
     output = GroupFile(sample.output)
     done = output.drop_incomplete(sample.samples_per_problem)
     remaining = [prompt for prompt in prompts if prompt.problem.id not in done]
@@ -90,7 +90,7 @@ def sampling_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     return {"trajectories": sum(len(group.members) for group in groups), **dynamics}
 
 
-def _check_settings(config: SampleConfig) -> None:
+def check_settings(config: SampleConfig) -> None:
     """Write the settings next to the output. Refuse to resume an output with other settings."""
     path = config.sample.output.with_name(f"{config.sample.output.name}.toml")
     settings = str(config)

@@ -248,6 +248,7 @@ def _make_player(
         seed=context.seed,
         head_dtype=config.model.head_dtype,
         devices=resolved.placement.engine_device_ids,
+        on_gpus=bool(resolved.placement.machine.gpus),
         cluster=cluster,
         nodes=resolved.placement.engine_nodes if cluster.is_remote else (),
     )

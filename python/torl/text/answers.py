@@ -1,6 +1,7 @@
 r"""The final answer of a response: the last complete \boxed{...} of its sampled text, or the last <answer>."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 # An escaped character, the start of a box, or a brace. "\\boxed" in the text of a program counts as a box too, as in
@@ -29,9 +30,20 @@ def find_answer(text: str) -> BoxedAnswer | None:
     Args:
         text: Sampled text of a response (`Trajectory.sampled_text`), without observations.
     """
+    last = None
+    for box in find_boxes(text):
+        last = box
+    return last
+
+
+def find_boxes(text: str) -> Iterator[BoxedAnswer]:
+    r"""Yield the complete boxes without a complete box inside them, in the order in which they begin."""
+    first = text.find("\\boxed")  # braces before it cannot close a box
+    if first < 0:
+        return
     open_braces: list[tuple[int, int] | None] = []  # (start of the box, start of its content), None for plain braces
-    last: BoxedAnswer | None = None
-    for mark in _MARKS.finditer(text):
+    last_start = -1
+    for mark in _MARKS.finditer(text, first):
         symbol = mark.group()
         if symbol.startswith("\\boxed"):
             open_braces.append(mark.span())
@@ -39,10 +51,9 @@ def find_answer(text: str) -> BoxedAnswer | None:
             open_braces.append(None)
         elif symbol == "}" and open_braces:
             box_opened = open_braces.pop()
-            if box_opened is not None and (last is None or box_opened[0] > last.start):
-                start, content = box_opened
-                last = BoxedAnswer(text[content : mark.start()].strip(), start, mark.end())
-    return last
+            if box_opened is not None and box_opened[0] > last_start:
+                last_start, content = box_opened
+                yield BoxedAnswer(text[content : mark.start()].strip(), last_start, mark.end())
 
 
 def find_tagged_answer(text: str) -> str | None:

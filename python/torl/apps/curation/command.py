@@ -1,11 +1,12 @@
 """Prepare the problems of a run in three steps.
 
-torl data prepare FILE... --against FILE... --output DIRECTORY
+torl data sources [SET...]
+torl data prepare SET... --against SET... --output DIRECTORY
 torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG]
 torl data select --problems FILE --output FILE [--pass-rate-range 0.1,0.9] [--count N]
 
-An interrupted step resumes. Each step reports the dropped problems by reason; the last line of its output is JSON.
-Options of a step: torl data prepare --help
+`sources` lists the public sets, which all steps and runs take by name. An interrupted step resumes. Each step reports
+the dropped problems by reason; the last line of its output is JSON. Options of a step: torl data prepare --help
 """
 
 import argparse
@@ -16,20 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torl.apps.curation.difficulty import PASS_RATE, accuracies_of_run, measure_difficulty
-from torl.apps.curation.preparing import PrepareOptions, prepare
-from torl.apps.curation.problem_files import Layout, encode_problems, layouts
-from torl.apps.curation.selecting import SelectOptions, count_reasons, select
+from torl.apps.curation.difficulty import accuracies_of_run, measure_difficulty
+from torl.apps.curation.preparing import PrepareOptions, RawSource, format_examples, prepare
+from torl.apps.curation.problem_files import add_layout_arguments, encode_problems, find_layouts, label_files
+from torl.apps.curation.selecting import SelectOptions, select
+from torl.apps.curation.sources import list_sources
 from torl.config import SampleConfig
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import find_config, load_config
 from torl.data import load_problems
-from torl.data.problems import raw_problems
-from torl.errors import ConfigError, DataError
+from torl.data.problems import count_reasons, load_file, read_problems
+from torl.data.public_sets import ProblemFile, find_problem_file, pinned_problems
+from torl.errors import ConfigError
 from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
-from torl.types import Problem
 
 PROGRAM = "torl data"
 
@@ -38,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     steps = {"prepare": _prepare, "difficulty": _difficulty, "select": _select}
+    if argv[:1] == ["sources"]:
+        return list_sources(argv[1:])
     if not argv or argv[0] not in steps:
         print(__doc__, file=sys.stdout if argv[:1] in (["--help"], ["-h"]) else sys.stderr)
         return 0 if argv[:1] in (["--help"], ["-h"]) else 2
@@ -47,25 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _prepare(argv: Sequence[str]) -> None:
     defaults = PrepareOptions()
     parser = argparse.ArgumentParser(
-        f"{PROGRAM} prepare", description="Keep verifiable problems without duplicates and evaluation problems."
+        f"{PROGRAM} prepare",
+        description="Keep verifiable problems; drop duplicates and the problems of evaluation sets.",
+        epilog="FILE and SET: a public set (torl data sources), SET=FILE for a copy of it, a file, or hf:owner/name.",
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="problem files or hf: datasets")
-    parser.add_argument("--against", metavar="FILE", nargs="*", default=[], help="evaluation sets to exclude")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="public sets or problem files")
+    parser.add_argument("--against", metavar="SET", nargs="*", default=[], help="evaluation sets to exclude")
     parser.add_argument("--output", metavar="DIRECTORY", type=Path, required=True, help="output directory")
-    parser.add_argument(
-        "--column",
-        metavar="[NAME:]FIELD=COLUMN",
-        action="append",
-        default=[],
-        help="column of the field problem, answer or id in all files, or in the file NAME: answer=solution.text",
-    )
-    parser.add_argument(
-        "--split",
-        metavar="[NAME:]SPLIT",
-        action="append",
-        default=[],
-        help="split of all datasets, or of the dataset NAME (default: train)",
-    )
+    add_layout_arguments(parser)
     parser.add_argument(
         "--ngram-size",
         type=int,
@@ -78,54 +71,56 @@ async def _prepare(argv: Sequence[str]) -> None:
         default=defaults.similarity_threshold,
         help="minimum Jaccard similarity of word pairs at which problems count as duplicates (default: %(default)s)",
     )
-    parser.add_argument(
-        "--stream", action="store_true", help="read Hub datasets over the network, five times, without storing them"
-    )
+    parser.add_argument("--any-script", action="store_true", help="keep questions in all scripts, not only in Latin")
+    parser.add_argument("--text-answers", action="store_true", help="accept answers that are not mathematics")
+    parser.add_argument("--strict", action="store_true", help="stop at the first invalid row")
+    parser.add_argument("--stream", action="store_true", help="read Hub datasets over the network without storing them")
     arguments = parser.parse_args(argv)
-    files, against = _named(arguments.files), _named(arguments.against)
-    file_layouts = layouts(arguments.column, arguments.split, files.keys() | against.keys())
-    download = not arguments.stream
+    names, against = label_files(arguments.files), label_files(arguments.against)
+    layouts = find_layouts(arguments, tuple(names), tuple(against))
+    files = {label: find_problem_file(pinned_problems(name), layouts[label]) for label, name in names.items()}
+    options = PrepareOptions(
+        arguments.ngram_size, arguments.similarity_threshold, arguments.any_script, arguments.strict
+    )
     with Console() as console:
         counts = await prepare(
             {
-                name: partial(
-                    raw_problems, file, file_layouts[name].columns, file_layouts[name].split, download=download
+                label: RawSource(
+                    partial(read_problems, file, download=not arguments.stream),
+                    text_answers=arguments.text_answers or file.layout.text_answers,
                 )
-                for name, file in files.items()
+                for label, file in files.items()
             },
-            {name: _evaluation_set(name, file, file_layouts[name]) for name, file in against.items()},
+            {label: load_file(find_problem_file(name, layouts[label])) for label, name in against.items()},
             arguments.output,
-            PrepareOptions(arguments.ngram_size, arguments.similarity_threshold),
+            options,
             console,
         )
+        counts["files"] = {label: _describe(file, counts["rows"].get(label, 0)) for label, file in files.items()}
+        with atomic_write(arguments.output / "counts.json") as written:
+            written.write((json.dumps(counts, indent=1, ensure_ascii=False) + "\n").encode())
+        for label, file in files.items():
+            rows = counts["rows"].get(label, 0)
+            if file.public is not None and not file.public.has_expected_rows(rows):
+                console.warning(f"{label}: {rows:,} rows were read, {file.public.rows:,} were expected")
+        console.line(format_examples(counts))
         console.line(f"{_summary(counts)}; see {arguments.output}")
-    print(json.dumps(counts), flush=True)
+    print(json.dumps({name: counts[name] for name in ("read", "kept", "dropped", "sources")}), flush=True)
 
 
-def _evaluation_set(name: str, file: str, layout: Layout) -> list[Problem]:
-    try:
-        return load_problems(file, layout.columns, layout.split)
-    except DataError as error:
-        hint = f"; --column {name}:FIELD=COLUMN sets a column of this file alone" if layout.columns else ""
-        raise DataError(f"{error}{hint}") from error
-
-
-def _named(files: Sequence[str]) -> dict[str, str]:
-    """Return files by name. Names of files with equal names include the directory."""
-    names = [Path(file).stem for file in files]
-    names = [
-        f"{Path(file).parent.name}-{name}" if names.count(name) > 1 else name
-        for file, name in zip(files, names, strict=True)
-    ]
-    if duplicate := next((name for name in names if names.count(name) > 1), None):
-        raise ConfigError(f"several files are called {duplicate}, which names the source of their problems: rename one")
-    return dict(zip(names, files, strict=True))
+def _describe(file: ProblemFile, rows: int) -> dict[str, Any]:
+    """Return the origin of a file for counts.json."""
+    public = file.public
+    described: dict[str, Any] = {"path": file.path, "rows": rows}
+    if public is not None:
+        described |= {"title": public.title, "license": public.license or "not recorded", "expected_rows": public.rows}
+    return described
 
 
 def _summary(counts: Mapping[str, Any]) -> str:
     """Format the counts of kept and dropped problems."""
-    dropped = count_reasons(counts["dropped"])
-    return f"kept {counts['kept']:,} of {counts['read']:,} problems" + (f" ({dropped})" if dropped else "")
+    dropped = f" ({count_reasons(counts['dropped'])})" if counts["dropped"] else ""
+    return f"kept {counts['kept']:,} of {counts['read']:,} problems{dropped}"
 
 
 async def _difficulty(argv: Sequence[str]) -> None:
@@ -142,14 +137,14 @@ async def _difficulty(argv: Sequence[str]) -> None:
         "model.path": arguments.model_path,
         "sample.problems": arguments.problems,
         "sample.samples_per_problem": arguments.samples,
-        "sample.output": arguments.output.with_name(f"{arguments.output.stem}.trajectories.jsonl"),
+        "sample.output": arguments.output.with_name(f"{arguments.output.stem}.pass_rates.jsonl"),
     }
     config = load_config(
         SampleConfig, find_config(arguments.config) if arguments.config else None, overrides | settings
     )
     with Console() as console:
-        problems = await measure_difficulty(config, arguments.output, console)
-    rates = [problem.metadata[PASS_RATE] for problem in problems]
+        measured = await measure_difficulty(config, arguments.output, console)
+    rates = list(measured.values())
     summary = {
         "problems": len(rates),
         "mean": sum(rates) / len(rates),

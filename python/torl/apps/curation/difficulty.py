@@ -1,51 +1,115 @@
 """Measures of difficulty and usefulness: pass rates of a model and LIMR's learning impact. Axis `_K`: epochs."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from torl.apps.curation.problem_files import encode_problems
+from torl.apps.curation.problem_files import encode_problems, encode_rows
 from torl.config import SampleConfig
 from torl.errors import DataError
-from torl.records.files import atomic_write, training_files
+from torl.records.files import append_atomically, atomic_write, training_files
 from torl.records.reading import read_trajectories
 from torl.report.console import Console
-from torl.rollout.sampling import sample_to_file
-from torl.types import Problem, ScoredGroup
+from torl.rollout.group_file import play_to_file
+from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.sampling import BATCH_ID, check_settings, with_seed
+from torl.rollout.startup import open_rollouts
+from torl.runtime.processes.scratch import ScratchDirectory
+from torl.runtime.processes.supervision import run_with_watchers
+from torl.types import Problem, Prompt, ScoredGroup
 
 PASS_RATE = "pass_rate"
 """Metadata field of the pass rate."""
+_BATCH_SIZE = 16_384  # problems whose prompts are in memory
 
 
-async def measure_difficulty(config: SampleConfig, output: Path, console: Console) -> list[Problem]:
-    """Sample responses to each problem and write the problems with their pass rates.
+@dataclass(frozen=True, slots=True)
+class PassRateFile:
+    """Pass rates by problem, appended as groups end. No trajectory is kept."""
 
-    Trajectories are appended to `config.sample.output`, so an interrupted command resumes.
+    path: Path
+
+    def append(self, group: ScoredGroup) -> None:
+        """Append the pass rate of a group."""
+        row = {"id": group.prompt.problem.id, PASS_RATE: group.accuracy, "samples": len(group.members)}
+        append_atomically(self.path, encode_rows([row]))
+
+    def read(self) -> dict[str, tuple[float, int]]:
+        """Return the pass rate and the number of samples of each problem; an incomplete last line is dropped."""
+        if not self.path.exists():
+            return {}
+        lines = self.path.read_bytes().rpartition(b"\n")[0].splitlines()
+        with atomic_write(self.path) as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        return {row["id"]: (row[PASS_RATE], row["samples"]) for row in map(json.loads, lines)}
+
+
+async def measure_difficulty(config: SampleConfig, output: Path, console: Console) -> dict[str, float]:
+    """Sample responses to each problem, write the problems with their pass rates, and return all pass rates.
+
+    Pass rates are appended to `config.sample.output`, so an interrupted command resumes.
 
     Raises:
-        TorlError: The configuration, model or problems are invalid, or a component failed. Trajectories are kept.
+        TorlError: The configuration, model or problems are invalid, or a component failed. Pass rates are kept.
     """
-    measured = with_pass_rates(await sample_to_file(config, console))
+    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
+    config = cap_to_context(config, model.path)
+    check_settings(config)
+    rates = PassRateFile(config.sample.output)
+    done = rates.read()
+    if done:
+        console.line(f"{len(done)} problems were measured already")
+    stream = model.prompts(config.sample.problems, config.data)
+    missing = (prompt for prompt in islice(stream, config.sample.max_problems) if prompt.problem.id not in done)
+    batch = tuple(islice(missing, _BATCH_SIZE))
+    if batch:
+        await _measure(batch, missing, rates, model, config, console)
+    console.line(f"problems: {stream}")
+    measured = rates.read()
+    problems = config.sample.problems.bind()()
     with atomic_write(output) as file:
-        file.write(encode_problems(measured))
-    return measured
+        for problem in with_pass_rates(problems, measured):
+            file.write(encode_problems([problem]))
+    return {problem: rate for problem, (rate, _) in measured.items()}
 
 
-def with_pass_rates(groups: Sequence[ScoredGroup]) -> list[Problem]:
-    """Return the problems of the groups, with the pass rate and the number of samples in their metadata."""
-    return [
-        replace(
-            group.prompt.problem,
-            metadata={
-                **group.prompt.problem.metadata,
-                PASS_RATE: group.accuracy,
-                "samples": len(group.members),
-            },
-        )
-        for group in groups
-    ]
+async def _measure(
+    batch: Sequence[Prompt],
+    others: Iterator[Prompt],
+    rates: PassRateFile,
+    model: ModelDirectory,
+    config: SampleConfig,
+    console: Console,
+) -> None:
+    """Play the prompts of `batch`, then of `others`, one batch after the other."""
+    with ScratchDirectory("torl-difficulty-") as logs:
+        async with open_rollouts(config, model, console, log_directory=logs, seed=config.sample.seed) as rollouts:
+            play = partial(
+                play_to_file,
+                rollouts,
+                output=rates,
+                console=console,
+                name="episodes",
+                batch_id=BATCH_ID,
+                samples=config.sample.samples_per_problem,
+                player=with_seed(rollouts.player, config.sample.seed),
+            )
+            while batch:
+                await run_with_watchers(play(batch), *rollouts.watchers(config.rollout.stall_timeout_seconds))
+                batch = tuple(islice(others, _BATCH_SIZE))
+
+
+def with_pass_rates(problems: Iterable[Problem], rates: Mapping[str, tuple[float, int]]) -> Iterator[Problem]:
+    """Yield the measured problems, with the pass rate and the number of samples in their metadata."""
+    for problem in problems:
+        if problem.id in rates:
+            rate, samples = rates[problem.id]
+            yield replace(problem, metadata={**problem.metadata, PASS_RATE: rate, "samples": samples})
 
 
 def accuracies_of_run(run: Path) -> dict[str, list[float]]:

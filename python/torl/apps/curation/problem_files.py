@@ -1,62 +1,111 @@
-"""Problem files of curation: layouts of foreign files, raw problems of several sources, and encoding."""
+"""Encoding of problems, and the arguments of a command that name problem files and their layouts."""
 
+import argparse
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from torl.apps.curation.similarity import words_of
-from torl.apps.curation.verifiability import normalize_answer, rejection_reason
-from torl.errors import ConfigError, DataError
+from torl.data.layout import Layout
+from torl.data.problems import make_layout
+from torl.data.public_sets import public_sets
+from torl.errors import ConfigError
 from torl.types import Problem
 
 _FIELDS = ("problem", "answer", "id")
+_OPTIONS = ("column", "split", "answer_from", "where", "keep")
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The layout of a problem file."""
+def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe the layout of files, each for all files or for the file NAME."""
+    options = {
+        "--column": ("[NAME:]FIELD=COLUMN", "column of the field problem, answer or id: answer=solution.text"),
+        "--split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
+        "--answer-from": (
+            "[NAME:]COLUMN",
+            "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
+        ),
+        "--where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
+        "--keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
+    }
+    for name, (metavar, text) in options.items():
+        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
 
-    columns: dict[str, str]
-    """Columns of the fields problem, answer and id, if they have other names."""
-    split: str | None
-    """Split of a dataset."""
 
-
-def layouts(columns: Sequence[str], splits: Sequence[str], names: Collection[str]) -> dict[str, Layout]:
-    """Parse the layout of each file. Arguments for one file override arguments for all files.
+def find_layouts(
+    arguments: argparse.Namespace, labels: Collection[str], others: Collection[str] = ()
+) -> dict[str, Layout]:
+    """Return the layouts of files by label.
 
     Args:
-        columns: `FIELD=COLUMN` for all files, `NAME:FIELD=COLUMN` for one.
-        splits: `SPLIT` for all files, `NAME:SPLIT` for one.
-        names: Names of the files.
-
-    Returns:
-        Layouts by name.
+        arguments: Values of the options of `add_layout_arguments`.
+        labels: Labels of the files that options without a name apply to.
+        others: Labels of files to which only options with their name apply.
 
     Raises:
-        ConfigError: An argument is malformed, or its field or file is unknown.
+        ConfigError: An option is malformed or names an unknown file.
     """
-    columns_of, splits_of = _by_file("--column", columns, names), _by_file("--split", splits, names)
+    options = {option: _by_file(option, getattr(arguments, option), labels, others) for option in _OPTIONS}
     return {
-        name: Layout(dict(map(_field_and_column, columns_of[name])), next(reversed(splits_of[name]), None))
-        for name in names
+        label: _layout({option: values[label] for option, values in options.items()}) for label in (*labels, *others)
     }
 
 
-def _by_file(option: str, arguments: Sequence[str], names: Collection[str]) -> dict[str, list[str]]:
+def label_files(names: Sequence[str]) -> dict[str, str]:
+    """Return names of files by label. Labels of files with equal names include the directory.
+
+    Raises:
+        ConfigError: Two files have the same label.
+    """
+    labels = [_label(name) for name in names]
+    labels = [
+        f"{Path(name).parent.name}-{label}" if labels.count(label) > 1 else label
+        for name, label in zip(names, labels, strict=True)
+    ]
+    if duplicate := next((label for label in labels if labels.count(label) > 1), None):
+        raise ConfigError(f"several files are called {duplicate}, which names the source of their problems: rename one")
+    return dict(zip(labels, names, strict=True))
+
+
+def _label(name: str) -> str:
+    public = name.partition("=")[0].partition("@")[0]
+    return public if public in public_sets() else Path(name).stem
+
+
+def _layout(options: Mapping[str, Sequence[str]]) -> Layout:
+    """Return a layout; of an option with one value, the last one counts."""
+    where: dict[str, list[str]] = {}
+    for condition in options["where"]:
+        column, equals, value = condition.partition("=")
+        if not column or not equals:
+            raise ConfigError(f"--where must be COLUMN=VALUE, got {condition!r}")
+        where.setdefault(column, []).append(value)
+    keep = next(reversed(options["keep"]), None)
+    return make_layout(
+        columns=dict(map(_field_and_column, options["column"])),
+        split=next(reversed(options["split"]), None),
+        answer_from=next(reversed(options["answer_from"]), None),
+        where=where,
+        keep=None if keep is None else [name for name in keep.split(",") if name],
+    )
+
+
+def _by_file(
+    option: str, arguments: Sequence[str], labels: Collection[str], others: Collection[str]
+) -> dict[str, list[str]]:
     """Return the values for each file, after the values for all files."""
     common: list[str] = []
-    specific: dict[str, list[str]] = {name: [] for name in names}
+    specific: dict[str, list[str]] = {name: [] for name in (*labels, *others)}
+    flag = f"--{option.replace('_', '-')}"
     for argument in arguments:
-        name, colon, value = argument.rpartition(":")
-        if not colon:
-            common.append(value)
-        elif name in specific:
+        name, colon, value = argument.partition(":")
+        if colon and name in specific:
             specific[name].append(value)
+        elif colon and "=" not in name:
+            raise ConfigError(f"{flag} {argument}: unknown file {name!r}; the files are {', '.join(sorted(specific))}")
         else:
-            raise ConfigError(f"{option} {argument}: unknown file {name!r}; the files are {', '.join(sorted(names))}")
-    return {name: common + values for name, values in specific.items()}
+            common.append(argument)
+    return {name: common * (name in labels) + values for name, values in specific.items()}
 
 
 def _field_and_column(argument: str) -> tuple[str, str]:
@@ -64,131 +113,6 @@ def _field_and_column(argument: str) -> tuple[str, str]:
     if field not in _FIELDS or not column:
         raise ConfigError(f"--column must be FIELD=COLUMN with FIELD one of {', '.join(_FIELDS)}, got {argument!r}")
     return field, column
-
-
-RawSource: TypeAlias = Callable[[], Iterable[tuple[str, Problem | DataError]]]
-"""A source of raw problems: each row's location, and its problem or its error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """A row that is dropped."""
-
-    id: str
-    reason: str
-    because_of: str = ""
-    """Id of the problem, or error, that is the cause."""
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """A first look at raw problems."""
-
-    rows: int
-    answers: set[str]
-    """Answers of verifiable problems."""
-    ambiguous: dict[int, list[str]]
-    """Different answers to the same question, by the question's hash."""
-
-
-class RawProblems:
-    """Problems of several sources, read as often as needed. Ids in several sources get the source's name as a prefix.
-
-    Call `survey` first.
-    """
-
-    def __init__(self, sources: Mapping[str, RawSource]) -> None:
-        self._sources = sources
-        self._shared: set[int] = set()  # hashes of the ids that several sources have
-        self._repeated: set[int] = set()  # hashes of the ids that one source has several times, with its name
-        self.conflicting: Collection[int] = ()
-        """Hashes of questions that are rejected because their answers contradict each other."""
-
-    def survey(self) -> Survey:
-        """Read all problems.
-
-        Raises:
-            DataError: All rows of a source are invalid, or a source cannot be read.
-        """
-        rows, answers = 0, dict[int, list[str]]()
-        known = set[int]()
-        for name in self._sources:
-            valid, invalid, first_error = 0, 0, None
-            for _, source, problem in self._rows(name):
-                rows += 1
-                if isinstance(problem, DataError):
-                    invalid += 1
-                    first_error = first_error or problem
-                    continue
-                valid += 1
-                identifier, in_source = hash(problem.id), hash((source, problem.id))
-                if in_source in known:
-                    self._repeated.add(in_source)
-                    continue
-                if identifier in known:
-                    self._shared.add(identifier)
-                known |= {identifier, in_source}
-                if rejection_reason(problem) is None:
-                    found = answers.setdefault(_hash_of(problem.question), [])
-                    answer = normalize_answer(problem.answer)
-                    if answer not in found:
-                        found.append(answer)
-            if first_error is not None and valid == 0:
-                raise DataError(f"{first_error} (all {invalid} rows are invalid)")
-        every = {answer for found in answers.values() for answer in found}
-        return Survey(rows, every, {key: found for key, found in answers.items() if len(found) > 1})
-
-    def checked(self) -> Iterator[Problem | Rejection]:
-        """Yield each problem with a normalized answer, or the reason to drop it."""
-        for name in self._sources:
-            seen = set[int]()
-            for location, source, problem in self._rows(name):
-                if isinstance(problem, DataError):
-                    place = location.rpartition(", ")[2].replace(" ", "-")
-                    identifier = place if len(self._sources) == 1 else f"{source}/{place}"
-                    yield Rejection(identifier, "invalid_row", str(problem).removeprefix(f"{location}: "))
-                    continue
-                in_source = hash((source, problem.id))
-                if in_source in self._repeated and in_source in seen:
-                    yield Rejection(problem.id, "repeated_id")
-                    continue
-                if in_source in self._repeated:
-                    seen.add(in_source)
-                yield self._checked(source, problem)
-
-    def _checked(self, source: str, problem: Problem) -> Problem | Rejection:
-        if hash(problem.id) in self._shared:
-            problem = replace(problem, id=f"{source}/{problem.id}")
-        reason = rejection_reason(problem)
-        if reason is None and self.conflicting and _hash_of(problem.question) in self.conflicting:
-            reason = "conflicting_answers"
-        if reason is not None:
-            return Rejection(problem.id, reason)
-        return replace(problem, answer=normalize_answer(problem.answer))
-
-    def _rows(self, name: str) -> Iterator[tuple[str, str, Problem | DataError]]:
-        """Yield the rows of a source: location, name of the problem's source, and problem or error."""
-        for location, problem in self._sources[name]():
-            if isinstance(problem, DataError):
-                yield location, name, problem
-            else:
-                named = replace(problem, metadata={"source": name, **problem.metadata})
-                yield location, str(named.metadata["source"]), named
-
-
-def _hash_of(question: str) -> int:
-    """Return a hash of a question's words."""
-    return hash(" ".join(words_of(question)))
-
-
-class Questions:
-    """The questions of verifiable problems, which can be iterated several times."""
-
-    def __init__(self, problems: RawProblems) -> None:
-        self._problems = problems
-
-    def __iter__(self) -> Iterator[str]:
-        return (problem.question for problem in self._problems.checked() if isinstance(problem, Problem))
 
 
 def encode_problems(problems: Iterable[Problem]) -> bytes:

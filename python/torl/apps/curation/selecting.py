@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from torl.apps.curation.difficulty import PASS_RATE, learning_impact
+from torl.data.problems import count_reasons
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -72,11 +73,6 @@ def select(
         "dropped": dict(dropped),
         "strata": {_stratum_name(stratum, options): count for stratum, count in sorted(strata.items())},
     }
-
-
-def count_reasons(dropped: Mapping[str, int]) -> str:
-    """Format the numbers of dropped problems by reason."""
-    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items())
 
 
 def _scored(problem: Problem, scores: dict[str, float], accuracies: dict[str, list[float]]) -> Problem:

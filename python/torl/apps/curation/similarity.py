@@ -1,64 +1,94 @@
-"""Near-duplicate problems and contamination: word n-grams, and exact search for similar texts."""
+"""Exact search for similar texts by word pairs, in arrays of a few hundred bytes for each text."""
 
 import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from itertools import chain, pairwise
-from math import ceil
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from torl.types import Problem
-
-Shingles: TypeAlias = frozenset[int]
-"""Hashes of word pairs, which take a tenth of the memory of text. Python's hashes differ between processes."""
+Hashes: TypeAlias = Any
+"""An array of 32-bit hashes of word pairs. They are the same within a process only, as Python's hashes of text are."""
 
 _WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
-_IGNORED = frozenset("$.,;:!?~\"'`()[]{}&")
-_COUNTERS: Final = 2**21  # shingles that share a counter only seem more frequent
+_IGNORED = frozenset("$.,;:!?~\"'`()[]{}&\\")
+_COUNTERS: Final = 2**24  # pairs that share a counter only seem more frequent
+_SHARED: Final = 3  # pairs that similar texts share in their prefixes; more are slower to look up, fewer to compare
+_CHUNK: Final = 8192  # texts whose prefixes are found at once
+_FACTORS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 
 
 def words_of(text: str) -> list[str]:
     """Return the lower-case words, numbers and signs of a text, without layout and punctuation."""
     plain = text.lower().replace("\\left", "").replace("\\right", "").replace("\\dfrac", "\\frac")
-    return [word for word in _WORD.findall(plain) if word not in _IGNORED and word != "\\"]
+    return [word for word in _WORD.findall(plain) if word not in _IGNORED]
 
 
-def shingles_of(text: str) -> Shingles:
-    """Return the pairs of adjacent words, or the word of a text with a single word."""
-    words = words_of(text)
-    return frozenset(hash(" ".join(pair)) for pair in pairwise(words)) or frozenset(map(hash, words))
+def pair_hashes(words: Sequence[str]) -> Hashes:
+    """Return the hashes of the pairs of adjacent words in their order, or of the word of a text with a single word."""
+    if len(words) < 2:
+        return word_hashes(words)
+    hashes = _hashes(words)
+    return _mixed(hashes[:-1] * _FACTORS[0] + hashes[1:])
 
 
-def ngrams_of(words: Sequence[str], size: int) -> Iterator[str]:
-    """Yield all n-grams of `size` words, or all words of a shorter text."""
-    for start in range(max(1, len(words) - size + 1)):
-        yield " ".join(words[start : start + size])
+def word_hashes(words: Sequence[str]) -> Hashes:
+    """Return the hashes of words."""
+    return _mixed(_hashes(words))
 
 
-def similarity(one: Shingles, other: Shingles) -> float:
-    """Return the Jaccard similarity; 1 for two empty sets."""
-    union = len(one | other)
-    return len(one & other) / union if union else 1.0
+def _hashes(words: Sequence[str]) -> Any:
+    return np.fromiter(map(hash, words), np.int64, len(words)).view(np.uint64)
+
+
+def _mixed(hashes: Any) -> Hashes:
+    return (((hashes ^ (hashes >> np.uint64(31))) * _FACTORS[1]) >> np.uint64(32)).astype(np.uint32)
+
+
+class Shingles:
+    """The sets of word pairs of texts."""
+
+    def __init__(self) -> None:
+        self._hashes, self._ends, self._digests = array("I"), array("Q", [0]), array("q")
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def add(self, words: Sequence[str]) -> None:
+        """Add the text with these words. Its index is the number of texts before it."""
+        hashes = pair_hashes(words)
+        hashes.sort()
+        encoded = hashes[np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)]].tobytes()
+        self._hashes.frombytes(encoded)
+        self._ends.append(len(self._hashes))
+        self._digests.append(hash(encoded))
+
+    def arrays(self) -> tuple[Hashes, Any, Any]:
+        """Return views of all hashes, the ends of the texts in them, and a digest of each text.
+
+        No text can be added while a view exists.
+        """
+        return (
+            np.frombuffer(self._hashes, np.uint32),
+            np.frombuffer(self._ends, np.uint64).view(np.int64),
+            np.frombuffer(self._digests, np.int64),
+        )
 
 
 class SimilarTexts:
-    """An exact index of texts by similarity. It stores shingles of eight bytes instead of the texts.
+    """An exact index of texts by the Jaccard similarity of their word pairs.
 
-    Two sets with a Jaccard similarity of at least t share a member among the rarest |x| - ceil(t |x|) + 1 of each, so
-    only these are indexed and looked up (prefix filter: Chaudhuri et al. 2006; Bayardo et al. 2007).
+    Two sets with a Jaccard similarity of at least t share l members among the rarest |x| - ceil(t |x|) + l of each, for
+    any l up to ceil(t |x|), so only these are indexed and looked up (prefix filter: Chaudhuri et al. 2006, Bayardo et
+    al. 2007; with l > 1: Wang et al. 2012). Of texts with the same pairs, the first is indexed for all.
     """
 
-    def __init__(self, threshold: float, texts: Iterable[str]) -> None:
-        """Count the shingles of `texts`.
+    def __init__(self, threshold: float, shingles: Shingles) -> None:
+        """Index the texts; `add` makes them members, which `neighbors` finds.
 
         Args:
             threshold: Minimum similarity, above 0 and at most 1.
-            texts: All texts that will be added or looked up. They determine which shingles are rare.
+            shingles: Texts that will be added or looked up.
 
         Raises:
             ValueError: `threshold` is out of range.
@@ -66,117 +96,90 @@ class SimilarTexts:
         if not 0 < threshold <= 1:
             raise ValueError(f"the similarity threshold must be above 0 and at most 1, got {threshold}")
         self._threshold = threshold
-        self._frequency = np.zeros(_COUNTERS, np.uint32).data  # untouched pages take no memory
-        for text in texts:
-            for shingle in shingles_of(text):
-                self._frequency[shingle % _COUNTERS] += 1
-        self._texts: list[tuple[str, array[int]]] = []  # names and shingles
-        self._index: dict[int, list[int]] = {}
+        self._hashes, self._ends, digests = shingles.arrays()
+        self._frequency = np.zeros(_COUNTERS, np.uint32)
+        for start in range(0, len(self._hashes), 2**20):
+            np.add.at(self._frequency, self._hashes[start : start + 2**20] % _COUNTERS, 1)
+        _, first, inverse = np.unique(digests, return_index=True, return_inverse=True)
+        self._first = first[inverse].astype(np.uint32)  # the first text with the same pairs
+        self._member = np.full(len(shingles), -1, np.int64)  # the member with the pairs of each first text, or -1
+        chunks = [self._entries_of(start) for start in range(0, len(shingles), _CHUNK)]
+        self._entries = np.concatenate([np.zeros(0, np.uint64), *chunks])
+        self._entries.sort()
 
-    def add(self, name: str, text: str) -> None:
-        """Add a text with a name."""
-        shingles = shingles_of(text)
-        for shingle in self._rarest(shingles):
-            self._index.setdefault(shingle, []).append(len(self._texts))
-        self._texts.append((name, array("q", shingles)))
+    def add(self, index: int) -> None:
+        """Make a text a member."""
+        self._member[self._first[index]] = index
 
-    def nearest(self, text: str) -> tuple[str, float] | None:
-        """Return the name and the similarity of the most similar text, or None if all are below the threshold."""
-        shingles = shingles_of(text)
-        candidates = {index for shingle in self._rarest(shingles) for index in self._index.get(shingle, ())}
-        found = [(similarity(shingles, frozenset(self._texts[index][1])), -index) for index in candidates]
-        highest, negative_index = max(found, default=(0.0, 0))
-        return (self._texts[-negative_index][0], highest) if highest >= self._threshold else None
+    def pairs(self, index: int) -> Hashes:
+        """Return the sorted hashes of a text."""
+        return self._hashes[self._ends[index] : self._ends[index + 1]]
 
-    def _rarest(self, shingles: Shingles) -> list[int]:
-        ordered = sorted(shingles, key=lambda shingle: (self._frequency[shingle % _COUNTERS], shingle))
-        return ordered[: len(shingles) - ceil(self._threshold * len(shingles) - 1e-9) + 1]
+    def frequency(self, hashes: Hashes) -> Any:
+        """Return the number of texts that contain each pair, or a larger number."""
+        return self._frequency[hashes % _COUNTERS]
 
+    def neighbors(self, index: int) -> list[tuple[float, int]]:
+        """Return the similar members before a text with their similarities, the most similar first."""
+        own = self.pairs(index)
+        keys = self._prefix(own).astype(np.uint64) << np.uint64(32)
+        starts = self._entries.searchsorted(keys)
+        stops = self._entries.searchsorted(keys | np.uint64(index), side="right")
+        slices = [self._entries[start:stop] for start, stop in zip(starts, stops, strict=True) if stop > start]
+        if not slices:
+            return []
+        texts, sizes = self._candidates(np.concatenate(slices) & np.uint64(2**32 - 1), len(own))
+        if not len(texts):
+            return []
+        joined = np.concatenate([self.pairs(text) for text in texts])
+        places = np.minimum(own.searchsorted(joined), len(own) - 1)
+        starts_of = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        shared = np.add.reduceat((own[places] == joined).astype(np.int64), starts_of)
+        similarities = shared / (sizes + len(own) - shared)
+        found = [
+            (float(similarity), int(self._member[text]))
+            for similarity, text in zip(similarities, texts, strict=True)
+            if similarity >= self._threshold
+        ]
+        return sorted(found, key=lambda each: (-each[0], each[1]))
 
-_MAX_PHRASE_COUNT = 5  # n-grams in more looked-up problems are common phrases
-_MIN_OVERLAP = 0.6  # of the shorter text's words, as Qwen2.5-Math's report requires of a match of 13 words
-
-
-@dataclass(frozen=True, slots=True)
-class ContaminationMatch:
-    """A match of a problem with a problem of an evaluation set."""
-
-    problem: str
-    """Id of the problem."""
-    set_name: str
-    evaluation_problem: str
-    """Id of the problem in the evaluation set."""
-    reason: str
-    """Kind of the match, "ngram" or "near_duplicate"."""
-    shared: str
-    """Shared words, or the similarity."""
-
-
-class EvaluationSets:
-    """An index of evaluation problems that finds contaminated training problems.
-
-    A match shares an n-gram of `ngram_size` words with an evaluation problem (all words of a shorter problem) and, in
-    the same order, at least 0.6 of the shorter text's words; or it is a near duplicate by `SimilarTexts`. An n-gram
-    alone may be a phrase ("where m and n are relatively prime positive integers"), a formula or the head of a drawing.
-    N-grams that occur in many of the looked-up problems never count.
-    """
-
-    def __init__(
-        self, sets: Mapping[str, Sequence[Problem]], ngram_size: int, threshold: float, texts: Iterable[str]
-    ) -> None:
-        """Index the sets.
+    def _candidates(self, texts: Any, size: int) -> tuple[Any, Any]:
+        """Return the members that share enough of the prefix and may be large enough, and their sizes.
 
         Args:
-            sets: Evaluation problems by set name.
-            ngram_size: Number of words of an n-gram.
-            threshold: Minimum similarity of near duplicates.
-            texts: All texts that will be looked up. They are iterated twice.
+            texts: Texts of the index entries that match a text, with repetitions.
+            size: Size of that text.
         """
-        self._size = ngram_size
-        self._ngrams: dict[str, list[str]] = {}
-        self._words: dict[str, list[str]] = {}
-        self._shortest = ngram_size
-        questions = [problem.question for problems in sets.values() for problem in problems]
-        self._similar = SimilarTexts(threshold, chain(questions, texts))
-        self._names: dict[str, tuple[str, str]] = {}
-        for set_name, problems in sets.items():
-            for problem in problems:
-                name = f"{set_name}\0{problem.id}"
-                self._names[name] = (set_name, problem.id)
-                self._similar.add(name, problem.question)
-                words = self._words[name] = words_of(problem.question)
-                self._shortest = min(self._shortest, max(1, len(words)))
-                for ngram in ngrams_of(words, ngram_size):
-                    self._ngrams.setdefault(ngram, []).append(name)
-        counts = Counter(ngram for text in texts for ngram in set(self._shared(words_of(text))))
-        for ngram, count in counts.items():
-            if count > _MAX_PHRASE_COUNT:
-                del self._ngrams[ngram]
+        texts.sort()
+        first = np.append(True, texts[1:] != texts[:-1]).nonzero()[0]
+        shared = np.diff(np.append(first, len(texts)))
+        texts = texts[first].astype(np.int64)
+        sizes = self._ends[texts + 1] - self._ends[texts]
+        keep = (self._member[texts] >= 0) & (shared >= np.minimum(self._shared_sizes(sizes), self._shared_sizes(size)))
+        keep &= (sizes >= self._threshold * size - 1e-9) & (size >= self._threshold * sizes - 1e-9)
+        return texts[keep], sizes[keep]
 
-    def find_match(self, problem: Problem) -> ContaminationMatch | None:
-        """Return the first match of a problem, or None."""
-        words = words_of(problem.question)
-        compared: set[str] = set()
-        for shared in self._shared(words):
-            for name in self._ngrams[shared]:
-                if name not in compared and overlap_fraction(words, self._words[name]) >= _MIN_OVERLAP:
-                    return ContaminationMatch(problem.id, *self._names[name], "ngram", shared)
-                compared.add(name)
-        near = self._similar.nearest(problem.question)
-        if near is None:
-            return None
-        name, score = near
-        return ContaminationMatch(problem.id, *self._names[name], "near_duplicate", f"{score:.2f}")
+    def _prefix(self, hashes: Hashes) -> Hashes:
+        """Return the rarest pairs of a text, except pairs that no other text has."""
+        frequency = self.frequency(hashes)
+        rarest = np.lexsort((hashes, frequency))[: self._prefix_sizes(len(hashes))]
+        return hashes[rarest[frequency[rarest] > 1]]
 
-    def _shared(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the n-grams that a text shares with the sets, the longest first."""
-        for size in range(self._size, self._shortest - 1, -1):
-            for ngram in ngrams_of(words, size):
-                if ngram in self._ngrams:
-                    yield ngram
+    def _shared_sizes(self, sizes: Any) -> Any:
+        """Return the numbers of pairs that similar texts share in their prefixes."""
+        return np.minimum(_SHARED, np.ceil(self._threshold * sizes - 1e-9).astype(int))
 
+    def _prefix_sizes(self, sizes: Any) -> Any:
+        return sizes - np.ceil(self._threshold * sizes - 1e-9).astype(int) + self._shared_sizes(sizes)
 
-def overlap_fraction(one: Sequence[str], other: Sequence[str]) -> float:
-    """Return the fraction of the shorter text's words that both have in the same order."""
-    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) / max(1, min(len(one), len(other)))
+    def _entries_of(self, start: int) -> Any:
+        """Return the index entries of a chunk of texts: a rare pair in the upper half, its text in the lower."""
+        texts = np.arange(start, min(start + _CHUNK, len(self._first)))
+        texts = texts[self._first[texts] == texts]
+        sizes = self._ends[texts + 1] - self._ends[texts]
+        hashes = np.concatenate([np.zeros(0, np.uint32), *(self.pairs(text) for text in texts)])
+        owners, frequency = np.repeat(texts, sizes), self.frequency(hashes)
+        order = np.lexsort((hashes, frequency, owners))
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        chosen = order[(rank < np.repeat(self._prefix_sizes(sizes), sizes)) & (frequency[order] > 1)]
+        return (hashes[chosen].astype(np.uint64) << np.uint64(32)) | owners[chosen].astype(np.uint64)

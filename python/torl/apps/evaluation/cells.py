@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.apps.evaluation.papers import set_sort_key
+from torl.apps.evaluation.sets import set_sort_key
 from torl.errors import ConfigError, RecordError
 from torl.records.files import atomic_write, record_errors
 from torl.rollout.group_file import GroupFile

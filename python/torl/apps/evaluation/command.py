@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torl.apps.curation.problem_files import add_layout_arguments, find_layouts
 from torl.apps.evaluation.cells import SETTINGS_FILE, models_in
 from torl.apps.evaluation.output import write_all
-from torl.apps.evaluation.papers import PAPERS, SUITES, find_sets
+from torl.apps.evaluation.papers import PAPERS
 from torl.apps.evaluation.playing import play_model, regrade
 from torl.apps.evaluation.results import read_results, shared_problems
+from torl.apps.evaluation.sets import SUITES, find_locations, make_set
 from torl.apps.evaluation.tables import all_tables, markdown
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, TorlError
-from torl.records.files import atomic_write
+from torl.records.files import EXPORT_DIRECTORY, atomic_write
 from torl.report.console import Console
+from torl.rollout.evaluation_sets import split_by_source
 from torl.runtime.processes.supervision import run_until_done
 
 PROGRAM = "torl evaluate"
@@ -52,7 +55,7 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
         ConfigError: An argument is unknown, or a required argument is missing.
     """
     parser = argparse.ArgumentParser(
-        usage=f"{PROGRAM} MODEL... --suite SET... [--section.field VALUE ...]",
+        usage=f"{PROGRAM} MODEL... --suite SET... [--section.setting VALUE ...]",
         description=_DESCRIPTION,
         allow_abbrev=False,
         add_help=False,
@@ -62,15 +65,17 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
         "--suite",
         metavar="SET",
         nargs="+",
-        help=f"suites ({', '.join(SUITES)}), set names, files, or package.module:function",
+        help=f"suites ({', '.join(SUITES)}), public sets (torl data sources), SET=FILE, files, hf:owner/name, or "
+        "package.module:function",
     )
     parser.add_argument(
         "--sets-directory",
         metavar="DIRECTORY",
         type=Path,
         default=Path("data"),
-        help="directory of the files of named sets (default: %(default)s)",
+        help="directory of the files of named sets, before the Hub (default: %(default)s)",
     )
+    add_layout_arguments(parser)
     parser.add_argument("--config", metavar="CONFIG", help="TOML file, run or preset (default: the run of MODEL)")
     parser.add_argument(
         "--tools",
@@ -107,7 +112,7 @@ async def evaluate_models(parsed: ParsedArguments) -> None:
         if arguments.regrade:
             await _regrade(parsed, console)
         else:
-            sets = find_sets(arguments.suite, arguments.sets_directory)
+            sets = _sets(arguments)
             configs = _models(parsed)
             models = tuple(configs)
             for label, config in configs.items():
@@ -121,6 +126,13 @@ async def evaluate_models(parsed: ParsedArguments) -> None:
     print(f"wrote table.md, table.tex, page.html and results.json to {arguments.output}", flush=True)
 
 
+def _sets(arguments: argparse.Namespace) -> dict[str, ProblemChoice]:
+    """Return the problem sets by name; a file with several sources is several sets."""
+    locations = find_locations(arguments.suite, arguments.sets_directory)
+    layouts = find_layouts(arguments, tuple(locations))
+    return split_by_source({label: make_set(location, layouts[label]) for label, location in locations.items()})
+
+
 def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
     """Load the configuration of each model, by its label in the tables."""
     models: dict[str, EvaluateModelConfig] = {}
@@ -132,7 +144,7 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
         label = label if separator else (run.name or location).rpartition(":")[2]
         if not re.fullmatch(r"[\w.+-]+", label) or label in models:
             raise ConfigError(f"{argument}: the label {label!r} is invalid or already used: write LABEL={location}")
-        path = str(run / "model") if trained else location
+        path = str(run / EXPORT_DIRECTORY) if trained else location
         name = parsed.arguments.config or (location if trained else None)
         config = None if name is None else find_config(name)
         models[label] = load_config(EvaluateModelConfig, config, {**parsed.overrides, "model.path": path})

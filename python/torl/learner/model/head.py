@@ -22,6 +22,7 @@ EntropyMode: TypeAlias = Literal["off", "log", "train"]
 """Computation of the entropy, which takes a pass over all logits: not at all, without gradient, or with gradient."""
 
 _MAX_PART_LOGITS = 1 << 24  # logits computed at a time: enough for matrix products at full speed
+_PART_MULTIPLE = 128  # tokens of the vocabulary: rows of logits are aligned for the GPU's matrix products
 _MIN_LOGIT = -1e30  # finite, so that impossible tokens cause no infinity minus infinity
 
 
@@ -144,8 +145,9 @@ class _Logprobs(torch.autograd.Function):
 
 
 def _parts(hidden_KD: Tensor, weight_VD: Tensor, max_stored_logits: int) -> Iterator[slice]:
-    """Yield the parts of the vocabulary."""
+    """Yield the parts of the vocabulary, whose sizes are multiples of `_PART_MULTIPLE` if they are larger."""
     size = max(1, min(max_stored_logits, _MAX_PART_LOGITS) // max(1, len(hidden_KD)))
+    size -= size % _PART_MULTIPLE if size > _PART_MULTIPLE else 0
     for start in range(0, len(weight_VD), size):
         yield slice(start, min(start + size, len(weight_VD)))
 

@@ -32,7 +32,8 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
         seed: Random seed of the initial adapters, which must be equal on all ranks.
 
     Raises:
-        DataError: The model has no linear layer with one of the names, or peft is not installed.
+        DataError: The model has no linear layer with one of the names, its layers store transposed weights, or peft is
+            not installed.
     """
     if config is None:
         return causal_lm
@@ -43,9 +44,15 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            return inject_adapter_in_model(_peft_settings(config), causal_lm, adapter_name=_ADAPTER)
+            adapted = inject_adapter_in_model(_peft_settings(config), causal_lm, adapter_name=_ADAPTER)
         except ValueError as error:
             raise DataError(f"model.lora.target_modules = {list(config.target_modules)}: {error}") from error
+    if transposed := [name for name, layer in _layers(adapted) if getattr(layer, "fan_in_fan_out", False)]:
+        raise DataError(
+            f"model.lora: {transposed[0]} stores its weight transposed (Conv1D), which torl cannot merge with an "
+            "adapter: train all weights (model.lora.rank = 0)"
+        )
+    return adapted
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class ExactMatchOptions(Section):
     """Options of the reward "exact_match"."""
 
     correct: float = 1.0
-    """Reward of an answer that equals a reference up to case, punctuation, articles and whitespace."""
+    """Reward of an answer that equals a reference except for case, punctuation, articles and whitespace."""
     wrong: float = 0.0
     """Reward of any other answer, or of none."""
 

@@ -1,0 +1,42 @@
+"""Problem files that hold several evaluation sets, as ToRL's and Search-R1's own test files do."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torl.config import ProblemChoice
+
+SOURCE_COLUMN = "data_source"
+"""Column of verl's layout with the name of the set that a row belongs to."""
+
+
+def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoice]:
+    """Return problem sets with one set for each `data_source` of a file that has several.
+
+    Each new set has the name of its source and a filter that selects it. If the name is taken, the name of the file
+    comes first.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    found: dict[str, ProblemChoice] = {}
+    for name, choice in sets.items():
+        sources = _sources(choice)
+        if len(sources) < 2:
+            found[name] = choice
+            continue
+        for source in sources:
+            label = re.sub(r"[^\w.+-]", "-", source)
+            if label in found or label in sets:
+                label = f"{name}-{label}"
+            where = {**(getattr(choice.options, "where", None) or {}), SOURCE_COLUMN: source}
+            found[label] = replace(choice, options=choice.options.model_copy(update={"where": where}))
+    return found
+
+
+def _sources(choice: ProblemChoice) -> list[str]:
+    """Return the sources of a problem file without a filter of sources; empty for other sets."""
+    if choice.name != "file" or SOURCE_COLUMN in (getattr(choice.options, "where", None) or {}):
+        return []
+    sources = (problem.metadata.get(SOURCE_COLUMN) for problem in choice.bind()())
+    return [source for source in dict.fromkeys(sources) if isinstance(source, str)]

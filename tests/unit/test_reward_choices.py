@@ -1,0 +1,127 @@
+"""Answers of multiple choice, booleans, numbers in words and column vectors; and decimals as exact numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torl.rewards.equivalence import UndecidedError, equivalent
+from torl.rewards.notation import number_of_words, split_choice
+from torl.rewards.verdict import compare_exactly
+
+
+def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
+    """The verdict of the grader: text and rational numbers first, then math-verify."""
+    verdict = compare_exactly(reference, answer, exact=exact)
+    if verdict is not None:
+        return verdict.correct
+    try:
+        return equivalent(reference, answer, exact=exact)
+    except UndecidedError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("C", "\\text{(C) }12"), ("\\text{(C) }12", "C"), ("\\text{(C) }12", "12"), ("C", "C. 12"), ("C", "C) 12"),
+        ("\\textbf{(B)}\\ 7", "7"), ("\\textbf{(B)}\\ 7", "B"), ("\\textbf{(B)}\\ 7", "(B) 7.0"),
+        ("B", "$\\mathrm{(B)}$"),
+        ("D", "(D)"), ("D", "D) the area of the lake"), ("\\text{D}", "D."), ("5", "\\boldsymbol{5}"),
+        ("True", "true"), ("true", "\\text{True}"), ("False", "false."),
+        ("4", "four"), ("four", "4"), ("42", "forty-two"), ("1200", "\\text{one thousand two hundred}"),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(1,2)"), ("(1,2)", "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"),
+        ("\\begin{pmatrix} -2 \\\\ -14 \\\\ -7 \\end{pmatrix}", "[-2, -14, -7]"), ("(1,2)", "Matrix([[1], [2]])"),
+        ("\\begin{pmatrix} \\frac12 \\\\ 2 \\end{pmatrix}", "\\langle 0.5, 2\\rangle"),
+        ("\\begin{bmatrix} 1 \\\\ 2 \\\\ \\end{bmatrix}", "\\left( 1, 2 \\right)"),
+    ],
+)  # fmt: skip
+def test_same_answer_in_another_form(reference: str, answer: str) -> None:
+    assert judged(reference, answer)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("C", "\\text{(D) }12"), ("\\text{(C) }12", "13"), ("\\text{(C) }12", "(C) 13"), ("\\text{(C) }12", "(D) 12"),
+        ("B", "(B) or (C)"), ("B", "A"), ("A", "A or B"), ("C", "(C) is wrong"), ("C", "C. no"), ("C", "12"),
+        ("C", "C+1"), ("C", "\\text{(C)} D"), ("B", "(B) 7, (C) 8"),
+        ("True", "false"), ("true", "1"), ("4", "five"), ("4", "four or five"), ("24", "twenty"), ("56", "five six"),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(2,1)"), ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(1,2,3)"),
+        ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "1,2"), ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\{1,2\\}"),
+        ("\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "(1,2)"),
+        ("(1,2)", "\\begin{pmatrix} 2 \\\\ 1 \\end{pmatrix}"),
+    ],
+)  # fmt: skip
+def test_other_answer_in_the_same_form(reference: str, answer: str) -> None:
+    assert not judged(reference, answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("B", ("B", "")), ("(B)", ("B", "")), ("B.", ("B", "")), ("\\textbf{(B)}\\ 7", ("B", "7")),
+        ("\\text{(C) }12", ("C", "12")), ("\\text{(C) 12}", ("C", "12")), ("A. $x$", ("A", "$x$")),
+        ("(C, D)", None), ("C+1", None), ("(A", None), ("AB", None), ("x", None), ("K", None), ("\\text{Bob}", None),
+    ],
+)  # fmt: skip
+def test_choices_are_split_into_letter_and_text(text: str, choice: tuple[str, str] | None) -> None:
+    assert split_choice(text) == choice
+
+
+UNITS = (
+    " one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+TENS = "  twenty thirty forty fifty sixty seventy eighty ninety"
+
+
+def in_words(number: int) -> str:
+    """Spell a number below a thousand million."""
+    for scale, name in ((10**6, "million"), (10**3, "thousand"), (100, "hundred")):
+        if number >= scale:
+            rest = number % scale
+            return f"{in_words(number // scale)} {name}" + (f" {'and ' * (rest < 100)}{in_words(rest)}" if rest else "")
+    if number < 20:
+        return UNITS.split(" ")[number] or "zero"
+    return TENS.split(" ")[number // 10] + (f"-{UNITS.split(' ')[number % 10]}" if number % 10 else "")
+
+
+@given(st.integers(0, 10**9 - 1))
+def test_numbers_in_words_are_read(number: int) -> None:
+    assert number_of_words(in_words(number)) == str(number)
+    assert number_of_words(f"\\text{{{in_words(number).title()}}}") == str(number)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "and", "two one", "twenty ten", "one hundred one hundred", "two thousand three million", "four x"]
+)
+def test_other_words_are_not_numbers(text: str) -> None:
+    assert number_of_words(text) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("\\sqrt2", "1.41421356"), ("\\sqrt{2}", "1.4142135623730951"), ("\\frac{22}{7}", "3.142857"),
+        ("22/7", "3.142857142857143"), ("3+\\sqrt2", "4.414213562373095"), ("\\pi", "3.141592653589793"),
+        ("(\\sqrt2,1)", "(1.4142135623730951, 1)"), ("\\{\\sqrt2, 1\\}", "\\{1.41421356, 1\\}"),
+        ("\\frac13", "0.33333333"), ("\\frac{x}{3}", "0.33333333x"),
+    ],
+)  # fmt: skip
+def test_decimals_are_exact_if_asked_for(reference: str, answer: str) -> None:
+    assert judged(reference, answer) or "x" in reference
+    assert not judged(reference, answer, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [
+        ("\\frac12", "0.5"), ("\\sqrt8", "2\\sqrt2"), ("\\sqrt{12}", "2\\sqrt3"), ("50", "50.0"), ("50\\%", "0.5"),
+        ("1.41", "1.41"), ("1.414", "1.4140"), ("(\\frac12,1)", "(0.5, 1.0)"), ("3/4", "0.75"), ("1/3", "2/6"),
+        ("x^2+2x+1", "(x+1)**2"), ("\\frac{x}{4}", "0.25x"), ("1.4142136", "\\sqrt2"), ("0.333333", "1/3"),
+        ("1\\frac12", "1.5"), ("\\text{(C) }0.5", "\\frac12"),
+    ],
+)  # fmt: skip
+def test_exact_comparison_accepts_equal_numbers(reference: str, answer: str) -> None:
+    assert judged(reference, answer)
+    assert judged(reference, answer, exact=True)
