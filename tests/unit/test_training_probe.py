@@ -101,6 +101,7 @@ async def test_engine_without_the_transferred_version_is_an_error() -> None:
 
 
 async def test_failed_engine_is_an_error_and_an_unused_probe_is_cancelled() -> None:
+    others = asyncio.all_tasks()
     async with probe_of(scripted(fail_on="probe-0-1")) as probe:
         probe.start(0, PROMPTS)
         with pytest.raises(EngineError, match="the engine died"):
@@ -110,4 +111,4 @@ async def test_failed_engine_is_an_error_and_an_unused_probe_is_cancelled() -> N
         probe.start(0, PROMPTS)
         await asyncio.sleep(0)
     assert engine.open == 0
-    assert not asyncio.all_tasks() - {asyncio.current_task()}
+    assert not asyncio.all_tasks() - others

@@ -23,7 +23,7 @@ from torl.engine.vllm.processes import (
     fail_calls_on_engine_death,
 )
 from torl.engine.vllm.weights import EngineWeights
-from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError
+from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError, TorlError
 from torl.runtime.processes.children import first_line, log_tail
 from torl.runtime.processes.stacks import dump_stacks
 from torl.types import SampledTurn, TurnRequest
@@ -162,7 +162,7 @@ class VllmEngine(Engine):
 
     async def weight_checksums(self) -> list[dict[str, str]]:
         """vLLM's checksums of each worker's parameters, by their names in vLLM, fused and processed."""
-        with self._calling("compute_weight_checksums") as llm:
+        with self._calling("compute checksums of its weights") as llm:
             checksums: list[dict[str, str]] = await llm.compute_weight_checksums()
         return checksums
 
@@ -216,7 +216,10 @@ class VllmEngine(Engine):
 
     @contextlib.contextmanager
     def _calling(self, call: str) -> Iterator[Any]:
-        """Yield the AsyncLLM for a call, described by an infinitive. If the engine dies, its death is raised."""
+        """Yield the AsyncLLM for a call, described by an infinitive. If the engine dies, its death is raised.
+
+        A core that loses a worker may fail the call before the AsyncLLM knows of it.
+        """
         llm = self._running()
         self._calls.append(call)
         try:
@@ -224,7 +227,9 @@ class VllmEngine(Engine):
         except Exception as error:
             if llm.errored:
                 raise self._death() from error
-            raise
+            if isinstance(error, TorlError):
+                raise
+            raise EngineError(f"the engine failed to {call}: {error}") from error
         finally:
             self._calls.remove(call)
 
