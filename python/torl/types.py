@@ -221,7 +221,8 @@ class SampledTurn:
 
     Attributes:
         token_ids: Sampled tokens.
-        logprobs: Log-probabilities of the tokens according to the engine, after temperature.
+        logprobs: Log-probabilities of the tokens according to the engine, after temperature. For a greedy turn, at
+            temperature 1.
         policy_versions: Pairs of a policy version and the index of its first token, in order. There is more than one
             pair if the weights changed in flight.
         finish_reason: Reason why the turn ended.

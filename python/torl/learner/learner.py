@@ -89,6 +89,15 @@ class Learner:
         annotations = required_annotations(self._setup.algorithm)
         return await annotate(self._group, samples, annotations, self._setup.learner, step)
 
+    async def logprobs(self, samples: Sequence[TrainingSample], *, step: int) -> list[TrainingSample]:
+        """Add the log-probabilities of the current weights to the sampled tokens, as `old_logprobs`.
+
+        Args:
+            samples: Samples.
+            step: Training step whose temperature the log-probabilities have.
+        """
+        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step)
+
     async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
         """Take all optimizer steps of a training step, the critic's first, and return their metrics.
 

@@ -13,12 +13,14 @@ from functools import partial
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
+from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.training.components import RunComponents
 from torl.training.experience import Experience
 from torl.training.health import PolicyComparison
+from torl.training.probe import TransferProbe
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
 from torl.training.selection import describe_missing_signal
@@ -35,12 +37,14 @@ class Run:
         experience: Steps to train on.
         residency: Owner of the devices' memory: the learner or the engine.
         comparison: Check that both hold the same weights.
+        probe: Probe of the engine after each transfer.
     """
 
     components: RunComponents
     experience: Experience
     residency: Residency
     comparison: PolicyComparison
+    probe: TransferProbe
 
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -54,6 +58,8 @@ class Run:
                     # --- rollout: play and grade the episodes of every prompt ---------------------------------------
                     with _timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
+                        self.probe.start(step, played.prompts)
+                        await self.probe.wait()
                     async with self.residency.lend_learner() as loan:
                         # --- train: masks and advantages, then the optimizer steps ----------------------------------
                         with _timed(metrics, names.TIME_LEARN):
@@ -62,15 +68,18 @@ class Run:
                         with _timed(metrics, names.TIME_SYNC):
                             await loan.publish(step + 1)
                             self.experience.advance(step + 1)
+                    self.probe.start(step + 1, played.prompts)
                 # --- records: written while the next step is played -------------------------------------------------
                 await self._record(step, played, samples, metrics)
                 if _due(step + 1, self.components.config.checkpoint.every_steps) and step + 1 < steps:
                     await self._save_checkpoint(step + 1)
         await self._evaluate_if_due(steps)
         await self._save_checkpoint(steps)
+        await self.probe.wait()
         async with self.residency.lend_learner() as loan:
+            self.comparison.require_match(steps - 1, await self._probe_gap(loan.learner, steps))
             with self.components.console.progress("exporting the model"):
-                await loan.learner.export(self.components.directory / "model")
+                await loan.learner.export(self.components.directory / EXPORT_DIRECTORY)
         with self.components.console.progress("writing the last checkpoint"):
             await self.components.checkpoints.wait()
 
@@ -78,12 +87,17 @@ class Run:
         self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
     ) -> list[TrainingSample]:
         """Update the policy on the batch of a step and return its samples."""
+        metrics |= await self._probe_gap(learner, step)
         config, annotate = self.components.config.at_step(step), partial(learner.annotate, step=step)
         samples, masked = await prepare_samples(played.batch, annotate, config, self.components.encode)
         metrics |= {names.masked(reason): count for reason, count in masked.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         metrics |= names.learner_metrics(await learner.update(samples, step=step))
         return samples
+
+    async def _probe_gap(self, learner: Learner, version: int) -> dict[str, float]:
+        gap = await self.probe.gap(learner, version)
+        return {} if gap is None else {names.LOGPROB_GAP_PROBE: gap}
 
     async def _record(
         self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]
@@ -103,7 +117,8 @@ class Run:
         components.console.step(step + 1, components.config.run.steps, metrics)
         if names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
             components.console.line(missing)
-        self.comparison.require_match(step, metrics)
+        if warning := self.comparison.require_match(step, metrics):
+            components.console.warning(warning)
 
     def _metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         field = self.components.config.run.group_metrics_by

@@ -11,7 +11,7 @@ from torl.data.public_sets import pinned_problems
 from torl.engine import EngineOptions
 from torl.errors import ActorDiedError, DataError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
 from torl.hub import is_local, pinned_model, require_trainable, resolve_model_config
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.records.reading import read_metrics
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
@@ -25,6 +25,7 @@ from torl.training.components import open_run_components
 from torl.training.experience import Experience
 from torl.training.health import HangRecorder, PolicyComparison
 from torl.training.loop import Run
+from torl.training.probe import TransferProbe
 from torl.training.residency import DeviceSharing, Residency
 
 _NODE_LOSSES = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)
@@ -88,16 +89,18 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
             checksum=components.config.learner.verify_weights,
         )
         resumed = read_metrics(directory) if components.first_step > 0 else []
-        first_gap = next((row[LOGPROB_GAP_ON_POLICY] for row in resumed if LOGPROB_GAP_ON_POLICY in row), None)
-        comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gap=first_gap)
-        run = Run(components, experience, residency, comparison)
+        gaps = (LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE)
+        first_gaps = {name: row[name] for row in reversed(resumed) for name in gaps if name in row}
+        comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gaps=first_gaps)
+        probe = TransferProbe(components.config, player.engine)
+        run = Run(components, experience, residency, comparison, probe)
         if components.checkpoint is not None:
             async with residency.lend_learner() as loan:
                 await loan.publish(components.first_step)
         watchers = (*components.rollouts.watchers(timeout_seconds), residency.resend_weights(), learner.watch())
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)
-        async with watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
+        async with probe, watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
             await run_with_watchers(hang.dump_stacks_on_hang(run.train()), *map(hang.dump_stacks_on_hang, watchers))
 
 

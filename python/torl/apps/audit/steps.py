@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torl.apps.audit.advantages import check_advantages, recorded_masks
+from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
 from torl.apps.audit.checks import Check, check_rewards, group_members, place_of, version_mismatch
 from torl.apps.audit.groups import (
@@ -16,9 +16,11 @@ from torl.apps.audit.groups import (
     expected_trajectories,
     scored_group,
 )
-from torl.apps.audit.history import RunHistory, read_file
+from torl.apps.audit.history import RunHistory, evaluation_plays, read_file
+from torl.apps.audit.learning import batch_metrics, check_learning_rate
 from torl.apps.audit.logprobs import SampledTrajectories
-from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
+from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics, unknown_metrics
+from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.prompts import PromptAudit
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
@@ -50,14 +52,29 @@ class StepAudit:
     history: RunHistory
     checks: Checks
     sampled: SampledTrajectories
+    order: ProblemOrder
     context: ReplayContext
     prompts: PromptAudit
 
     @classmethod
     def open(
-        cls, config: TrainConfig, history: RunHistory, checks: Checks, sampled: SampledTrajectories
+        cls,
+        config: TrainConfig,
+        history: RunHistory,
+        checks: Checks,
+        sampled: SampledTrajectories,
+        order: ProblemOrder,
+        first_step: int | None,
     ) -> "StepAudit":
-        """Read the model's tokenizer.
+        """Read the model's tokenizer, and the problems to train on.
+
+        Args:
+            config: Configuration.
+            history: History of the run.
+            checks: Results that comparisons are counted in.
+            sampled: Trajectories whose log-probabilities are compared later.
+            order: Order of the problems, after the steps of earlier configurations.
+            first_step: First step with this configuration, if any.
 
         Raises:
             TorlError: The model cannot be read.
@@ -65,7 +82,10 @@ class StepAudit:
         path, rollout = resolve_model(config.model.path), config.rollout
         model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
         context = ReplayContext.from_config(rollout, path)
-        return cls(config, history, checks, sampled, context, PromptAudit(checks.prompts, config, model, history))
+        if first_step is not None:
+            order.open(config, model.prompts(config.data.train, config.data), first_step)
+        prompts = PromptAudit(checks.prompts, config, model, history)
+        return cls(config, history, checks, sampled, order, context, prompts)
 
     def at_step(self, step: int) -> "StepAudit":
         """Return the audit with the configuration of a step, for `check_step`."""
@@ -86,6 +106,7 @@ class StepAudit:
         with self.checks.metrics.reading(f"{METRICS_FILE}, step {step}"):
             count = expected_trajectories(self.config, row)
         records = await asyncio.to_thread(self._read, path, count)
+        await asyncio.to_thread(self._check_order, step, records, row)
         if records:
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
@@ -93,28 +114,33 @@ class StepAudit:
                 asyncio.to_thread(self._check_records, step, records),
             )
 
-    async def check_evaluation(self, step: int, name: str, reward: Reward) -> None:
-        """Check the evaluation of a problem set after `step` steps.
+    async def check_evaluation(self, step: int, reward: Reward) -> None:
+        """Check the evaluation of all problem sets after `step` steps.
 
         Raises:
             RewardError: The reward failed.
         """
-        row = self.history.evaluation_rows.get(step)
+        row, place = self.history.evaluation_rows.get(step), f"evaluation after step {step}"
         if row is None:
-            self.checks.metrics.add(
-                False, f"{METRICS_FILE}: expected a row of the evaluation after step {step}, found none"
-            )
+            self.checks.metrics.add(False, f"{METRICS_FILE}: expected a row of the {place}, found none")
+        sets = {found[0] for key in row or {} if (found := names.split_evaluation(key)) is not None}
+        for name in sorted(sets - self.config.data.evaluation.keys()):
+            self.checks.metrics.add(False, f"{place}: expected no problem set {name!r} (data.evaluation)")
+        for name in self.config.data.evaluation:
+            await self._check_set(step, name, row, reward)
+
+    async def _check_set(self, step: int, name: str, row: Mapping[str, Any] | None, reward: Reward) -> None:
+        """Check the evaluation of a problem set."""
         failed, too_long = (
             _count(row or {}, names.evaluation_name(name, each)) for each in (names.FAILED_EPISODES, names.TOO_LONG)
         )
-        total = await asyncio.to_thread(self.prompts.evaluations[name].count)
-        problems = None if total is None or row is None else total - too_long
+        problems = None
+        if row is not None and (known := await asyncio.to_thread(self.prompts.evaluated, name)) is not None:
+            self.checks.metrics.expect(f"evaluation of {name} after step {step}, {names.TOO_LONG}", known[1], too_long)
+            problems, too_long = len(known[0]), known[1]
         settings = self.config.evaluation
-        plays = {name: ("sampled", settings.samples_per_problem)} if settings.samples_per_problem else {}
-        if settings.greedy:
-            plays[f"{name}.greedy" if plays else name] = ("greedy", 1)
         by_file: dict[str, list[TrajectoryRecord]] = {}
-        for label, (kind, samples) in plays.items():
+        for label, (kind, samples) in evaluation_plays(name, settings).items():
             path = trajectory_file(self.history.directory, step, label)
             count = None if problems is None or failed else problems * samples
             by_file[label] = records = await asyncio.to_thread(self._read, path, count)
@@ -125,13 +151,15 @@ class StepAudit:
         if failed and problems is not None:
             expected = problems * settings.episodes(1) - failed
             found = sum(map(len, by_file.values()))
-            self.checks.files.expect(f"{name} after step {step}", f"{expected} trajectories", found)
+            example = f"evaluation of {name} after step {step}: expected {expected} trajectories, found {found}"
+            self.checks.files.add(found == expected, example)
         if row is None or not all(by_file.values()):
             return
         with self.checks.metrics.reading(f"evaluation of {name} after step {step}"):
             of_set = self.prompts.evaluations[name]
             scored = [[scored_group(each) for each in group_members(file).values()] for file in by_file.values()]
             groups, metadata = self.prompts.with_metadata(scored[0], of_set)
+            unknown = unknown_metrics(groups, metadata=metadata, accuracies=problems is not None)
             expected_metrics = evaluation_metrics(
                 name,
                 groups,
@@ -141,7 +169,8 @@ class StepAudit:
                 problems=problems,
                 metadata=metadata,
             )
-            check_row(self.checks.metrics, f"evaluation after step {step}", expected_metrics, row)
+            of_set_row = {key: value for key, value in row.items() if key.startswith(names.evaluation_name(name, ""))}
+            check_row(self.checks.metrics, f"evaluation after step {step}", expected_metrics, of_set_row, unknown)
 
     def _read(self, path: Path, count: int | None) -> list[TrajectoryRecord]:
         """Read a file and compare its number of trajectories with the expected one."""
@@ -174,7 +203,7 @@ class StepAudit:
         with checks.prompts.reading(place):
             self.prompts.check_step(records)
         self._check_trajectories(records, self.context, config.rollout.max_staleness)
-        self.sampled.add(records)
+        self.sampled.add_step(records)
         with checks.advantages.reading(place):
             check_advantages(checks.advantages, records, config)
         with checks.selection.reading(place):
@@ -188,9 +217,20 @@ class StepAudit:
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
             expected |= names.scheduled_values(self.history.start_config_at(step).scheduled_values(step))
             if not config.ablation.shuffle_rewards:
-                masks = recorded_masks(records, config)
-                expected |= {names.masked(name): int(mask.sum()) for name, mask in masks.items()}
-            check_row(checks.metrics, place, expected, row)
+                expected |= batch_metrics(records, step, config)
+            check_row(checks.metrics, place, expected, row, unknown_metrics(scored, metadata=complete))
+        check_learning_rate(checks.metrics, self.history, step)
+
+    def _check_order(self, step: int, records: Sequence[TrajectoryRecord], row: Mapping[str, Any] | None) -> None:
+        """Compare the problems of a step with those of the sampler. A step without a row may have failed episodes."""
+        with self.checks.prompts.reading(f"problems of step {step}"):
+            self.order.check_step(
+                step,
+                group_members(records),
+                self.config,
+                failed=1 if row is None else _count(row, names.FAILED_EPISODES),
+                source_has_changed=self.prompts.source_has_changed,
+            )
 
     def _check_played(
         self, name: str, batch_id: str, step: int, records: Sequence[TrajectoryRecord], samples: int, failed: int
@@ -201,7 +241,8 @@ class StepAudit:
         with checks.groups.reading(place):
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
-            self.prompts.check_evaluation(name, records)
+            self.prompts.check_evaluation(name, records, place, failed=failed)
+        self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
         context = replace(self.context, rollout=evaluated_rollout(self.config))
         self._check_trajectories(records, context, max_staleness=0)
 
