@@ -13,6 +13,7 @@ from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.policy import check_policy_loss
 from torl.algorithms.masks import MASK, Mask
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
+from torl.data.examples import EXAMPLE_SOURCES, ExampleSource
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
 from torl.formats import FORMATS, Format
@@ -27,6 +28,8 @@ from torl.trackers import TRACKERS, Tracker
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
+EXAMPLES = ChosenFrom(EXAMPLE_SOURCES, "example source", "file", shorthand=("file", "path"))
+ExampleChoice = Annotated[Choice[ExampleSource], EXAMPLES]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", positional_count=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], TEMPLATE]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl", bases=(Format,))]

@@ -4,13 +4,15 @@ JSON lines and parquet row groups are streamed, so files may exceed memory. A JS
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torl.errors import DataError
-from torl.hub import RemoteFile
+from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, RemoteFile, files_in, hub_errors, name_hint
+from torl.paths import resolve_path
 
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
@@ -60,6 +62,48 @@ READERS: Mapping[str, Callable[[RowFile], Iterator[Row]]] = MappingProxyType(
 )
 
 
+def find_files(
+    path: str | Path, split: str | None, find_dataset: Callable[[str, str], Sequence[RowFile]]
+) -> Sequence[RowFile]:
+    """Return the files of a path: a file, a directory in the layout of the Hub, or a dataset on the Hub.
+
+    Args:
+        path: Path on disk, path inside the package (`torl:`), or name of a dataset on the Hub (`hf:`).
+        split: Split of a directory or a dataset. The default is "train".
+        find_dataset: Function that returns the files of a dataset on the Hub.
+
+    Raises:
+        DataError: The path does not exist, or is a file in another format.
+    """
+    if str(path).startswith(DATASET_PREFIX):
+        return find_dataset(str(path), split or "train")
+    try:
+        located = resolve_path(path)
+    except DataError as error:
+        raise DataError(f"{error}{name_hint(str(path))}") from error
+    if located.is_dir() and located.suffix not in READERS:
+        return files_in(located, split or "train")
+    if located.suffix not in READERS:
+        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
+    if not located.is_file():
+        raise DataError(f"{path}: not a file")
+    return [located]
+
+
+def numbered_rows(files: Sequence[RowFile]) -> Iterator[Row]:
+    """Yield the rows of all files. Row numbers continue from file to file."""
+    number = 0
+    for file in files:
+        with (
+            nullcontext()
+            if isinstance(file, Path)
+            else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
+        ):
+            for location, row in READERS[file.suffix](file):
+                number += 1
+                yield location if len(files) == 1 else f"{file}, row {number}", row
+
+
 def _decode(location: str, data: bytes) -> str:
     try:
         return data.decode("utf-8")
@@ -79,6 +123,15 @@ def _parse_json(location: str, text: str) -> Any:
 
 class NumberLiteral(str):
     """A JSON number in its original spelling."""
+
+
+def plain(value: Any) -> Any:
+    """Convert the number literals in a value to numbers."""
+    if isinstance(value, NumberLiteral):
+        return json.loads(value)
+    if isinstance(value, dict):
+        return {name: plain(member) for name, member in value.items()}
+    return [plain(member) for member in value] if isinstance(value, list) else value
 
 
 class _ConstantError(Exception):

@@ -10,25 +10,14 @@ A problem without an answer cannot be graded. Datasets have a few of them (two o
 empty boxes): up to one row in a hundred is dropped with a warning, and more are an error.
 """
 
-import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torl.data.files import READERS, NumberLiteral, Row, RowFile, describe
+from torl.data.files import NumberLiteral, describe, find_files, numbered_rows, plain
 from torl.errors import DataError
-from torl.hub import (
-    DATASET_PREFIX,
-    IN_PLACE_OF_NAME,
-    files_in,
-    hub_errors,
-    name_hint,
-    resolve_dataset,
-    stream_dataset,
-)
-from torl.paths import resolve_path
+from torl.hub import resolve_dataset, stream_dataset
 from torl.types import Problem
 
 _MAX_UNANSWERED_FRACTION = 0.01
@@ -61,12 +50,12 @@ def load_problems(path: str | Path, columns: dict[str, str] | None = None, split
         DataError: The file is missing, empty or in another format, a row is invalid, or more than one row in a hundred
             has an empty answer. The message contains the file, the line or row, and the reason.
     """
-    files = _files(path, split, resolve_dataset)
+    files = find_files(path, split, resolve_dataset)
     problems: list[Problem] = []
     locations: dict[str, tuple[str, Problem]] = {}
     copies: dict[str, int] = {}
     unanswered: list[str] = []
-    for location, row in _rows(files):
+    for location, row in numbered_rows(files):
         problem = _read_row(location, row, columns)
         if problem.id in locations:
             first_location, first = locations[problem.id]
@@ -127,43 +116,8 @@ def raw_problems(
     Raises:
         DataError: The file is missing, or a row is invalid.
     """
-    for location, row in _rows(_files(path, split, resolve_dataset if download else stream_dataset)):
+    for location, row in numbered_rows(find_files(path, split, resolve_dataset if download else stream_dataset)):
         yield location, _read_row(location, row, columns)
-
-
-def _files(
-    path: str | Path, split: str | None, find_dataset: Callable[[str, str], Sequence[RowFile]]
-) -> Sequence[RowFile]:
-    if str(path).startswith(DATASET_PREFIX):
-        return find_dataset(str(path), split or "train")
-    try:
-        located = resolve_path(path)
-    except DataError as error:
-        raise DataError(f"{error}{name_hint(str(path))}") from error
-    is_dataset = located.is_dir() and located.suffix not in READERS
-    return files_in(located, split or "train") if is_dataset else [_problem_file(path, located)]
-
-
-def _problem_file(path: str | Path, located: Path) -> Path:
-    if located.suffix not in READERS:
-        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
-    if not located.is_file():
-        raise DataError(f"{path}: not a file")
-    return located
-
-
-def _rows(files: Sequence[RowFile]) -> Iterator[Row]:
-    """Yield the rows of all files. Row numbers continue from file to file."""
-    number = 0
-    for file in files:
-        with (
-            nullcontext()
-            if isinstance(file, Path)
-            else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
-        ):
-            for location, row in READERS[file.suffix](file):
-                number += 1
-                yield location if len(files) == 1 else f"{file}, row {number}", row
 
 
 def _read_row(location: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
@@ -201,7 +155,7 @@ def _from_json_row(location: str, row: Any) -> Problem:
         raise DataError(f"{location}: the field 'problem' (or 'question') is missing{_fields_there(row)}")
     if "answer" not in row:
         raise DataError(f"{location}: the field 'answer' is missing{_fields_there(row)}")
-    metadata = {name: _plain(value) for name, value in row.items() if name not in (field, "answer", "id")}
+    metadata = {name: plain(value) for name, value in row.items() if name not in (field, "answer", "id")}
     return Problem(
         id=_identifier(location, row.get("id")),
         question=_text(location, field, row[field]),
@@ -279,15 +233,6 @@ def _answer(location: str, field: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise DataError(f"{location}: {field!r} must be text, a number or a list of them, got {describe(value)}")
     return _encodable(location, field, str(value).strip())
-
-
-def _plain(value: Any) -> Any:
-    """Convert number literals in metadata to numbers."""
-    if isinstance(value, NumberLiteral):
-        return json.loads(value)
-    if isinstance(value, dict):
-        return {name: _plain(member) for name, member in value.items()}
-    return [_plain(member) for member in value] if isinstance(value, list) else value
 
 
 def _fields_there(row: Mapping[str, Any]) -> str:

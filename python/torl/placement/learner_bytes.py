@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import chain
 
-from torl.config import TrainConfig
+from torl.config import LearningConfig
 from torl.placement.shape import ModelShape
 
 Bytes = dict[str, int]
@@ -109,7 +109,7 @@ class LearnerBytes:
         ranks: Number of ranks.
     """
 
-    config: TrainConfig
+    config: LearningConfig
     shape: ModelShape
     ranks: int
 
@@ -139,8 +139,7 @@ class LearnerBytes:
     @property
     def longest_sample(self) -> int:
         """Number of tokens of the longest sample on one rank."""
-        longest = self.config.longest_prompt + self.config.rollout.max_response_tokens
-        return -(-longest // self.config.learner.sequence_parallel)
+        return -(-self.config.longest_sample // self.config.learner.sequence_parallel)
 
     @property
     def written(self) -> int:

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig, TrainConfig
+from torl.config import EvaluationConfig, LearningConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.config.choices import EnvironmentChoice, ToolChoice
 from torl.environments import ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
@@ -102,7 +102,7 @@ def require_weights(model: Path) -> None:
         raise DataError(f"{model}: holds no weights (*.safetensors)")
 
 
-def require_fitting(config: TrainConfig, model: Path) -> None:
+def require_fitting(config: LearningConfig, model: Path) -> None:
     """Check the settings that depend on the files of a model only, before anything is loaded.
 
     Raises:
@@ -111,7 +111,7 @@ def require_fitting(config: TrainConfig, model: Path) -> None:
     """
     prompt, response, window = config.longest_prompt, config.rollout.max_response_tokens, context_window(model)
     overrides = getattr(config.engine.options, "arguments", {}).get("hf_overrides")
-    if window is not None and prompt + response > window and not overrides:
+    if config.plays_episodes and window is not None and prompt + response > window and not overrides:
         raise ConfigError(
             f"rollout.max_response_tokens = {response} and prompts of {prompt} tokens exceed the context of {window} "
             f"tokens of {model} (max_position_embeddings); use at most {max(0, window - prompt)}"

@@ -76,7 +76,7 @@ class PromptStream:
         self._ended = False
         shortest = sys.maxsize
         for problem in self._problems():
-            prompt = self._prompt(problem)
+            prompt = self.encode(problem)
             length = max(len(each.token_ids) for each in (prompt, *prompt.variants))
             shortest = min(shortest, length)
             if length > self._max_prompt_tokens:
@@ -92,7 +92,8 @@ class PromptStream:
                 + (f"; the shortest has {shortest}, with what it says of tools" if self._dropped else "")
             )
 
-    def _prompt(self, problem: Problem) -> Prompt:
+    def encode(self, problem: Problem) -> Prompt:
+        """Return the prompt of a problem of any length; raises `DataError` if it cannot be encoded."""
         escaped: list[str] = []
         output = self._template(self._encoder.escaper.escape_problem(problem, escaped))
         if not isinstance(output, Mapping):
