@@ -8,7 +8,6 @@ from pathlib import Path
 
 from torl.config import EvaluateConfig, SampleConfig, TrainConfig
 from torl.config.help import Setting, section_title, settings_of
-from torl.config.sections import COMMON_SETTINGS
 from torl.records import metric_names
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -48,7 +47,7 @@ def _settings() -> Iterator[str]:
             yield from ("| setting | type | default | meaning |", "|---|---|---|---|")
             for setting in settings:
                 name = f"`{setting.name}`"
-                name = f"**{name}**" if setting.name in COMMON_SETTINGS else name
+                name = f"**{name}**" if setting.name in config.common_settings else name
                 type, default = _code(setting.type), _code(setting.default)
                 yield f"| {name} | {type} | {default} | {_cell(setting.meaning)} |"
 

@@ -116,7 +116,7 @@ def turn(
 ) -> Turn:
     """A turn. By default, its blocks are the closed ones whose first and last lines hold nothing else."""
     if blocks is None:
-        blocks = [Block(found.group(1), found.start(1), found.end(1)) for found in _CLOSED_BLOCK.finditer(text)]
+        blocks = [Block(found.group(1), found.start(1), found.end(1), 0) for found in _CLOSED_BLOCK.finditer(text)]
     return Turn(start, stop, text, stop_reason, tuple(blocks), cached_tokens)
 
 

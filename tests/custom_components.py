@@ -9,6 +9,7 @@ import numpy as np
 
 import torl
 from torl import (
+    BatchTokens,
     EstimatorInputs,
     Grade,
     Group,
@@ -19,6 +20,7 @@ from torl import (
     OutcomeStatus,
     PolicyLossValues,
     Problem,
+    ScoredGroup,
     ScoredTrajectory,
     StopCondition,
     StopReason,
@@ -112,9 +114,50 @@ def scaled(rewards: EstimatorInputs, scale: float = 1.0) -> TokenAdvantages:
     return TokenAdvantages(rewards.broadcast_to_tokens(scale * (rewards.totals - rewards.totals.mean())))
 
 
+@torl.requires(reference=True, old_logprobs=True)
+def early_code(rewards: EstimatorInputs, scale: float = 1.0, delta: float = 0.1) -> TokenAdvantages:
+    """`scaled`, more for early code in short responses and for calls, and less far from the reference model."""
+    assert rewards.old_logprobs_M is not None
+    assert rewards.ref_logprobs_M is not None
+    place_N = np.where(rewards.first_code < 0, 1.0, rewards.first_code / np.maximum(rewards.sampled_tokens, 1))
+    bonus_N = delta * (rewards.calls + rewards.correct + rewards.parts["short"] - place_N)
+    advantages_M = rewards.broadcast_to_tokens(scale * (rewards.totals - rewards.totals.mean()) + bonus_N)
+    advantages_M += np.where(rewards.mask_M, 0.01 * (rewards.ref_logprobs_M - rewards.old_logprobs_M), 0)
+    return TokenAdvantages(advantages_M)
+
+
 def likelihood(inputs: LossInputs, weight: float = 1.0) -> PolicyLossValues:
     """-weight * A * logprob."""
     return PolicyLossValues.from_per_token(inputs, -weight * inputs.masked_advantages() * inputs.logprobs)
+
+
+def most_uncertain(batch: BatchTokens, fraction: float = 0.2) -> Float32Array:
+    """1 for the tokens of the batch with the highest entropy, 0 for others."""
+    assert batch.entropies_K is not None
+    return (batch.entropies_K >= np.quantile(batch.entropies_K, 1 - fraction)).astype(np.float32)
+
+
+@torl.requires(reference=True, entropies=True, batch_values=most_uncertain)
+def near_reference(inputs: LossInputs, fraction: float = 0.2, pull: float = 0.1) -> PolicyLossValues:
+    """The policy gradient with the engine's importance ratio on the most uncertain tokens, near the reference model."""
+    assert inputs.ref_logprobs is not None
+    assert inputs.batch_values is not None
+    ratio = inputs.log_ratio_to(inputs.rollout_logprobs).exp()
+    distance = inputs.log_ratio_to(inputs.ref_logprobs).square()
+    per_token = inputs.batch_values * (pull * distance - ratio * inputs.masked_advantages())
+    return PolicyLossValues.from_per_token(inputs, per_token, clipped=inputs.entropies < 1e-3)
+
+
+def toolless(group: ScoredGroup, min_calls: int = 1) -> bool:
+    """Whether fewer than `min_calls` responses of a group call a tool."""
+    return sum(bool(member.trajectory.tool_calls) for member in group.members) < min_calls
+
+
+def some(group: ScoredGroup, count: int = 2) -> list[ScoredTrajectory]:
+    """The longest response and random others."""
+    longest = max(group.members, key=lambda member: len(member.trajectory))
+    others = [member for member in group.members if member is not longest]
+    return [*Random(group.id).sample(others, min(len(others), count - 1)), longest]
 
 
 def results(member: ScoredTrajectory, weight: float = 0.05) -> Float32Array:

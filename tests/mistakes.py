@@ -119,12 +119,37 @@ def an_array(rewards: EstimatorInputs) -> TokenAdvantages:
     return rewards.broadcast_to_tokens(rewards.totals)  # type: ignore[return-value]
 
 
+def by_level(rewards: EstimatorInputs) -> TokenAdvantages:
+    return TokenAdvantages(rewards.levels)  # type: ignore[attr-defined]
+
+
 def a_tensor(inputs: LossInputs) -> Any:
     return -inputs.log_ratio().exp() * inputs.advantages
 
 
+def one_value(batch: torl.BatchTokens) -> Any:
+    return np.ones(1, np.float32)
+
+
+@torl.requires(batch_values=one_value)
+def with_one_value(inputs: LossInputs) -> Any:
+    return None
+
+
 def without_inputs() -> Any:
     return None
+
+
+def neither_yes_nor_no(group: torl.ScoredGroup) -> Any:
+    return None
+
+
+def the_same_twice(group: torl.ScoredGroup) -> Any:
+    return [group.members[0], group.members[0]]
+
+
+def numbers(group: torl.ScoredGroup) -> Any:
+    return [0, 1]
 
 
 def negative_weights(member: torl.ScoredTrajectory) -> Any:
@@ -172,3 +197,35 @@ def cut_off(count: int = 3) -> Any:
     """Yield one problem, then raise."""
     yield torl.Problem("p", "?", "1")
     raise ValueError("the file is cut off")
+
+
+def two_arguments(trajectory: torl.Trajectory, group: Group) -> float:
+    return len(trajectory) / len(group.trajectories)
+
+
+def two_numbers(trajectory: torl.Trajectory, limit: float) -> float:
+    return float(len(trajectory) < limit)
+
+
+def text_reward(trajectory: torl.Trajectory) -> Any:
+    return "1.0"
+
+
+def infinite_reward(trajectory: torl.Trajectory) -> float:
+    return float("nan")
+
+
+def mask_for_each_token(member: torl.ScoredTrajectory) -> Any:
+    return [True, False]
+
+
+def dictionaries() -> Any:
+    return [{"id": "p", "problem": "?", "answer": "1"}]
+
+
+def number_as_answer() -> Any:
+    yield torl.Problem("p", "?", 1)  # type: ignore[arg-type]
+
+
+def no_prompt(problem: torl.Problem) -> Any:
+    return {"prompt": 1}

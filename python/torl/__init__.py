@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from torl.algorithms.advantages import Estimator as Estimator
     from torl.algorithms.advantages import EstimatorInputs as EstimatorInputs
     from torl.algorithms.advantages import TokenAdvantages as TokenAdvantages
-    from torl.algorithms.advantages import requires as requires
+    from torl.algorithms.imitation import Imitation as Imitation
+    from torl.algorithms.losses import BatchTokens as BatchTokens
     from torl.algorithms.losses import LossInputs as LossInputs
     from torl.algorithms.losses import PolicyLoss as PolicyLoss
     from torl.algorithms.losses import PolicyLossValues as PolicyLossValues
-    from torl.algorithms.masks import needs_reference as needs_reference
+    from torl.algorithms.requirements import requires as requires
     from torl.api import History as History
     from torl.api import Policy as Policy
     from torl.api import Run as Run
@@ -109,9 +110,10 @@ if TYPE_CHECKING:
 _MODULES = {
     "torl._core": "StopCondition repetition",
     "torl.agents": "Agent",
-    "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages requires",
-    "torl.algorithms.losses": "LossInputs PolicyLoss PolicyLossValues",
-    "torl.algorithms.masks": "needs_reference",
+    "torl.algorithms.advantages": "Estimator EstimatorInputs TokenAdvantages",
+    "torl.algorithms.imitation": "Imitation",
+    "torl.algorithms.losses": "BatchTokens LossInputs PolicyLoss PolicyLossValues",
+    "torl.algorithms.requirements": "requires",
     "torl.api": "History Policy Run SampledGroups evaluate finetune sample train verify",
     "torl.component": "Component RunContext",
     "torl.data": "ProblemSource",

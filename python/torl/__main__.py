@@ -1,5 +1,6 @@
 """The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,6 +29,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where custom modules may be, as with `python -m`
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0

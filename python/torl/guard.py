@@ -11,7 +11,7 @@ import linecache
 import reprlib
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ Check = Callable[..., None]
 _SPEC = "__torl_guard__"
 _MAX_TEXT = 300  # characters of an error message
 _LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} | {str(Path(__file__).parent)}
+    {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} | {str(Path(__file__).parent), "<frozen "}
 )
 
 
@@ -72,10 +72,16 @@ def guarded(check: Check | None = None, *, fails_episode: bool = False) -> Calla
     return mark
 
 
-def guard_function(function: Callable[..., Any], kind: str, check: Check | None) -> Callable[..., Any]:
+def guard_function(
+    function: Callable[..., Any], kind: str, check: Check | None, item_check: Check | None = None
+) -> Callable[..., Any]:
     """Return a function that stands for a component, guarded: a coroutine function for a coroutine function.
 
-    An iterator that it returns is guarded as well.
+    Args:
+        function: Function of the component.
+        kind: Kind of the component, for messages.
+        check: Check of the result.
+        item_check: Check of each item of an iterable result. An iterator is guarded in any case.
     """
     if inspect.iscoroutinefunction(function):
 
@@ -93,7 +99,9 @@ def guard_function(function: Callable[..., Any], kind: str, check: Check | None)
             result = function(*arguments, **keywords)
             if check is not None:
                 check(result, *arguments)
-        return _guarded_iterator(result, kind, function, arguments) if isinstance(result, Iterator) else result
+        if item_check is None and not isinstance(result, Iterator):
+            return result
+        return _guarded_items(result, kind, function, arguments, item_check)
 
     return call
 
@@ -199,11 +207,14 @@ def _guard_method(name: str, function: Callable[..., Any], spec: _Spec) -> Calla
     return wrapper
 
 
-def _guarded_iterator(
-    values: Iterator[Any], kind: str, function: Callable[..., Any], arguments: tuple[Any, ...]
+def _guarded_items(
+    values: Iterable[Any], kind: str, function: Callable[..., Any], arguments: tuple[Any, ...], check: Check | None
 ) -> Iterator[Any]:
     with calling(kind, function, "", *arguments):
-        yield from values
+        for value in values:
+            if check is not None:
+                check(value)
+            yield value
 
 
 def _first_error(error: BaseException) -> BaseException:
@@ -247,13 +258,26 @@ def _definition(component: object, method: str) -> str:
 
 
 def _place(component: object, error: BaseException) -> str:
-    """Return the last line of the traceback in the component's own code: not in a library, and not in torl."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Return the last line of the traceback in the component's own code, or else the last of all."""
     try:
         own_file = inspect.getsourcefile(_function_of(component, "") if callable(component) else type(component))
     except TypeError:  # built-in, or defined without a file
         own_file = None
-    own = [each for each in frames if each.filename == own_file or not each.filename.startswith(_LIBRARIES)]
-    frame = (own or list(frames))[-1]
+    return _format_frame((_custom_frames(error, own_file) or traceback.extract_tb(error.__traceback__))[-1])
+
+
+def place_in_custom_code(error: BaseException) -> str:
+    """Return the last line of the traceback that is neither in a library nor in torl; empty if there is none."""
+    frames = _custom_frames(error)
+    return _format_frame(frames[-1]) if frames else ""
+
+
+def _custom_frames(error: BaseException, own_file: str | None = None) -> list[traceback.FrameSummary]:
+    """Return the lines of the traceback that are in `own_file`, or neither in a library nor in torl."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [each for each in frames if each.filename == own_file or not each.filename.startswith(_LIBRARIES)]
+
+
+def _format_frame(frame: traceback.FrameSummary) -> str:
     line = (frame.line or linecache.getline(frame.filename, frame.lineno or 0)).strip()
     return f"at {frame.filename}:{frame.lineno} in {frame.name}{f': {line}' if line else ''}"

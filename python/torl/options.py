@@ -22,10 +22,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PydanticUserError,
+    TypeAdapter,
+    create_model,
+)
 from pydantic_core import CoreSchema, core_schema
 
-from torl.guard import Check, calling, guard_function, sync_override
+from torl.guard import Check, calling, guard_function, place_in_custom_code, sync_override
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -88,6 +97,13 @@ class Choice(Generic[Chosen]):
     """Kind of the component in messages, such as "reward"."""
     check: Check | None = None
     """Check of the results of a custom function."""
+    item_check: Check | None = None
+    """Check of each item that a custom function returns or yields."""
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether the class or function is not one of torl."""
+        return not (getattr(self.target, "__module__", None) or "").startswith("torl.")
 
     def make(self, *arguments: Any) -> Chosen:
         """Call the class or function with `arguments` and its options.
@@ -101,9 +117,14 @@ class Choice(Generic[Chosen]):
 
     def bind(self) -> Chosen:
         """Return the function with its options bound. Its exceptions and invalid results are `ComponentError`s."""
-        is_custom = not (getattr(self.target, "__module__", None) or "").startswith("torl.")
-        bound = partial(self.target, **self._keywords())
-        return cast(Chosen, guard_function(bound, self.kind, self.check if is_custom else None))
+        checks = (self.check, self.item_check) if self.is_custom else ()
+        return cast(Chosen, guard_function(partial(self.target, **self._keywords()), self.kind, *checks or (None,)))
+
+    def bind_helper(self, function: Callable[..., Any], check: Check) -> Callable[..., Any]:
+        """Return another function of the component with those options that it names, guarded like the component."""
+        names = inspect.signature(function).parameters
+        keywords = {name: value for name, value in self._keywords().items() if name in names}
+        return guard_function(partial(function, **keywords), self.kind, check)
 
     def dump(self) -> dict[str, Any]:
         """Return the section that makes this choice."""
@@ -156,6 +177,8 @@ class ChosenFrom:
     """Whether a custom choice may be a plain function, in addition to classes of `bases`."""
     check: Check | None = None
     """Check of the results of custom functions."""
+    item_check: Check | None = None
+    """Check of each item that a custom function returns or yields."""
 
     def __hash__(self) -> int:
         return id(self.registry)
@@ -200,6 +223,7 @@ class ChosenFrom:
             common_options=None if common is None else common.model_validate(values),
             kind=self.kind,
             check=self.check,
+            item_check=self.item_check,
         )
 
     def options_of(self, target: Callable[..., Any]) -> dict[str, Any]:
@@ -221,6 +245,11 @@ class ChosenFrom:
     def all_options(self) -> dict[str, dict[str, Any]]:
         """Return the fields of the options of each registered name."""
         return {name: self.options_of(self.find(name)) for name in self.registry}
+
+    def common_option_names(self, target: Callable[..., Any]) -> frozenset[str]:
+        """Return the names of the options that all choices have."""
+        common = self._common_options_of(target)
+        return frozenset() if common is None else frozenset(common.model_fields)
 
     def _positional_count_of(self, target: Callable[..., Any]) -> int:
         return self.positional_count if isinstance(self.positional_count, int) else self.positional_count(target)
@@ -319,7 +348,13 @@ def load_object(location: str) -> Callable[..., Any]:
     try:
         target: Any = importlib.import_module(module_name)
     except Exception as error:
-        raise ValueError(f"{location}: {module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        top = module_name.partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and error.name == top:
+            hint = f"; start torl in the directory that holds {top}, or install its package"
+        else:
+            place = place_in_custom_code(error)
+            hint = f" ({place})" if place else ""
+        raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
     for part in name.split("."):
         if not hasattr(target, part):
             raise ValueError(f"{location}: {module_name} has no {name}{suggestion(name, dir(target))}")
@@ -370,7 +405,18 @@ def _options_fields(target: Callable[..., Any], positional_count: int) -> dict[s
     fields = _fields(target, positional_count)
     if "name" in fields:
         raise ValueError("'name' is the key of the choice; rename the parameter")
+    if not target.__module__.startswith("torl."):
+        for name, (annotation, _) in fields.items():
+            _require_schema(name, annotation)
     return fields
+
+
+def _require_schema(name: str, annotation: Any) -> None:
+    try:
+        TypeAdapter(annotation)
+    except PydanticUserError as error:
+        type_name = getattr(annotation, "__name__", annotation)
+        raise ValueError(f"{name}: no value of a configuration is a {type_name}") from error
 
 
 def _fields(target: Callable[..., Any], positional_count: int) -> dict[str, Any]:

@@ -1,10 +1,4 @@
-"""Plan a run: predict the bytes of every stage on every GPU and in the host, and a lower bound of a step's time.
-
-torl plan CONFIG [--gpus 8] [--nodes 8] [--gpu-memory 79.6] [--card H100]
-                           [--model DIRECTORY-OR-CONFIG.JSON] [--section.field value ...]
-
-The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not.
-"""
+"""`torl plan`: predict the bytes of every stage of a run on every GPU and in the host, and a lower bound of a step."""
 
 import argparse
 import json
@@ -16,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.config import TrainConfig
-from torl.config.command_line import parse_command_line
+from torl.config.command_line import config_parser, parse_config
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
 from torl.placement.fit import advice, describe_update, explain, gib, require_division, with_update_settings
@@ -26,6 +20,10 @@ from torl.placement.resolve import resolve
 from torl.placement.shape import ModelShape
 
 _PROGRAM = "torl plan"
+_DESCRIPTION = (
+    "Predict the memory of a run in every stage, on every GPU and in the host, and a lower bound of a step's time. "
+    "The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not."
+)
 _SIDES = ("learner", "engine", "host")  # bytes of a stage: on one GPU of each side, and in CPU memory
 
 
@@ -54,21 +52,43 @@ CARDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
-    parser = argparse.ArgumentParser(prog=_PROGRAM, description=__doc__, allow_abbrev=False, add_help=False)
-    parser.add_argument("--gpus", type=int, help="number of GPUs; unset uses the GPUs of this machine")
-    parser.add_argument("--nodes", type=int, default=1, help="number of such machines, as nodes of a cluster")
-    parser.add_argument("--gpu-memory", type=float, default=79.6, help="GiB of each GPU; an H100 of 80 GB has 79.6")
-    parser.add_argument("--host-memory", type=float, help="GiB of CPU memory; unset uses that of this machine")
-    parser.add_argument("--card", choices=sorted(CARDS), help="data sheet for the time; unset uses this machine's GPUs")
-    parser.add_argument("--model", type=Path, help="directory or config.json of the model, instead of model.path")
-    parser.add_argument("--prompt-tokens", type=int, help="mean tokens of a prompt; unset uses half of the limit")
-    parser.add_argument("--response-tokens", type=int, help="mean tokens of a response; unset uses a quarter")
-    options, rest = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line and return the exit status: 0 if the run fits, 1 if it does not, 2 after an error."""
+    parser = config_parser(_PROGRAM, _DESCRIPTION, "[--gpus COUNT] ")
+    parser.add_argument("--gpus", type=int, metavar="COUNT", help="number of GPUs (default: those of this machine)")
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        default=1,
+        metavar="COUNT",
+        help="number of such machines, as nodes of a cluster (default: 1)",
+    )
+    parser.add_argument(
+        "--gpu-memory", type=float, default=79.6, metavar="GIB", help="memory of each GPU (default: 79.6, an H100)"
+    )
+    parser.add_argument("--host-memory", type=float, metavar="GIB", help="memory of the host (default: this machine's)")
+    parser.add_argument(
+        "--card", choices=sorted(CARDS), help="GPU whose data sheet gives the time (default: this machine's)"
+    )
+    parser.add_argument(
+        "--model",
+        dest="shape",
+        metavar="PATH",
+        type=Path,
+        help="directory or config.json of the model (default: model.path)",
+    )
+    parser.add_argument(
+        "--prompt-tokens", type=int, metavar="COUNT", help="mean length of a prompt (default: half of its limit)"
+    )
+    parser.add_argument(
+        "--response-tokens",
+        type=int,
+        metavar="COUNT",
+        help="mean length of a response (default: a quarter of its limit)",
+    )
     try:
+        config, options = parse_config(parser, TrainConfig, _PROGRAM, sys.argv[1:] if arguments is None else arguments)
         _require_positive(options)
-        config = parse_command_line(TrainConfig, _PROGRAM, str(__doc__), rest)
-        shape = _shape(options.model or resolve_model_config(config.model.path))
+        shape = _shape(options.shape or resolve_model_config(config.model.path))
         return _plan(config, shape, _machine(options), options)
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -58,7 +58,7 @@ class TensorBoard(Tracker):
         self._summary: Any = summary_pb2.Summary
         directory = run_directory / "tensorboard"
         directory.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time_ns() // 1_000_000}.{os.getpid()}"
+        name = f"events.out.tfevents.{time.time_ns()}.{os.getpid()}"
         self._file = (directory / name).open("xb", buffering=0)
         self._records = RecordWriter(self._file)
         self._records.write(self._event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())

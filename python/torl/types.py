@@ -296,11 +296,13 @@ class Block:
         code: Code of the block.
         start: Index in the text of the turn of the first character of the code.
         stop: Index after the last character of the code.
+        token: Index in the turn of the token that contains the first character of the code.
     """
 
     code: str
     start: int
     stop: int
+    token: int
 
 
 class StopReason(StrEnum):
@@ -420,6 +422,18 @@ class Trajectory:
         """Text of all turns, with a newline instead of each observation."""
         return "\n".join(turn.text for turn in self.turns)
 
+    @property
+    def first_code(self) -> int | None:
+        """Index in the response of the first token of code: of the first block, or else of the first turn with a call.
+
+        None for a response without blocks and calls.
+        """
+        starts = [turn.start + turn.blocks[0].token for turn in self.turns if turn.blocks]
+        if starts:
+            return starts[0]
+        called = {call.start for call in self.tool_calls}
+        return next((turn.start for turn in self.turns if turn.stop in called), None)
+
     def calls_in(self, turn: Turn) -> tuple[ToolCall, ...]:
         """Return the calls of a turn, in order."""
         return tuple(call for call in self.tool_calls if call.start == turn.stop)
@@ -517,6 +531,11 @@ class ScoredGroup:
     members: tuple[ScoredTrajectory, ...]
 
     @property
+    def id(self) -> str:
+        """Name of the group: "step/problem"."""
+        return self.members[0].trajectory.group_id
+
+    @property
     def accuracy(self) -> float:
         """Fraction of the members with a correct answer, in any format."""
         return sum(member.grade.correct for member in self.members) / len(self.members)
@@ -553,6 +572,8 @@ class TrainingSample:
         old_logprobs: Log-probabilities according to the learner, before the first update of the step.
         token_rewards: Rewards of single tokens, in addition to the reward at the end.
         ref_logprobs: Log-probabilities according to the reference model.
+        entropies: Entropies of the learner's policy, before the first update of the step.
+        batch_values: Values of a policy loss that depend on the whole batch (`requires(batch_values=...)`).
         values: Values according to the critic, before the first update of the step.
         returns: Value targets of the critic.
         episode: Number of the episode, equal for all of its samples. None for an episode with a single sample.
@@ -573,6 +594,8 @@ class TrainingSample:
     episode: int | None = None
     policy_versions: Int32Array | None = None
     imitation_weights: Float32Array | None = None
+    entropies: Float32Array | None = None
+    batch_values: Float32Array | None = None
 
     def __len__(self) -> int:
         return len(self.token_ids)

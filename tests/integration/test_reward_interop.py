@@ -30,9 +30,20 @@ def test_lines_of_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert [row["correct"] for row in replies] == [True, False, True, False]
     assert [row["failure"] for row in replies] == [None, None, None, "timeout"]
     assert replies[0]["id"] == 7
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"reference": 5}'))
+
+
+def test_invalid_lines_get_an_error_and_numbers_are_graded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ['{"reference": 5}', "{", '{"reference": "1/2", "answer": 0.5}', "[]", '{"reference": 5, "answer": null}']
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     assert main(["grade", "--workers", "1"]) == 1
-    assert 'line 1 must be {"reference": text, "answer": text}' in capsys.readouterr().err
+    printed = capsys.readouterr()
+    replies = [json.loads(line) for line in printed.out.splitlines()]
+    assert replies[2] == {"reference": "1/2", "answer": 0.5, "correct": True, "failure": None}
+    assert [row.get("line") for row in replies] == [1, 2, None, 4, 5]
+    assert replies[1]["error"].startswith("not valid JSON")
+    assert "4 lines are not" in printed.err
 
 
 def test_a_server(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,9 +68,7 @@ def stages_of(cache: Path) -> list[str]:
 
 
 def test_a_prepared_guest_is_used_as_it_is(cache: Path) -> None:
-    started = time.process_time()  # with all threads; a preparation takes a minute of it
     assert stages_of(cache) == []
-    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("suffix", [".module", ".zip", ".image"])

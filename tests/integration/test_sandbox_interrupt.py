@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from sandboxes import OVERSHOOT_SECONDS
 from torl.sandbox import SandboxPool
 from torl.types import OutcomeStatus
 
@@ -55,7 +56,7 @@ def test_who_holds_an_interrupt_back_is_ended_and_gets_no_more_time(pool: Sandbo
     limit = 0.3
     outcome = session.run(f"items.append(1)\n{code}", cpu_seconds=limit)
     assert outcome.status is OutcomeStatus.TIMEOUT
-    assert outcome.cpu_seconds < limit + 0.3
+    assert outcome.cpu_seconds < limit + OVERSHOOT_SECONDS
     assert session.run("print(items[1:], items[0] == 0)").stdout == "[1] True\n"
 
 
@@ -129,10 +130,12 @@ def test_interrupt_before_the_first_statement_leaves_the_seed(pool: SandboxPool)
 
 @pytest.mark.slow
 def test_interrupt_arrives_once(pool: SandboxPool) -> None:
-    code = "try:\n    while True: pass\nfinally: print(1)"
+    code = "try:\n    print(0)\n    while True: pass\nfinally: print(1)"
     draws = Random(0)
+    printed = set()
     for _ in range(1500):
         outcome = pool.session().run(code, cpu_seconds=draws.uniform(0.0002, 0.02))
-        assert (outcome.status, outcome.stdout) in [(OutcomeStatus.TIMEOUT, "1\n"), (OutcomeStatus.TIMEOUT, "")]
-        if outcome.stdout == "":
-            assert outcome.cpu_seconds < 0.01  # interrupted before the statement
+        assert outcome.status is OutcomeStatus.TIMEOUT
+        printed.add(outcome.stdout)
+    assert "0\n1\n" in printed
+    assert printed <= {"", "1\n", "0\n1\n"}  # before the statement, before its first line is over, in the loop

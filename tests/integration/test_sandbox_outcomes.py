@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandboxes import GUESTS
+from sandboxes import GUESTS, OVERSHOOT_SECONDS
 from torl.sandbox import OutcomeStatus, SandboxPool
 
 INTERPRETER_BYTES = 192 << 20
@@ -23,7 +23,7 @@ def test_program_succeeds(pool: SandboxPool) -> None:
     outcome = pool.run("import sys\nprint('π', 1 + 1)\nprint('to stderr', file=sys.stderr)")
     assert (outcome.status, outcome.stdout, outcome.stderr) == (OutcomeStatus.OK, "π 2\n", "to stderr\n")
     assert (outcome.exception_type, outcome.exception_line, outcome.traceback) == (None, None, None)
-    assert 0 < outcome.cpu_seconds < 1
+    assert outcome.cpu_seconds > 0
     assert outcome.wall_seconds > 0
     assert 1 << 20 < outcome.peak_memory_bytes < INTERPRETER_BYTES
 
@@ -206,7 +206,7 @@ def test_output_of_every_kind(pool: SandboxPool) -> None:
 def test_timeout_keeps_printed_output(pool: SandboxPool) -> None:
     outcome = pool.run("print('a')\nprint('b', end='')\nwhile True: pass")
     assert (outcome.status, outcome.stdout, outcome.exception_type) == (OutcomeStatus.TIMEOUT, "a\nb", None)
-    assert 0.5 <= outcome.cpu_seconds < 0.7
+    assert 0.5 <= outcome.cpu_seconds < 0.5 + OVERSHOOT_SECONDS
 
 
 def test_output_limit_keeps_the_beginning() -> None:
@@ -244,7 +244,7 @@ def test_wall_clock_limit_backs_up_the_cpu_limit() -> None:
         outcome = pool.run("print('x')\nwhile True: pass")
         assert (outcome.status, outcome.stdout) == (OutcomeStatus.TIMEOUT, "x\n")
         assert outcome.wall_seconds >= 0.3
-        assert outcome.cpu_seconds < 1.2  # on a busy machine the clock says nothing; what it computed does
+        assert outcome.cpu_seconds < 0.3 + OVERSHOOT_SECONDS  # a busy machine may take any time for that
         assert pool.stats()["workers_replaced"] == 0
 
 
@@ -277,7 +277,7 @@ def test_seed_is_the_seed_of_random(pool: SandboxPool) -> None:
 def test_time_passes_when_waited_for(pool: SandboxPool) -> None:
     code = "import time\nt = time.time()\ntime.sleep(3600)\nprint(round(time.time() - t))"
     outcome = pool.run(code)
-    assert (outcome.stdout, outcome.wall_seconds < 30) == ("3600\n", True)
+    assert (outcome.status, outcome.stdout) == (OutcomeStatus.OK, "3600\n")  # within the limit on wall time
     assert (
         pool.run("import time\nt = time.time()\nwhile time.time() - t < 0.05: pass\nprint('done')").stdout == "done\n"
     )

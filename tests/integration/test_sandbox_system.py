@@ -43,7 +43,7 @@ NATIVELY = {
     ),
     "an alarm while waiting": (
         f"{ALARM}import time\nsignal.setitimer(signal.ITIMER_REAL, 0.2)\nstart = time.time()\n"
-        "try: time.sleep(5)\nexcept Late: print(round(time.time() - start, 1))\nprint(signal.getitimer(signal.ITIMER_REAL))"
+        "try: time.sleep(5)\nexcept Late: print(0.19 < time.time() - start < 4)\nprint(signal.getitimer(signal.ITIMER_REAL))"
     ),
     "an alarm that is cancelled or never reached": (
         f"{ALARM}import time\nprint(signal.alarm(3), signal.alarm(2), signal.alarm(0))\nsignal.alarm(60)\n"
@@ -51,7 +51,7 @@ NATIVELY = {
     ),
     "a loop for a time": (
         "import time\nstart, rounds = time.time(), 0\nwhile time.time() - start < 0.5:\n"
-        "    rounds += 1\n    sum(n * n for n in range(1000))\nprint(rounds > 20, time.time() - start < 0.8)"
+        "    rounds += 1\n    sum(n * n for n in range(1000))\nprint(rounds > 20, time.time() - start < 10)"
     ),
     "a loop for a time in compiled code": (
         "import time, zlib\ndata, start = bytes(10**5), time.monotonic()\n"

@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -192,23 +191,19 @@ def test_sigterm_finishes_requests_and_exits_with_0() -> None:
 
 
 def test_sigterm_cancels_requests_after_grace_period() -> None:
-    with run_server("--workers", "1", "--grace-period-seconds", "1") as server:
-        connection = send_code(server, ENDLESS, run_timeout=60)
+    with run_server("--workers", "1", "--cpu-seconds", "600", "--grace-period-seconds", "1") as server:
+        connection = send_code(server, ENDLESS, run_timeout=600)
         until(lambda: server.metric(RUNNING) == 1)
-        started = time.monotonic()
         assert server.terminate() == 0
-        assert time.monotonic() - started < 10
         assert received(connection) == b""
 
 
 def test_an_idle_connection_does_not_hold_the_end_back() -> None:
-    with run_server("--workers", "1") as server:
+    with run_server("--workers", "1", "--grace-period-seconds", "600", "--idle-timeout-seconds", "600") as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))):
             assert server.metric(OPEN) == 0
-            started = time.monotonic()
             assert server.terminate() == 0
-            assert time.monotonic() - started < 5
 
 
 # --- its start --------------------------------------------------------------------------------------------------------

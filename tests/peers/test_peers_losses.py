@@ -81,7 +81,15 @@ class Numbers:
 
 
 def ours(name: str, numbers: Numbers, logprobs: Tensor, low: float, high: float) -> PolicyLossValues:
-    inputs = LossInputs(logprobs, numbers["old"], numbers["advantages"], numbers.mask, numbers.sequences)
+    inputs = LossInputs(
+        logprobs,
+        numbers["old"],
+        numbers["advantages"],
+        numbers.mask,
+        numbers.sequences,
+        numbers["old"],
+        torch.zeros_like(numbers["old"]),
+    )
     if name == "dual":
         return POLICY_LOSSES["clipped"](inputs, clip_low=low, clip_high=high, dual_clip=1.5)
     return POLICY_LOSSES[name](inputs, clip_low=low, clip_high=high)

@@ -9,12 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from hostile_programs import programs
-from sandboxes import FRESH, KEPT
+from sandboxes import FRESH, KEPT, OVERSHOOT_SECONDS
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 CPU_SECONDS = 0.3
-# The watchdog's own some milliseconds, and what a busy machine adds.
-TOLERANCE_SECONDS = 0.2
 MEMORY_BYTES = 256 << 20
 OUTPUT_BYTES = 1 << 18
 
@@ -66,7 +64,7 @@ def check(pools: list[SandboxPool], expected: Execution, program: str) -> None:
     ]
     for outcome in outcomes:
         assert isinstance(outcome.status, OutcomeStatus)
-        assert outcome.cpu_seconds < CPU_SECONDS + TOLERANCE_SECONDS
+        assert outcome.cpu_seconds < CPU_SECONDS + OVERSHOOT_SECONDS
         assert len(outcome.stdout.encode("utf-8", "surrogatepass")) <= 3 * OUTPUT_BYTES
         assert outcome.peak_memory_bytes <= MEMORY_BYTES
         if outcome.status is OutcomeStatus.TIMEOUT:

@@ -74,11 +74,15 @@ def gspo(batch: Batch) -> PolicyLossValues:
 
 def loss_inputs(batch: Batch) -> LossInputs:
     names = ("logprobs", "old_logprobs", "advantages", "loss_mask", "sequences")
-    return LossInputs(*(batch[name] for name in names))
+    rollout = batch.get("rollout_logprobs", batch["old_logprobs"])
+    return LossInputs(*(batch[name] for name in names), rollout, torch.zeros_like(rollout))
 
 
 def one_sequence(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, loss_mask: Tensor) -> LossInputs:
-    return LossInputs(logprobs, old_logprobs, advantages, loss_mask, torch.zeros_like(loss_mask, dtype=torch.int64))
+    sequences = torch.zeros_like(loss_mask, dtype=torch.int64)
+    return LossInputs(
+        logprobs, old_logprobs, advantages, loss_mask, sequences, old_logprobs, torch.zeros_like(old_logprobs)
+    )
 
 
 def importance_weights(name: str, batch: Batch, *, low: float, high: float) -> Tensor:
@@ -159,6 +163,8 @@ def test_gspo_by_hand() -> None:
         tensor(1.0, 1.0, 1.0, 3.0),
         mask(1, 0, 1, 1),
         whole(0, 0, 0, 1),
+        torch.zeros(4),
+        torch.zeros(4),
     )
     loss = gspo_policy_loss(inputs, clip_low=0.5, clip_high=0.5)
     torch.testing.assert_close(loss.per_token, tensor(-1.5, 0.0, -1.5, -1.5))

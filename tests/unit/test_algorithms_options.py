@@ -21,6 +21,7 @@ from torl.algorithms.losses import (
     LossInputs,
     PolicyLoss,
 )
+from torl.algorithms.requirements import requirements_of
 from torl.options import Choice, ChosenFrom
 
 REGISTRIES: dict[str, Mapping[str, Callable[..., Any]]] = {
@@ -95,8 +96,8 @@ def test_equal_bounds_are_an_interval() -> None:
 
 
 def test_estimator_requirements_are_checked() -> None:
-    assert {name for name, function in ESTIMATORS.items() if getattr(function, "needs_critic", False)} == {"ppo"}
-    assert {name: getattr(function, "min_group_size", 1) for name, function in ESTIMATORS.items()} == {
+    assert {name for name, function in ESTIMATORS.items() if requirements_of(function).critic} == {"ppo"}
+    assert {name: requirements_of(function).min_group_size for name, function in ESTIMATORS.items()} == {
         "grpo": 1,
         "dr_grpo": 1,
         "rloo": 2,
@@ -123,7 +124,7 @@ def example(protocol: type, function: str, **options: object) -> Choice[Any]:
 
 def test_the_estimator_of_the_docstring() -> None:
     chosen = example(Estimator, "best_of_group", margin=0.5)
-    assert getattr(chosen.target, "min_group_size", 1) == 2
+    assert requirements_of(chosen.target).min_group_size == 2
     rewards = EstimatorInputs(
         np.array([1.0, 0.5, 0.0, 0.0]), ["a", "a", "a", "b"], np.full(4, 2), np.array([False, True] * 4)
     )
@@ -138,6 +139,8 @@ def test_the_policy_loss_of_the_docstring() -> None:
         torch.tensor([3.0, 1.0]),
         torch.tensor([True, False]),
         torch.zeros(2, dtype=torch.int64),
+        torch.zeros(2),
+        torch.zeros(2),
     )
     found = example(PolicyLoss, "tethered", pull=0.5).bind()(inputs)
     assert found.per_token.tolist() == pytest.approx([-2 * 3 + 0.5 / 2, 0])

@@ -1,5 +1,6 @@
 """`torl.Policy`, `torl.Run` and the results of calls: one engine for several calls, and errors spelled as in Python."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_a_policy_extends_presets() -> None:
         ({"roolout": {}}, "roolout is unknown; did you mean rollout?"),
         ({"sample_per_problem": 4}, "sample_per_problem is unknown; did you mean samples_per_problem?"),
         ({"n": 4}, "n is unknown"),
-        ({"rollout": 3}, "rollout: Input should be a valid dictionary"),
+        ({"rollout": 3}, "rollout must be a table, got 3"),
         ({"reward": "mth"}, "reward: no reward is called 'mth'; did you mean math?"),
         ({"reward": 3}, "reward: select the reward with a name"),
         ({"extends": "demoo"}, "no preset of that name; did you mean demo?"),
@@ -136,13 +137,13 @@ def test_mistakes_are_spelled_as_in_python(sections: dict[str, Any], message: st
     with pytest.raises(ConfigError) as error:
         torl.sample(MODEL, ["?"], **sections)
     assert message in str(error.value)
-    assert "--" not in str(error.value)
+    assert not re.search(r"--\w+\.", str(error.value))
     assert str(error.value).startswith("torl.sample: ") or "extends" in sections
 
 
 def test_seed_is_checked_before_the_engine_starts() -> None:
     for call in (lambda: torl.Policy(MODEL, seed=2**31), lambda: torl.sample(MODEL, ["1?"], seed=-1)):
-        with pytest.raises(ConfigError, match="seed: Input should be "):
+        with pytest.raises(ConfigError, match="seed must be "):
             call()
 
 

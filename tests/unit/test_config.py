@@ -16,7 +16,6 @@ from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfi
 from torl.config.command_line import parse_command_line
 from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.config.loading import dump_config, find_config, load_config, presets
-from torl.config.sections import COMMON_SETTINGS
 from torl.errors import ConfigError
 from torl.options import Choice
 from torl.recipes.torl import ToRLFormat, ToRLOptions
@@ -123,7 +122,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
     [
         ("[rollout]\nmax_tool_cals = 1", "rollout.max_tool_cals is unknown; did you mean rollout.max_tool_calls?"),
         ("[rolout]\nmax_tool_calls = 1", "rolout is unknown; did you mean rollout?"),
-        ("[rollout]\ntop_p = 2", "rollout.top_p: Input should be less than or equal to 1 (given: 2)"),
+        ("[rollout]\ntop_p = 2", "rollout.top_p must be less than or equal to 1, got 2"),
         ("[rollout]\ntop_p = nan", "rollout.top_p"),
         ("[rollout]\ntemperature = 0", "greedy samples"),
         ("[learner]\nlr_schedule = 'konstant'", "learner.lr_schedule"),
@@ -167,7 +166,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[rollout.format]\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
         ),
-        ("[rollout.format]\nerror_style = 'hiden'", "rollout.format.error_style: Input should be 'last_line'"),
+        ("[rollout.format]\nerror_style = 'hiden'", "rollout.format.error_style must be 'last_line'"),
         (
             "[rollout.format]\nname = 'torl.recipes.torl:ToRLFormat'\nerors = 'hidden'",
             "rollout.format.erors is unknown; did you mean rollout.format.error_style?",
@@ -182,7 +181,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         (
             "[rollout.tools.search]\nname = 'no_such_module:Search'",
-            "rollout.tools.search: no_such_module:Search: no_such_module cannot be imported",
+            "rollout.tools.search: no_such_module cannot be imported",
         ),
         ("[engine]\ndtpe = 'float32'", "engine.dtpe is unknown; did you mean engine.dtype?"),
         (
@@ -245,18 +244,21 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
             ["--data.template", "xyz"],
             "no prompt template is called 'xyz'; there are: torl, zerotir, orz, search_r1",
         ),
-        (["--run.seed", "99999999999999999999999"], "--run.seed: Input should be less than 2147483648"),
-        (["--learner.betas", "[2, 0.9]"], "--learner.betas[0]: Input should be less than or equal to 1 (given: 2)"),
+        (["--run.seed", "99999999999999999999999"], "--run.seed must be less than 2147483648"),
+        (["--learner.betas", "[2, 0.9]"], "--learner.betas[0] must be less than or equal to 1, got 2"),
         (["--learner.betas", "[0.9]"], "--learner.betas[1] is missing"),
         (["--algorithm.aggregation", "fixed_length"], "--algorithm.aggregation.length is missing"),
         (["--algorithm.aggregation.name", "fixed_length"], "--algorithm.aggregation.length is missing"),
         (["--data.evaluation", "{a = 3}"], "--data.evaluation.a: select the problem source with a name"),
-        (["--reward.parts", "{answer = {weight = 'x'}}"], "--reward.parts.answer.weight: Input should be a valid"),
+        (
+            ["--reward.parts", "{answer = {weight = 'x'}}"],
+            "--reward.parts.answer.weight must be a valid number, got 'x'",
+        ),
         (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
         (["--selection.accuracy_range", "[0.9, 0.1]"], "--selection.accuracy_range: accuracy_range must be two"),
         (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
         (["--run.directory", ""], "--run.directory: an empty path is the current directory"),
-        (["--placement.gpus", "[0, -1]"], "--placement.gpus[1]: Input should be greater than or equal to 0"),
+        (["--placement.gpus", "[0, -1]"], "--placement.gpus[1] must be greater than or equal to 0"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list[str], message: str) -> None:
@@ -376,7 +378,7 @@ def test_custom_options_are_read_from_command_line(
     assert config.rollout.tools["search"].make().asked == ("index", 7)  # type: ignore[attr-defined]
     for wrong, message in (
         (["--rollout.tools.search.topk", "7"], "is unknown; did you mean --rollout.tools.search.top_k?"),
-        (["--rollout.tools.search.top_k", "x"], "--rollout.tools.search.top_k: Input should be a valid integer"),
+        (["--rollout.tools.search.top_k", "x"], "--rollout.tools.search.top_k must be a valid integer"),
     ):
         with pytest.raises(ConfigError) as error:
             parse(config_file, *own, *wrong)
@@ -557,7 +559,9 @@ def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | 
                 yield from ((f"{name}.{option}", each.description) for option, each in options.items())
         elif table is not None and table.default is None:
             for key, options in table.all_options().items():
-                yield from ((f"{name}.{key}.{option}", each.description) for option, each in options.items())
+                common = table.common_option_names(table.find(key))
+                for option, each in options.items():
+                    yield f"{name}.{'*' if option in common else key}.{option}", each.description
 
 
 @pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
@@ -569,13 +573,9 @@ def test_every_option_is_documented(config_class: type[ModelRunConfig]) -> None:
 
 @pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
 def test_common_settings_are_settings(config_class: type[ModelRunConfig]) -> None:
-    names = {name for name, _ in options_in(config_class)}
-    common = {name for name in COMMON_SETTINGS if name.split(".")[0] in config_class.model_fields}
-    if config_class is TrainConfig:
-        assert common <= names
-        assert 30 <= len(common) <= 45
-    help_text = _help("train" if config_class is TrainConfig else "sample")
-    assert len(re.findall(r"^  --[a-z]+\.", help_text, flags=re.MULTILINE)) <= len(COMMON_SETTINGS)
+    names = {name for name, _ in fields_of(config_class)} | {name for name, _ in options_in(config_class)}
+    assert set(config_class.common_settings) <= names
+    assert len(config_class.common_settings) <= 35
 
 
 def test_full_help_shows_every_option() -> None:
@@ -588,8 +588,9 @@ def test_full_help_shows_every_option() -> None:
 
 def test_help_first_shows_the_common_settings() -> None:
     help_text = _help("train")
-    for name in COMMON_SETTINGS:
-        assert (f"--{name} " in help_text) == (name.split(".")[0] in TrainConfig.model_fields)
+    for name in TrainConfig.common_settings:
+        assert f"--{name} " in help_text
+    assert len(re.findall(r"^  --[a-z]+", help_text, flags=re.MULTILINE)) == len(TrainConfig.common_settings) + 2
     assert "--learner.betas" not in help_text
     assert "torl train --help all" in " ".join(help_text.split())
 
@@ -717,12 +718,39 @@ def test_mistakes_in_extended_files_name_the_file(tmp_path: Path) -> None:
     mine.write_text("extends = 'mine.toml'\n")
     with pytest.raises(ConfigError, match=r"mine\.toml: extends itself"):
         load_config(TrainConfig, mine)
+    mine.write_text("extends = 'other.toml'\n")
+    (tmp_path / "other.toml").write_text("extends = 'mine.toml'\n")
+    with pytest.raises(ConfigError, match=r"itself \(\S+mine\.toml -> \S+other\.toml -> \S+mine\.toml\)"):
+        load_config(TrainConfig, mine)
+    mine.write_text("extends = 'missing.toml'\n")
+    with pytest.raises(ConfigError, match=r"mine\.toml: extends missing\.toml: cannot be read"):
+        load_config(TrainConfig, mine)
     mine.write_text("extends = 'demoo'\n")
-    with pytest.raises(ConfigError, match="no preset of that name; did you mean demo"):
+    with pytest.raises(ConfigError, match=r"mine\.toml: extends demoo: .* no preset of that name; did you mean demo"):
         load_config(TrainConfig, mine)
     mine.write_text("extends = 3\n")
     with pytest.raises(ConfigError, match="extends = 3 must be a preset, a file, or a list of them"):
         load_config(TrainConfig, mine)
+
+
+def test_module_that_cannot_be_imported_is_one_message(config_file: Path) -> None:
+    config_file.write_text(
+        f'{MINIMAL}[rollout]\nformat = "absent:Form"\n[reward.parts]\nanswer = "absent:answer"\n'
+        '[algorithm]\nestimator = "absent:median"\npolicy_loss = "absent:gated"\n'
+    )
+    with pytest.raises(ConfigError) as error:
+        load_config(TrainConfig, config_file)
+    places = "rollout.format, reward.parts.answer, algorithm.estimator and 1 more"
+    reason = "absent cannot be imported: ModuleNotFoundError: No module named 'absent'"
+    assert str(error.value).startswith(f"{config_file}: {places}: {reason}; start torl in the directory that holds ")
+
+
+def test_torl_finds_modules_in_the_current_directory(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def products(count: int = 3):\n    return []\n")
+    config_file.write_text(MINIMAL.replace("train.jsonl", "beside:products"))
+    program = "import sys; sys.path.remove(''); from torl.__main__ import main; main(['train', 'run.toml', '--show'])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert 'name = "beside:products"\ncount = 3\n' in shown.stdout
 
 
 def test_later_configurations_on_the_command_line_win(config_file: Path, tmp_path: Path) -> None:
@@ -748,7 +776,8 @@ def test_show_prints_the_resolved_configuration(
     ("name", "nearest"),
     [
         ("run.stepz", "did you mean --run.steps?"),
-        ("rewad.brief", "did you mean another setting of the section 'reward'?"),
+        ("rewad.brief", "did you mean --reward.brief?"),
+        ("rollout.tempo", "`torl train --help rollout` lists the settings of this section"),
         ("reward.timeout", "did you mean --reward.grader_timeout_seconds?"),
         ("rollout.max_row_tokens", "did you mean --learner.max_row_tokens?"),
         ("lerner.learning_rate", "did you mean --learner.learning_rate?"),

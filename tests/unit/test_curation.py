@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,14 @@ RAW = [
     {
         "id": "again",
         "problem": "What is the sum of all even numbers from 2 up to, and with, $100$ ?",
-        "answer": "1",
+        "answer": "2550.0",
     },
     {"id": "proof", "problem": "Prove that there are infinitely many primes.", "answer": "proof"},
     {"id": "evaluated", "problem": "Hello! Find the smallest prime above 100. Thanks.", "answer": "101"},
     {"id": "half", "problem": "Half of what number is nine?", "answer": "\\boxed{\\dfrac{36}{2}}", "level": 3},
     {"id": "broken", "problem": "Which one is it, then?", "answer": "\\frac{1}{"},
+    {"id": "eight", "problem": "How many legs has a spider?", "answer": "8"},
+    {"id": "six", "problem": "How many legs has a Spider ?", "answer": "6"},
 ]
 
 
@@ -59,6 +62,7 @@ def test_dropped_problem_has_a_reason_and_its_cause(prepared: Path) -> None:
     assert dropped["proof"]["reason"] == "proof"
     assert dropped["broken"]["reason"] == "unreadable_answer"
     assert dropped["again"] == {"id": "again", "reason": "near_duplicate", "because_of": "sum"}
+    assert [dropped[name]["reason"] for name in ("eight", "six")] == ["conflicting_answers"] * 2
     assert dropped["evaluated"] == {"id": "evaluated", "reason": "in_evaluation_set", "because_of": "set/e"}
     (hit,) = rows(prepared / "matches.jsonl")
     assert (hit["reason"], hit["shared"]) == ("ngram", "find the smallest prime above 100")
@@ -116,7 +120,7 @@ def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
     assert chosen[0].metadata["learning_impact"] == pytest.approx(1 - 0.125 / 0.625)
     assert chosen[0].metadata["pass_rate"] == 0.5
     assert counts["dropped"] == {"never_sampled": 1}
-    with pytest.raises(DataError, match="'low_learning_impact': 2, 'never_sampled': 1"):
+    with pytest.raises(DataError, match="no problem is left of 3: 2 low learning impact, 1 never sampled"):
         select(problems, SelectOptions(min_learning_impact=0.9), accuracies)
 
 
@@ -128,6 +132,19 @@ def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     assert chosen == again
     other, _ = select(problems, SelectOptions(count=8, difficulty_bins=4, seed=1))
     assert chosen != other
+
+
+def test_seed_draws_the_strata_of_a_small_count() -> None:
+    """None of them is preferred, such as the hardest or the first by name."""
+    problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(3)]
+    seeds = range(200)
+    drawn = Counter(
+        (each.metadata["pass_rate"], each.metadata["source"])
+        for seed in seeds
+        for each in select(problems, SelectOptions(count=1, seed=seed))[0]
+    )
+    assert len(drawn) == 4
+    assert min(drawn.values()) > len(seeds) / 8
 
 
 def test_files_of_one_name_are_sources_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -173,15 +190,45 @@ def test_problems_without_an_answer_are_dropped_however_many_they_are(tmp_path: 
     assert [row["reason"] for row in rows(tmp_path / "raw/out/dropped.jsonl")] == ["no_answer", "no_answer"]
 
 
-def test_an_id_that_one_source_uses_twice_and_nothing_left_are_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "twice.jsonl").write_text('{"id": 1, "problem": "a?", "answer": "1"}\n' * 2)
-    assert main(["prepare", str(tmp_path / "twice.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "the id '1' is used twice in one source, twice" in capsys.readouterr().err
-    (tmp_path / "none.jsonl").write_text('{"problem": "a?", "answer": ""}\n')
+def test_invalid_rows_are_dropped_with_their_error(tmp_path: Path) -> None:
+    question = "How many legs has a spider number {}?"
+    lines = [json.dumps({"id": str(n), "problem": question.format(n), "answer": 8}) for n in range(3)]
+    lines += [
+        '{"problem": "a?", "answer": NaN}',
+        '{"problem": ["a?"], "answer": "1"}',
+        '{"problem": "", "answer": "1"}',
+        "{",
+        '{"problem": "Which?", "answer": null}',
+        json.dumps({"id": "1", "problem": "And a chair?", "answer": "4"}),
+    ]
+    (tmp_path / "raw.jsonl").write_text("\n".join(lines))
+    words = [str(tmp_path / "raw.jsonl"), "--similarity-threshold", "1", "--output", str(tmp_path / "out")]
+    assert main(["prepare", *words]) == 0
+    assert [problem.id for problem in load_problems(tmp_path / "out/problems.jsonl")] == ["0", "1", "2"]
+    dropped = rows(tmp_path / "out/dropped.jsonl")
+    assert [(row["id"], row["reason"]) for row in dropped] == [
+        *((f"line-{number}", "invalid_row") for number in (4, 5, 6, 7)),
+        ("line-8", "no_answer"),
+        ("1", "repeated_id"),
+    ]
+    assert dropped[1]["because_of"] == "'problem' must be text, got a list"
+
+
+def test_reasons_are_written_when_no_problem_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "none.jsonl").write_text(
+        '{"problem": "a?", "answer": ""}\n{"problem": "Prove it.", "answer": "proof"}\n'
+    )
     assert main(["prepare", str(tmp_path / "none.jsonl"), "--output", str(tmp_path / "out")]) == 1
-    assert "no problem is left: {'no_answer': 1}" in capsys.readouterr().err
+    assert "no problem is left of 2 (1 no answer, 1 proof); see " in capsys.readouterr().err
+    assert [row["reason"] for row in rows(tmp_path / "out/dropped.jsonl")] == ["no_answer", "proof"]
+
+
+def test_source_without_a_valid_row_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "raw.jsonl").write_text('{"problem": "a?", "solution": "1"}\n' * 3)
+    assert main(["prepare", str(tmp_path / "raw.jsonl"), "--output", str(tmp_path / "out")]) == 1
+    message = capsys.readouterr().err
+    assert "line 1: the field 'answer' is missing; the fields are: problem, solution; " in message
+    assert "(all 3 rows are invalid)" in message
 
 
 def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,3 +239,5 @@ def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "requires --run" in capsys.readouterr().err
     assert main([*words, "--pass-rate-range", "0.6"]) == 1
     assert "such as 0.1,0.9, got '0.6'" in capsys.readouterr().err
+    assert main([*words, "--pass-rate-range", "0.9,0.1"]) == 1
+    assert "must be MIN,MAX, but 0.9 is above 0.1" in capsys.readouterr().err

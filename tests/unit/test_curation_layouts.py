@@ -43,6 +43,8 @@ def test_files_with_other_columns_and_data_sets_with_other_splits_are_prepared(t
     (tmp_path / "evaluated" / "test-00000-of-00001.jsonl").write_text(json.dumps(evaluated))
     words = ["prepare", str(tmp_path / "raw.jsonl"), "--against", str(tmp_path / "evaluated")]
     words += ["--column", "raw:problem=question.text", "--column", "raw:answer=final"]
-    words += ["--column", "evaluated:answer=solution", "--split", "evaluated:test"]
+    words += ["--split", "evaluated:test"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 1
+    words += ["--column", "evaluated:answer=solution"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
     assert [problem.answer for problem in load_problems(tmp_path / "out" / "problems.jsonl")] == ["6"]

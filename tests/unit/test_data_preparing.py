@@ -38,6 +38,13 @@ DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour.
         ("What is $1+1$? (A) 1 (B) 2 (C) 3", "B", "multiple_choice"),
         ("What is $1+1$? (A) 1 (B) 2 (C) 3", "2", None),
         ("Which point is it?", "B", None),
+        ("What is $1+1$?\nA. 1\nB. 2", "$\\textbf{(B)}\\ 2$", "multiple_choice"),
+        ("What is $1+1$?\nA. 1\nB. 2", "(B) 2", "multiple_choice"),
+        ("What is $1+1$? A) 1 B) 2", "\\text{B}", "multiple_choice"),
+        ("What is $1+1$?", "\\text{(B)}\\ 2", "multiple_choice"),
+        ("What is $1+1$? A) 1 B) 2", "B(2)", None),
+        ("What is it?", "nan", "no_answer"),
+        ("What are they?", "$\\boxed{1}$ or $\\boxed{2}$", "multiple_parts"),
         ("How many are there?", "\\frac{1}{2}", None),
         ("How many are there?", "\\frac{1}{", "unreadable_answer"),
         ("How many are there?", "1}{2", "unreadable_answer"),
@@ -51,6 +58,22 @@ DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour.
 )
 def test_unverifiable_problem_has_a_reason(question: str, answer: str, reason: str | None) -> None:
     assert rejection_reason(Problem("p", question, answer)) == reason
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        ("She sold 48/2 = <<48/2=24>>24 clips in May, and 72 in both months together.\n#### 72", "72"),
+        ("101*72=7272, plus 24 is <<7272+24=7296>>7296\nSo it is.\n#### 7,296", "7,296"),
+        ("As $x^2 = 4$ and x is positive, the answer is $\\boxed{\\dfrac{2}{1}}$ meters.", "\\frac{2}{1}"),
+        ("First $\\boxed{2}$, and after all that was said above, $\\boxed{2}$.", "2"),
+        ("It cannot be said because there are too many of them", None),
+    ],
+)
+def test_answer_is_taken_from_a_solution(solution: str, answer: str | None) -> None:
+    """As GSM8K and MATH have them."""
+    assert (rejection_reason(Problem("p", "What is it?", solution)) is None) == (answer is not None)
+    assert normalize_answer(solution) == (answer or solution)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from torl.data import load_problems
+from torl.data.problems import raw_problems
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -94,7 +95,8 @@ def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) 
         ('{"problem": 5, "answer": "1"}', "'problem' must be text, got a number"),
         ('{"problem": null, "answer": "1"}', "'problem' must be text, got null"),
         ('{"problem": " ", "answer": "1"}', "'problem' is empty"),
-        ('{"problem": "p", "answer": null}', "'answer' must be text, a number or a list of them, got null"),
+        ('{"problem": "p", "answer": null}', "the answer is empty (1 of 2 rows"),
+        ('{"problem": "p", "solution": "1"}', "set its column, such as answer=solution"),
         ('{"problem": "p", "answer": true}', "got true or false"),
         ('{"problem": "p", "answer": {}}', "got an object"),
         ('{"problem": "p", "answer": []}', "'answer' is an empty list"),
@@ -110,6 +112,29 @@ def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         load_problems(path)
     assert str(raised.value).startswith(f"{path}, line 2: ")
     assert reason in str(raised.value)
+
+
+def test_field_names_may_be_capitalized(tmp_path: Path) -> None:
+    """AIME's are."""
+    path = write(tmp_path / "p.jsonl", {"ID": "2024-I-1", "Problem": "p", "Answer": 204, "Solution": "s"})
+    (problem,) = load_problems(path)
+    assert (problem.id, problem.question, problem.answer) == ("2024-I-1", "p", "204")
+    assert problem.metadata == {"Solution": "s"}
+
+
+def test_missing_number_of_pandas_is_no_answer(tmp_path: Path) -> None:
+    rows = [{"problem": f"p{n}", "answer": float("nan") if n == 7 else n / 2} for n in range(200)]
+    problems = load_problems(write_parquet(tmp_path / "p.parquet", *rows))
+    assert [problem.answer for problem in problems[5:8]] == ["2.5", "3.0", "4.0"]
+
+
+def test_rows_around_an_invalid_one_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'{"problem": "p", "answer": "1"}\n{"problem": "\xff"}\n{\n{"problem": "q", "answer": "2"}\n')
+    found = [str(row) if isinstance(row, DataError) else row.answer for _, row in raw_problems(path)]
+    assert [found[0], found[3]] == ["1", "2"]
+    assert "line 2: not UTF-8" in found[1]
+    assert "line 3: not valid JSON" in found[2]
 
 
 def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:

@@ -19,25 +19,31 @@ from pydantic import TypeAdapter
 import custom_components
 import mistakes
 import torl
-from builders import group, printed, scored, trajectory, turn
+from builders import group, printed, scored, scored_group, trajectory, turn
 from scripted_engine import ENCODER
 from scripted_run import ScriptedRun
+from torl.__main__ import main
 from torl.agents import Agent
 from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import Aggregation
 from torl.algorithms.imitation import Imitation
 from torl.algorithms.losses import ImportanceCorrection, LossInputs, PolicyLoss
-from torl.config import TrainConfig
+from torl.algorithms.selection import GroupFilter, MemberFilter
+from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.choices import (
     AgentChoice,
     AggregationChoice,
     EnvironmentChoice,
     EstimatorChoice,
     FormatChoice,
+    GroupFilterChoice,
     ImitationChoice,
+    MaskChoice,
+    MemberFilterChoice,
     PolicyLossChoice,
     ProblemChoice,
     RewardChoice,
+    TemplateChoice,
     ToolChoice,
 )
 from torl.config.loading import load_config
@@ -45,11 +51,13 @@ from torl.engine import Engine
 from torl.environments import Environment, Message, make_environment
 from torl.errors import ComponentError, ConfigError, EpisodeComponentError
 from torl.formats import Format
+from torl.learner.batch_values import with_batch_values
 from torl.options import ChosenFrom, load_object, options_of
-from torl.rewards import Reward
+from torl.rewards import Reward, make_reward
 from torl.rollout.grading import score_group
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
+from torl.types import ScoredTrajectory, TrainingSample
 
 CUSTOM = """
 [run]
@@ -85,13 +93,20 @@ first = 100
 name = "custom_components:ShortAndTidy"
 bonus = 0.25
 
+[selection.members.some]
+name = "custom_components:some"
+count = 3
+
+[selection.groups.toolless]
+name = "custom_components:toolless"
+
 [algorithm.estimator]
-name = "custom_components:scaled"
+name = "custom_components:early_code"
 scale = 2.0
 
 [algorithm.policy_loss]
-name = "custom_components:likelihood"
-weight = 0.5
+name = "custom_components:near_reference"
+fraction = 0.5
 
 [algorithm.imitation]
 name = "custom_components:results"
@@ -156,8 +171,12 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
         assert {"reward/part/short", "reward/part/tidy", "tool/counter/starts"} <= row.keys()
         assert row["tool/counter/starts"] == 1
         assert row["learner/updates"] == 1
+        assert row["selection/dropped_members/some"] == 3  # one of four in each of three groups
+    learned = [row for row in rows(custom_run) if row["advantage"] is not None]
+    dropped = sum(row["selection/dropped_groups/toolless"] for row in trained)
+    assert len(learned) == 3 * (6 - dropped) > 0
     imitated = sum(
-        call["stop"] - call["start"] for row in rows(custom_run) for call in row["tool_calls"] if call["status"] == "ok"
+        call["stop"] - call["start"] for row in learned for call in row["tool_calls"] if call["status"] == "ok"
     )
     assert sum(row["learner/imitated_tokens"] for row in trained) == imitated > 0
     assert all(row["learner/imitation_loss"] > 0 for row in trained)
@@ -177,7 +196,7 @@ def test_the_configuration_holds_their_options(tmp_path: Path) -> None:
     config = load_config(TrainConfig, path)
     assert config.rollout.format.make().bracket == "["  # type: ignore[attr-defined]
     assert config.reward.make().bonus == 0.25  # type: ignore[attr-defined]
-    assert config.algorithm.estimator.target is custom_components.scaled
+    assert config.algorithm.estimator.target is custom_components.early_code
     path.write_text(CUSTOM.format(directory=tmp_path / "run").replace("bonus", "bonos"))
     with pytest.raises(torl.TorlError, match=r"reward\.bonos is unknown; did you mean reward\.bonus"):
         load_config(TrainConfig, path)
@@ -203,6 +222,14 @@ samples_per_prompt = 4
 @pytest.mark.parametrize(
     ("section", "message"),
     [
+        (
+            '[reward.parts]\nanswer = "mistakes:two_arguments"',
+            "the parameters of two_arguments cannot be options: group: no value of a configuration is a Group",
+        ),
+        (
+            '[reward.parts]\nanswer = "mistakes:two_numbers"',
+            "parts.answer.limit is missing: the parameter 'limit' of mistakes:two_numbers has no default",
+        ),
         ('[reward]\nname = "mistakes:Calculator"', r"reward: mistakes:Calculator is a Tool; a Reward is wanted"),
         (
             '[rollout.tools.x]\nname = "mistakes:TooFew"',
@@ -272,8 +299,22 @@ async def estimate(name: str) -> None:
 
 async def loss(name: str) -> None:
     numbers = torch.zeros(3)
-    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long())
+    inputs = LossInputs(numbers, numbers, numbers, numbers == 0, numbers.long(), numbers, numbers)
     chosen(PolicyLossChoice, f"mistakes:{name}").bind()(inputs)
+
+
+async def batch_values(name: str) -> None:
+    samples = [TrainingSample(np.zeros(4, np.int32), np.arange(4) > 0, *[np.zeros(4, np.float32)] * 2)]
+    algorithm = AlgorithmConfig.model_validate({"policy_loss": f"mistakes:{name}"})
+    with_batch_values(samples, algorithm, seed=0)
+
+
+async def filter_groups(name: str) -> None:
+    chosen(GroupFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
+
+
+async def filter_members(name: str) -> None:
+    chosen(MemberFilterChoice, f"mistakes:{name}").bind()(scored_group(True, False))
 
 
 async def imitate(name: str) -> None:
@@ -299,6 +340,18 @@ async def run_agent(name: str) -> None:
 
 async def read_problems(name: str) -> None:
     list(chosen(ProblemChoice, f"mistakes:{name}").bind()())
+
+
+async def grade_part(name: str) -> None:
+    await score_group(make_reward(chosen(RewardChoice, f"mistakes:{name}")), GROUP)
+
+
+async def mask(name: str) -> None:
+    chosen(MaskChoice, f"mistakes:{name}").bind()(ScoredTrajectory(GROUP.trajectories[0], torl.Grade(1.0), 1.0))
+
+
+async def write_prompt(name: str) -> None:
+    chosen(TemplateChoice, f"mistakes:{name}").bind()(torl.Problem("p", "?", "1"))
 
 
 def chosen(annotation: Any, name: str, **options: Any) -> Any:
@@ -341,6 +394,16 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
         (estimate, "infinite", False, "the advantage estimator", "advantages_M must be finite, got 5 other values"),
         (estimate, "an_array", False, "the advantage estimator", "expected TokenAdvantages, got ndarray"),
         (loss, "a_tensor", False, r"the policy loss \(mistakes:{}\)", "expected PolicyLossValues, .* got Tensor"),
+        (
+            batch_values,
+            "with_one_value",
+            False,
+            r"the policy loss \(mistakes:one_value\)",
+            r"expected values of shape \(3,\), got \(1,\)",
+        ),
+        (filter_groups, "neither_yes_nor_no", False, r"the group filter \(mistakes:{}\)", "expected bool, got None"),
+        (filter_members, "the_same_twice", False, "the member filter", "got one of them twice"),
+        (filter_members, "numbers", False, "the member filter", "expected members of the group, got another object"),
         (imitate, "negative_weights", False, r"the imitation \(mistakes:{}\)", "weights must be finite and at least 0"),
         (aggregate, "one_weight", False, "the aggregation", r"expected weights of shape \(2,\), got \(1,\)"),
         (
@@ -373,6 +436,18 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             "expected str or None",
         ),
         (read_problems, "cut_off", False, r"the problem source \(mistakes:{}\)", "ValueError: the file is cut off"),
+        (
+            read_problems,
+            "dictionaries",
+            False,
+            "the problem source",
+            r"expected Problem\(id, question, answer\), got dict",
+        ),
+        (read_problems, "number_as_answer", False, "the problem source", "expected str as answer .* 'p', got int 1"),
+        (grade_part, "text_reward", False, "the reward", r"expected a finite number or a Grade, got str '1\.0'"),
+        (grade_part, "infinite_reward", False, "the reward", "expected a finite number or a Grade, got float nan"),
+        (mask, "mask_for_each_token", False, r"the mask \(mistakes:{}\)", "expected bool: .*; got list"),
+        (write_prompt, "no_prompt", False, "the prompt template", "expected a text, a list of messages.*; got int 1"),
     ],
 )
 @pytest.mark.timeout(10)
@@ -414,6 +489,32 @@ def test_format_that_cannot_call_a_tool_of_the_run_is_refused(tmp_path: Path) ->
         load_config(TrainConfig, path)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wrong_shape", r"returned an invalid value .*\nexpected advantages_M of shape \(48,\), got \(8,\)"),
+        ("an_array", "returned an invalid value .*\nexpected TokenAdvantages, got ndarray"),
+        ("by_level", "failed in by_level.*\nAttributeError: .* has no attribute 'levels'"),
+    ],
+)
+def test_wrong_estimator_is_refused_before_the_run(name: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section=f'[algorithm.estimator]\nname = "mistakes:{name}"'))
+    with pytest.raises(ComponentError, match=message):
+        load_config(TrainConfig, path)
+
+
+def test_torl_reports_a_component_that_fails_in_a_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section='[algorithm]\nestimator = "mistakes:an_array"'))
+    assert main(["train", str(path)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("error: the advantage estimator (mistakes:an_array) returned an invalid value")
+
+
 def test_failing_tool_drops_episodes_until_the_run_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = ScriptedRun(tmp_path, rollout={"max_failed_fraction": 0.0})
     run.player.tools = {"python": BoundedTool("python", mistakes.Calculator(), ToolLimits())}  # no divisor
@@ -449,7 +550,7 @@ def section_of(documented: Any) -> str:
     return next(line.strip() for line in reversed(text.splitlines()) if line.strip().startswith("name = "))
 
 
-FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation]
+FUNCTIONS = [Estimator, PolicyLoss, Aggregation, ImportanceCorrection, Imitation, GroupFilter, MemberFilter]
 BASES = [Agent, Tool, StatefulTool, Environment, Format, Reward, Engine]
 
 

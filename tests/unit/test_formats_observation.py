@@ -155,7 +155,7 @@ def test_where_a_turn_ends(form: Format, place: int) -> None:
 
 @pytest.mark.parametrize("form", [ToRLFormat(), ZeroTIRFormat(), ToRAFormat()])
 def test_the_last_block_of_the_turn_runs(form: Format) -> None:
-    blocks = [Block("a", 0, 1), Block("b", 2, 3)]
+    blocks = [Block("a", 0, 1, 0), Block("b", 2, 3, 2)]
     assert form.parse_calls(turn(blocks=blocks)) == [ToolRequest("python", {"code": "b"})]
     assert form.speculative_call("a") == ToolRequest("python", {"code": "a"})
     assert form.parse_calls(turn()) == [NO_CODE]

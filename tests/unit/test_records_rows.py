@@ -51,7 +51,7 @@ def make(text: str = "hé ```python\n", logprobs: object = None, sample: int = 0
         rollout_logprobs_T=rollout_logprobs,
         policy_versions_T=np.where(mask, 3, -1).astype(np.int32),
         turns=(
-            Turn(0, 2, text, StopReason.CALL, (Block(code, 1, 1 + len(code)), Block("", 0, 0)), 0),
+            Turn(0, 2, text, StopReason.CALL, (Block(code, 1, 1 + len(code), 1), Block("", 0, 0, 0)), 0),
             Turn(3, length, "so", StopReason.LENGTH, (), 32),
         ),
         tool_calls=(
@@ -147,7 +147,7 @@ def test_a_row_says_everything_to_a_reader_without_torl(tmp_path: Path) -> None:
         "stop": 2,
         "text": "hé ```python\n",
         "stop_reason": "call",
-        "blocks": [[1, 12], [0, 0]],
+        "blocks": [[1, 12, 1], [0, 0, 0]],
         "cached_tokens": 0,
     }
     call, without_request = row["tool_calls"]

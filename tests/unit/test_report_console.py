@@ -99,10 +99,11 @@ module.SHOW_AFTER_SECONDS = 0.1
 with module.Console() as console:
     assert console.is_terminal
     with console.progress("outer", total=10) as outer, console.progress("inner"):
-        time.sleep(1)
+        while len(console._bars) < 2:
+            time.sleep(0.01)
         outer.update(completed=7)
         console.line("a line above the bars")
-        time.sleep(1)
+        console._progress.refresh()
     console.line("after")
 """
     master, slave = pty.openpty()

@@ -71,10 +71,14 @@ def test_a_turn_knows_its_text_its_blocks_and_why_it_ended() -> None:
     first, second = play(CALL, "é\n```python\nx = 'é'\n```\nSo \\boxed{42}.").trajectory.turns
     code = CALL.index("print")
     assert (first.text, first.stop_reason) == (CALL, StopReason.CALL)
-    assert first.blocks == (Block("print(6*7)\n", code, code + len("print(6*7)\n")),)
+    (block,) = first.blocks
+    assert block == Block("print(6*7)\n", code, code + len("print(6*7)\n"), block.token)
     assert second.stop_reason is StopReason.STOP
     (block,) = second.blocks
     assert second.text[block.start : block.stop] == block.code == "x = 'é'\n"
+    tokens = ENCODER.encode(second.text)
+    before = [VOCABULARY.decode(tokens[:count]) for count in (block.token, block.token + 1)]
+    assert len(before[0]) <= block.start < len(before[1])
     cut = play("Let me see.", limit=2).trajectory
     assert [turn.stop_reason for turn in cut.turns] == [StopReason.LENGTH]
     assert cut.finish_reason is FinishReason.LENGTH

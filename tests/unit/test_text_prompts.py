@@ -139,7 +139,7 @@ def test_weights_of_variants_need_not_add_up_to_one() -> None:
 def test_a_beginning_of_sequence_token_stays_and_counts() -> None:
     problems = [Problem("a", "xxx", "1")]
     assert encode_prompts(problems, Characters(first=[1]), NONE, 4).prompts[0].token_ids == (1, 120, 120, 120)
-    with pytest.raises(DataError, match=r"none of the 1 prompts has at most 3 tokens .*; the shortest has 4, with"):
+    with pytest.raises(DataError, match=r"none of the 1 prompts has at most 3 tokens .*; the shortest has 4, desc"):
         encode_prompts(problems, Characters(first=[1]), NONE, 3)
 
 

@@ -117,12 +117,14 @@ FAULTS = {
 async def test_a_fault_is_tried_again_and_then_stops_the_run(fault: str) -> None:
     reply, error = FAULTS[fault]
     async with started(reply) as (tool, server):
+        before = tool.metrics()  # a slow machine may need more than one health check
         with pytest.raises(
             ToolUnavailableError, match=f"(?s)returned no outcome in 3 attempts; the last error: .*{error}"
         ):
             await tool.session(0).call({"code": "1"})
         assert len(server.asked) == 3
-        assert tool.metrics() == {"requests": 4, "retried": 2}
+        after = {name: value - before[name] for name, value in tool.metrics().items()}
+        assert after == {"requests": 3, "retried": 2}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,15 +1,21 @@
 """Selection within a step, by hand: groups that stay, trajectories without a loss, and counts."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from builders import scored, scored_group
+from builders import scored, scored_group, trajectory
 from torl.config import SelectionConfig
+from torl.records import metric_names as names
 from torl.training.selection import (
     describe_missing_signal,
     prompts_for_next_round,
     select_groups,
 )
+from torl.types import FinishReason, ScoredGroup
 
 CODE = "```python\nprint(1)\n```\n"
 CALL = f"{CODE}```output"
@@ -29,7 +35,7 @@ GROUPS = {
 def selected(**options: object) -> tuple[str, int, int]:
     found = select_groups(list(GROUPS.values()), SelectionConfig(**options))  # type: ignore[arg-type]
     kept = "".join(next(name for name, group in GROUPS.items() if group is kept) for kept in found.kept)
-    return kept, found.zero_variance, found.out_of_range
+    return kept, found.counts[names.SELECTION_ZERO_VARIANCE], found.counts[names.SELECTION_OUT_OF_RANGE]
 
 
 def test_groups_by_hand() -> None:
@@ -46,7 +52,8 @@ def test_equal_rewards_have_zero_variance_despite_correctness() -> None:
     groups = [scored_group(scored(reward=1.0), scored(reward=0.5))]
     by_reward = select_groups(groups, SelectionConfig(drop_zero_variance_groups=True))
     by_accuracy = select_groups(groups, SelectionConfig(accuracy_range=(0.0, 1.0)))
-    assert (by_reward.zero_variance, by_accuracy.out_of_range) == (0, 1)
+    assert by_reward.counts[names.SELECTION_ZERO_VARIANCE] == 0
+    assert by_accuracy.counts[names.SELECTION_OUT_OF_RANGE] == 1
 
 
 def test_pay_for_turns_parts_a_group_too() -> None:
@@ -83,12 +90,67 @@ def test_accuracy_range_uses_rewards_not_correctness() -> None:
     half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
     none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)
     found = select_groups([half_formed, none_formed], SelectionConfig(accuracy_range=(0.05, 0.8)))
-    assert (found.kept, found.out_of_range) == ((half_formed,), 1)
+    assert (found.kept, found.counts[names.SELECTION_OUT_OF_RANGE]) == ((half_formed,), 1)
 
 
 def test_a_group_of_undecided_grades_is_left_out() -> None:
     failed = scored(correct=False, failure="timeout")
     groups = [scored_group(*[scored()] * (5 - count), *[failed] * count) for count in range(5)]
     found = select_groups(groups, SelectionConfig(drop_undecided_above=0.4))
-    assert (found.kept, found.undecided) == (tuple(groups[:3]), 2)
-    assert select_groups(groups, SelectionConfig()).undecided == 0
+    assert (found.kept, found.counts[names.SELECTION_UNDECIDED]) == (tuple(groups[:3]), 2)
+    assert select_groups(groups, SelectionConfig()).counts[names.SELECTION_UNDECIDED] == 0
+
+
+# --- custom filters -------------------------------------------------------------------------------------------------
+
+
+def filtered(groups: list[ScoredGroup], /, **options: object) -> tuple[list[list[float]], dict[str, int]]:
+    """The rewards of the kept members, and the counts that are not 0."""
+    config = SelectionConfig.model_validate(options)
+    found = select_groups(groups, config, min_group_size=2)
+    kept = [[member.reward for member in group.members] for group in found.kept]
+    return kept, {name: count for name, count in found.counts.items() if count}
+
+
+def one_group(*lengths: int) -> ScoredGroup:
+    """Responses of these lengths, which are their rewards; the last one is truncated."""
+    played = [trajectory("a", turn_tokens=length, sample=index) for index, length in enumerate(lengths)]
+    played[-1] = replace(played[-1], finish_reason=FinishReason.LENGTH)
+    return scored_group(*(scored(each, reward=float(len(each))) for each in played))
+
+
+def test_members_are_kept_in_their_order_and_the_others_counted() -> None:
+    some = {"name": "custom_components:some", "count": 2}
+    kept, counts = filtered([one_group(3, 9, 4, 5), one_group(2)], members={"mine": some})
+    assert kept in ([[3, 9]], [[9, 4]], [[9, 5]])
+    assert counts == {"selection/dropped_members/mine": 2, "selection/small_groups": 1}  # one member
+    assert filtered([one_group(3, 9, 4, 5)], members={"mine": some})[0] == kept  # its choice is repeatable
+
+
+def test_group_filters_see_the_remaining_members() -> None:
+    groups = [one_group(1, 1, 7), one_group(1, 2, 7)]
+    kept, counts = filtered(groups, members={"complete": {}}, drop_zero_variance_groups=True)
+    assert kept == [[1, 2]]
+    assert counts == {"selection/dropped_members/complete": 2, "selection/zero_variance_groups": 1}
+
+
+def test_group_without_members_reaches_no_filter() -> None:
+    twice = {"complete": {}, "some": {"name": "custom_components:some"}}
+    assert filtered([one_group(3)], members=twice, groups={"zero_variance": {}})[1] == {
+        "selection/dropped_members/complete": 1,
+        "selection/small_groups": 1,
+    }
+
+
+def test_group_filters_are_counted_under_their_names() -> None:
+    groups = [scored_group(True, True), scored_group(True, False), scored_group(False, False)]
+    named = {"too_easy": {"name": "accuracy_outside", "low": -1.0, "high": 0.9}, "zero_variance": {}}
+    kept, counts = filtered(groups, groups=named)
+    assert kept == [[1, 0]]
+    assert counts == {"selection/dropped_groups/too_easy": 1, "selection/dropped_groups/zero_variance": 1}
+
+
+def test_dynamic_sampling_accepts_a_group_filter() -> None:
+    SelectionConfig.model_validate({"dynamic_sampling": True, "groups": {"zero_variance": {}}})
+    with pytest.raises(ValidationError, match="dynamic_sampling requires drop_zero_variance_groups, accuracy_range or"):
+        SelectionConfig.model_validate({"dynamic_sampling": True})

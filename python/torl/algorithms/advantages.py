@@ -8,25 +8,27 @@ All estimators raise `ValueError` for inconsistent shapes and non-finite rewards
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
+from torl.algorithms.requirements import Requirements, requires
 from torl.algorithms.turns import Turns
+from torl.errors import TorlError
 from torl.guard import InvalidResultError, describe
 from torl.options import PositiveFraction
-from torl.types import BoolArray, Float32Array, Int32Array
+from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 Lambda = Annotated[float, Field(ge=0, le=1)]
 TurnDiscount = Annotated[float, Field(ge=0, le=1)]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,48 @@ class EstimatorInputs:
     """The critic's values before each token. None unless the estimator requires a critic."""
     turns_M: Int32Array | None = None
     """Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens."""
+    members_N: Sequence[ScoredTrajectory] = ()
+    """The trajectories with their grades, in the order of `rewards_N`, which may have been normalized."""
+    old_logprobs_M: Float32Array | None = None
+    """Log-probabilities of the policy before the update. None unless `@requires(old_logprobs=True)`."""
+    ref_logprobs_M: Float32Array | None = None
+    """Log-probabilities of the reference model. None unless `@requires(reference=True)`."""
+    entropies_M: Float32Array | None = None
+    """Entropies of the policy before the update. None unless `@requires(entropies=True)`."""
+
+    @property
+    def parts(self) -> Mapping[str, Float64Array]:
+        """Parts of the rewards by name, each of shape (N,); 0 for a trajectory without the part."""
+        parts = [member.grade.parts for member in self.members_N]
+        names = sorted({name for each in parts for name in each})
+        return {name: np.array([each.get(name, 0.0) for each in parts], np.float64) for name in names}
+
+    @property
+    def correct(self) -> BoolArray:
+        """Whether each answer is rewarded as correct (`Grade.credited`), shape (N,)."""
+        return np.array([member.grade.credited for member in self.members_N], np.bool_)
+
+    @property
+    def calls(self) -> Int64Array:
+        """Number of tool calls of each episode, shape (N,)."""
+        episodes = [member.trajectory.episode_trajectories for member in self.members_N]
+        return np.array([sum(len(each.tool_calls) for each in episode) for episode in episodes], np.int64)
+
+    @property
+    def sampled_tokens(self) -> Int64Array:
+        """Number of sampled tokens of each episode, masked or not, shape (N,)."""
+        episodes = [member.trajectory.episode_trajectories for member in self.members_N]
+        return np.array([sum(int(each.loss_mask_T.sum()) for each in episode) for episode in episodes], np.int64)
+
+    @property
+    def first_code(self) -> Int64Array:
+        """Number of sampled tokens before the first code of each trajectory, shape (N,); -1 without code.
+
+        Code begins with the first code block, or else with the first turn that calls a tool.
+        """
+        places = [(member.trajectory, member.trajectory.first_code) for member in self.members_N]
+        before = [-1 if place is None else int(each.loss_mask_T[:place].sum()) for each, place in places]
+        return np.array(before, np.int64)
 
     @property
     def totals(self) -> Float64Array:
@@ -90,6 +134,51 @@ def check_advantages(estimated: object, rewards: EstimatorInputs) -> None:
             raise InvalidResultError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} other values")
 
 
+class _NotInExampleError(TorlError):
+    """The example of `try_estimator` has no graded trajectories."""
+
+
+class _NoMembers(Sequence[ScoredTrajectory]):
+    def __len__(self) -> int:
+        raise _NotInExampleError
+
+    def __getitem__(self, index: Any) -> Any:
+        raise _NotInExampleError
+
+
+def try_estimator(estimator: "Estimator", requirements: Requirements, group_size: int) -> None:
+    """Call a custom estimator with two groups of different rewards, before a run starts.
+
+    A trajectory has a prompt of one token, and two turns of two tokens with an observed token between them. An
+    estimator that reads grades or texts is not checked any further: the example has none.
+
+    Args:
+        estimator: Guarded function with its options bound.
+        requirements: Its requirements.
+        group_size: Number of trajectories of a group.
+
+    Raises:
+        ComponentError: The estimator raised an exception or returned an invalid value.
+    """
+    count = 2 * group_size
+    turns_M = np.tile(np.array([-1, 0, 0, -1, 1, 1], np.int32), count)
+    zeros_M = np.zeros(len(turns_M), np.float32)
+    inputs = EstimatorInputs(
+        rewards_N=np.linspace(-1.0, 1.0, count),
+        groups_N=["0/first"] * group_size + ["0/second"] * group_size,
+        lengths_N=np.full(count, 6, np.int64),
+        mask_M=turns_M >= 0,
+        values_M=zeros_M if requirements.critic else None,
+        turns_M=turns_M,
+        members_N=_NoMembers(),
+        old_logprobs_M=zeros_M if requirements.old_logprobs else None,
+        ref_logprobs_M=zeros_M if requirements.reference else None,
+        entropies_M=zeros_M if requirements.entropies else None,
+    )
+    with suppress(_NotInExampleError):
+        estimator(inputs)
+
+
 class Estimator(Protocol):
     '''An advantage estimator: a function of `EstimatorInputs` and its own options that returns `TokenAdvantages`.
 
@@ -99,7 +188,8 @@ class Estimator(Protocol):
 
         import numpy as np
 
-        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages, requires
+        from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
+        from torl.algorithms.requirements import Requirements, requires
         from torl.options import NonNegativeFloat
 
         @requires(min_group_size=2)
@@ -119,21 +209,6 @@ class Estimator(Protocol):
     def __call__(self, inputs: EstimatorInputs, /) -> TokenAdvantages:
         """Compute the advantages, with the options already bound."""
         ...
-
-
-def requires(*, critic: bool = False, min_group_size: int = 1) -> Callable[[Function], Function]:
-    """Declare the requirements of an estimator.
-
-    Args:
-        critic: Whether it requires the values of a critic.
-        min_group_size: Minimum number of trajectories in a group.
-    """
-
-    def mark(function: Function) -> Function:
-        vars(function).update(needs_critic=critic, min_group_size=min_group_size)
-        return function
-
-    return mark
 
 
 # --- group-relative estimators: one advantage for all tokens of a trajectory -------------------------------

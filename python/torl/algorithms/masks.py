@@ -1,7 +1,7 @@
 """Masks: which trajectories carry no loss. They stay in the statistics of their group.
 
-A mask is a function of a `ScoredTrajectory`, and of its `TrainingSample` if it needs the reference model. Its further
-parameters are its options:
+A mask is a function of a `ScoredTrajectory`, and of its `TrainingSample` if it requires the reference model
+(`@requires(reference=True)`). Its further parameters are its options:
 
     def short(member: ScoredTrajectory, below: int = 10) -> bool:
         return len(member.trajectory) < below
@@ -13,30 +13,24 @@ parameters are its options:
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
 import torl._core as _core
+from torl.algorithms.requirements import requirements_of, requires
+from torl.guard import InvalidResultError, describe
 from torl.options import ChosenFrom
 from torl.types import FinishReason, ScoredTrajectory, TrainingSample
 
 Mask: TypeAlias = Callable[..., bool]
 """Whether a trajectory is masked: a function of it, and of its sample if it needs the reference model."""
 
-_Mask = TypeVar("_Mask", bound=Callable[..., bool])
-
-
-def needs_reference(mask: _Mask) -> _Mask:
-    """Declare that a mask needs the reference model's logprobs (`TrainingSample.ref_logprobs`)."""
-    mask.needs_reference = True  # type: ignore[attr-defined]
-    return mask
-
 
 def wants_reference(mask: Any) -> bool:
-    """Whether a mask needs the reference model's logprobs."""
-    return bool(getattr(mask, "needs_reference", False))
+    """Whether a mask requires the reference model's logprobs (`TrainingSample.ref_logprobs`)."""
+    return requirements_of(mask).reference
 
 
 def wrong_truncated(member: ScoredTrajectory) -> bool:
@@ -58,7 +52,7 @@ def repetitive(member: ScoredTrajectory, above: Annotated[float, Field(ge=0, lt=
     return _core.repetition(member.trajectory.text) > above
 
 
-@needs_reference
+@requires(reference=True)
 def improbable(member: ScoredTrajectory, sample: TrainingSample, above: Annotated[float, Field(gt=1)] = 5.0) -> bool:
     """Mask responses that are improbable under the reference model.
 
@@ -85,4 +79,15 @@ MASKS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 )
 """The masks by the names that a configuration calls them."""
 
-MASK = ChosenFrom(MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1)
+
+def check_mask(masked: object, *_: object) -> None:
+    """Check the result of a mask.
+
+    Raises:
+        InvalidResultError: `masked` is not a bool.
+    """
+    if not isinstance(masked, bool | np.bool_):
+        raise InvalidResultError(f"expected bool: whether the trajectory is masked; got {describe(masked)}")
+
+
+MASK = ChosenFrom(MASKS, "mask", positional_count=lambda mask: 2 if wants_reference(mask) else 1, check=check_mask)

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from torl.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
-from torl.errors import ConfigError
+from torl.errors import TorlError
 from torl.options import load_object
 from torl.runtime.processes.supervision import run_until_done
 
@@ -61,7 +61,7 @@ def launch(
         config = parse_command_line(
             config_class, program, description, sys.argv[1:] if arguments is None else arguments
         )
-    except ConfigError as error:
+    except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return run_until_done(_work(work, config))

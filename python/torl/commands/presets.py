@@ -1,7 +1,9 @@
-"""`torl presets`: the configurations that torl ships, with the first line of each."""
+"""`torl presets`: the configurations that torl ships, with a sentence on each."""
 
 import argparse
+import re
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from torl.config.loading import presets
@@ -21,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _description(file: Path) -> str:
-    """Return the first comment of a file."""
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+    """Return the first sentence of a file's first comment."""
+    lines = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    return re.split(r"(?<=[.])\s", comment, maxsplit=1)[0]

@@ -12,7 +12,8 @@ from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, ImportanceCorrect
 from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.policy import check_policy_loss
 from torl.algorithms.masks import MASK, Mask
-from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler
+from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, GroupFilter, MemberFilter
+from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler, check_problem
 from torl.data.examples import EXAMPLE_SOURCES, ExampleSource
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
@@ -21,12 +22,12 @@ from torl.options import (
     Choice,
     ChosenFrom,
 )
-from torl.rewards import REWARDS, Reward, count_positional
+from torl.rewards import REWARDS, Reward, check_value, count_positional
 from torl.text.templates import TEMPLATE, PromptTemplate
 from torl.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 from torl.trackers import TRACKERS, Tracker
 
-PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"))
+PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"), item_check=check_problem)
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
 EXAMPLES = ChosenFrom(EXAMPLE_SOURCES, "example source", "file", shorthand=("file", "path"))
 ExampleChoice = Annotated[Choice[ExampleSource], EXAMPLES]
@@ -50,9 +51,19 @@ AgentChoice = Annotated[Choice[Agent], AGENT]
 EngineChoice = Annotated[Choice[Engine], ChosenFrom(ENGINES, "engine", "vllm", positional_count=1, bases=(Engine,))]
 RewardChoice = Annotated[
     Choice[Reward],
-    ChosenFrom(REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True),
+    ChosenFrom(
+        REWARDS,
+        "reward",
+        "rubric",
+        positional_count=count_positional,
+        bases=(Reward,),
+        functions=True,
+        check=check_value,
+    ),
 ]
 MaskChoice = Annotated[Choice[Mask], MASK]
+GroupFilterChoice = Annotated[Choice[GroupFilter], GROUP_FILTER]
+MemberFilterChoice = Annotated[Choice[MemberFilter], MEMBER_FILTER]
 EstimatorChoice = Annotated[
     Choice[Estimator], ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages)
 ]

@@ -10,9 +10,10 @@ from torl.config.explain import did_you_mean, known_keys
 from torl.config.fields import choice_at, fields_of
 from torl.config.help import add_options, print_help
 from torl.config.loading import dump_config, find_config, load_config
+from torl.config.sections import ModelRunConfig
 from torl.errors import ConfigError
 
-Config = TypeVar("Config", bound=BaseModel)
+Config = TypeVar("Config", bound=ModelRunConfig)
 
 
 def parse_command_line(config_class: type[Config], program: str, description: str, argv: Sequence[str]) -> Config:
@@ -21,8 +22,17 @@ def parse_command_line(config_class: type[Config], program: str, description: st
     Raises:
         ConfigError: A file cannot be read, a key or option is unknown, or a value is invalid.
     """
-    usage = f"{program} CONFIG... [--section.setting VALUE ...]"
-    parser = argparse.ArgumentParser(usage=usage, description=description, allow_abbrev=False, add_help=False)
+    return parse_config(config_parser(program, description), config_class, program, argv)[0]
+
+
+def config_parser(program: str, description: str, usage: str = "") -> argparse.ArgumentParser:
+    """Return the parser of a command that takes configurations, to which the command may add its own arguments."""
+    parser = argparse.ArgumentParser(
+        usage=f"{program} CONFIG... {usage}[--section.setting VALUE ...]",
+        description=description,
+        allow_abbrev=False,
+        add_help=False,
+    )
     parser.add_argument(
         "config",
         metavar="CONFIG",
@@ -30,16 +40,27 @@ def parse_command_line(config_class: type[Config], program: str, description: st
         help="TOML file, directory of a run, or preset (`torl presets`); later ones override earlier ones",
     )
     parser.add_argument("--show", action="store_true", help="print the resolved configuration as TOML, and exit")
+    return parser
+
+
+def parse_config(
+    parser: argparse.ArgumentParser, config_class: type[Config], program: str, argv: Sequence[str]
+) -> tuple[Config, argparse.Namespace]:
+    """Parse a command line with a `config_parser`, and return the configuration and the command's own arguments.
+
+    Raises:
+        ConfigError: A file cannot be read, a key or option is unknown, or a value is invalid.
+    """
     arguments, overrides = parse_with_overrides(parser, config_class, program, argv)
     config = load_config(config_class, [find_config(name) for name in arguments.config], overrides)
     if arguments.show:
         print(dump_config(config), end="")
         raise SystemExit(0)
-    return config
+    return config, arguments
 
 
 def parse_with_overrides(
-    parser: argparse.ArgumentParser, config_class: type[BaseModel], program: str, argv: Sequence[str]
+    parser: argparse.ArgumentParser, config_class: type[ModelRunConfig], program: str, argv: Sequence[str]
 ) -> tuple[argparse.Namespace, dict[str, Any]]:
     """Return a command's own arguments, and the settings on its command line by dotted name.
 

@@ -1,7 +1,8 @@
 """The configurations of sampling and evaluation."""
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -49,6 +50,13 @@ class SampleOptions(Section):
 class SampleConfig(CommandConfig):
     """The configuration of `torl sample`."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *CommandConfig.common_settings,
+        "sample.problems",
+        "sample.output",
+        "sample.samples_per_problem",
+    )
+
     sample: SampleOptions
 
 
@@ -66,6 +74,11 @@ class EvaluateOptions(Section):
 class EvaluateModelConfig(CommandConfig):
     """The configuration of `torl evaluate` for one model; the problem sets are arguments of the command."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *CommandConfig.common_settings,
+        "evaluation.max_problems",
+        "evaluation.samples_per_problem",
+    )
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
 
     @property
@@ -77,6 +90,11 @@ class EvaluateModelConfig(CommandConfig):
 class EvaluateConfig(EvaluateModelConfig):
     """The configuration of `torl.evaluate()`: one model, one set of problems."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *EvaluateModelConfig.common_settings,
+        "evaluate.problems",
+        "evaluate.output",
+    )
     evaluate: EvaluateOptions
 
     @property

@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from torl.config.fields import choice_at, fields_of, option_names_at
+from torl.config.fields import choice_at, custom_choice_at, fields_of, option_names_at
 from torl.options import suggestion
 
 _UNION_MEMBER = re.compile(r"constrained-|\w+\[")
 """A type that pydantic puts into the path of an error, such as "tuple[int, ...]"."""
+_SHOULD = "Input should "
+_MAX_PLACES = 3  # that a line names if they have the same problem
 
 
 class Layer(NamedTuple):
@@ -21,9 +23,18 @@ class Layer(NamedTuple):
     tree: Mapping[str, Any]
 
 
+class _Explained(NamedTuple):
+    """A problem at a place of a configuration."""
+
+    source: str
+    """File, files or call; empty for an option of the command line."""
+    place: str
+    problem: str
+
+
 def explain(
     config_class: type[BaseModel],
-    error: Any,
+    errors: Sequence[Any],
     tree: Mapping[str, Any],
     layers: Sequence[Layer],
     overrides: Mapping[str, Any],
@@ -31,36 +42,68 @@ def explain(
     caller: str | None = None,
     keywords: Sequence[str] = (),
 ) -> str:
-    """Explain an error of pydantic, with keys spelled as in TOML, on the command line, or in the caller's Python.
+    """Explain errors of pydantic in a line each, with keys spelled as in TOML, on the command line, or in Python.
 
     Args:
         config_class: Root class of the configuration tree.
-        error: One of `ValidationError.errors()`.
+        errors: Result of `ValidationError.errors()`.
         tree: The merged tree.
         layers: The trees that it was merged from.
         overrides: Values by dotted name that were applied to it.
         caller: Function whose arguments the overrides are; None for options of a command line.
         keywords: Further keywords of the caller.
     """
+    places: dict[tuple[str, str], list[str]] = {}
+    for error in errors:
+        found = _explain(config_class, error, tree, layers, overrides, caller, keywords)
+        places.setdefault((found.source, found.problem), []).append(found.place)
+    lines = []
+    for (source, problem), names in places.items():
+        listed = ", ".join(names[:_MAX_PLACES]) + (f" and {len(names) - _MAX_PLACES} more" * (len(names) > _MAX_PLACES))
+        lines.append(": ".join(part for part in (source, listed) if part) + problem)
+    return "\n".join(lines)
+
+
+def _explain(
+    config_class: type[BaseModel],
+    error: Any,
+    tree: Mapping[str, Any],
+    layers: Sequence[Layer],
+    overrides: Mapping[str, Any],
+    caller: str | None,
+    keywords: Sequence[str],
+) -> _Explained:
     path = [str(part) for part in error["loc"] if not _UNION_MEMBER.match(str(part))]
     name = ".".join(path)
     option = _override_of(path, error["msg"], layers, overrides)
     dashes = "--" if option and caller is None else ""
-    where = dashes + _spelled(path, option) if option and dashes else _located(name, path, layers, option and caller)
+    source = "" if dashes else (option and caller) or _source_of(path, layers)
+    place = dashes + _spelled(path, option) if option and dashes else name
     if error["type"] == "extra_forbidden":
         choice = choice_at(config_class, path[:-1])
         if choice is None:
-            return f"{where} is unknown{did_you_mean(name, [*known_keys(config_class), *keywords], dashes)}"
+            hint = did_you_mean(name, [*known_keys(config_class), *keywords], dashes)
+            return _Explained(source, place, f" is unknown{hint}")
         others = [other for other, options in choice.all_options().items() if path[-1] in options]
         if others:
-            return f"{where} is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
+            problem = f" is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
+            return _Explained(source, place, problem)
         known = [".".join([*path[:-1], each]) for each in option_names_at(config_class, tree, path[:-1])]
-        return f"{where} is unknown{suggestion(name, known, dashes)}"
+        return _Explained(source, place, f" is unknown{suggestion(name, known, dashes)}")
     if error["type"] == "missing":
-        return f"{where} is missing"
+        chosen = custom_choice_at(config_class, tree, path[:-1])
+        reason = f": the parameter {path[-1]!r} of {chosen} has no default" if chosen else ""
+        return _Explained(source, place, f" is missing{reason}")
+    return _Explained(source, place, _problem(error))
+
+
+def _problem(error: Any) -> str:
     message = error["msg"].removeprefix("Value error, ")
-    value = "" if isinstance(error["input"], dict) else f" (given: {error['input']!r})"
-    return f"{where}: {message}{value}"
+    if error["type"] in ("model_type", "dict_type"):
+        return f" must be a table, got {error['input']!r}"
+    if message.startswith(_SHOULD):
+        return f" must {message.removeprefix(_SHOULD).partition(', unable')[0]}, got {error['input']!r}"
+    return f": {message}" + ("" if isinstance(error["input"], dict) else f" (given: {error['input']!r})")
 
 
 def did_you_mean(name: str, known: Sequence[str], dashes: str = "") -> str:
@@ -68,9 +111,11 @@ def did_you_mean(name: str, known: Sequence[str], dashes: str = "") -> str:
     nearest = _nearest(name, known)
     if nearest is None:
         return ""
-    is_section = nearest not in known or any(key.startswith(f"{nearest}.") for key in known)
-    if is_section and "." in name:
-        return f"; did you mean another setting of the section {nearest!r}?"
+    if nearest not in known or ("." in name and nearest == name.partition(".")[0]):
+        return f"; `torl train --help {nearest}` lists the settings of this section"
+    head, _, rest = name.partition(".")
+    if "." not in nearest and rest and nearest != head:
+        nearest = f"{nearest}.{rest}"  # an option of a custom class or function, in a misspelled section
     return f"; did you mean {dashes}{nearest}?"
 
 
@@ -124,11 +169,11 @@ def _spelled(path: Sequence[str], option: str) -> str:
     return ".".join(path[:depth]) + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in path[depth:])
 
 
-def _located(name: str, path: Sequence[str], layers: Sequence[Layer], caller: str | None) -> str:
-    """Return the key after the source of the last layer that sets it."""
-    source = caller or next((layer.source for layer in reversed(layers) if _sets(layer.tree, path)), None)
-    source = source or ", ".join(layer.source for layer in layers) or "the command line"
-    return f"{source}: {name}" if name else source
+def _source_of(path: Sequence[str], layers: Sequence[Layer]) -> str:
+    """Return the source of the last layer that sets the key, or else the innermost table around it."""
+    prefixes = [path[:depth] for depth in range(len(path), 0, -1)]
+    found = (layer.source for prefix in prefixes for layer in reversed(layers) if _sets(layer.tree, prefix))
+    return next(found, None) or ", ".join(layer.source for layer in layers) or "the command line"
 
 
 def _sets(tree: Any, path: Sequence[str]) -> bool:

@@ -65,12 +65,22 @@ def _choice_in(info: Any, path: Sequence[str]) -> ChosenFrom | None:
 def option_names_at(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> list[str]:
     """Return the option names of the class or function that a tree has chosen at a path."""
     choice = choice_at(config_class, path)
+    assert choice is not None
+    return list(choice.options_of(choice.find(_chosen_name(choice, tree, path))))
+
+
+def custom_choice_at(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> str | None:
+    """Return the custom class or function that a tree has chosen at a path; None if there is none."""
+    choice = choice_at(config_class, path)
+    name = "" if choice is None else _chosen_name(choice, tree, path)
+    return name if ":" in name else None
+
+
+def _chosen_name(choice: ChosenFrom, tree: Mapping[str, Any], path: Sequence[str]) -> str:
     section: Any = tree
     for part in path:
         section = section.get(part, {})
-    assert choice is not None
-    name = choice.expand(section).get("name", choice.default or path[-1])
-    return list(choice.options_of(choice.find(name)))
+    return str(choice.expand(section).get("name", choice.default or path[-1]))
 
 
 def default_table_at(config_class: type[BaseModel], tree: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The configuration of supervised fine-tuning."""
 
 import math
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Collection
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -77,6 +78,28 @@ def _supervised_algorithm() -> AlgorithmConfig:
 
 class FinetuneConfig(CommandConfig, LearningConfig):
     """The configuration of `torl finetune`; it ignores the sections of reinforcement learning."""
+
+    common_settings: ClassVar[Collection[str]] = (
+        *CommandConfig.common_settings,
+        "model.lora.rank",
+        "data.evaluation",
+        "finetune.train",
+        "finetune.validation",
+        "finetune.epochs",
+        "finetune.batch_size",
+        "finetune.max_tokens",
+        "run.directory",
+        "run.seed",
+        "run.steps",
+        "run.resume",
+        "learner.zero_stage",
+        "learner.dtype",
+        "learner.learning_rate",
+        "learner.lr_schedule",
+        "learner.warmup_steps",
+        "evaluation.every_steps",
+        "checkpoint.every_steps",
+    )
 
     run: FinetuneRunSettings
     data: EvaluationSets = Field(default_factory=EvaluationSets)

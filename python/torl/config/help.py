@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import BaseModel
 
 from torl.config.fields import choice_at, choice_of_field, fields_of
-from torl.config.sections import COMMON_SETTINGS
+from torl.config.sections import ModelRunConfig
 from torl.errors import ConfigError
 from torl.options import ChosenFrom, suggestion
 
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser, config_class: type[BaseModel]) 
     return set(is_flag)
 
 
-def print_help(parser: argparse.ArgumentParser, config_class: type[BaseModel], program: str, topic: str) -> None:
+def print_help(parser: argparse.ArgumentParser, config_class: type[ModelRunConfig], program: str, topic: str) -> None:
     """Print the help of a topic: "" for the common settings, "all", a section, or the beginning of a dotted name.
 
     Raises:
@@ -75,7 +75,7 @@ def print_help(parser: argparse.ArgumentParser, config_class: type[BaseModel], p
     parser.print_help()
 
 
-def settings_of(config_class: type[BaseModel], topic: str = "all") -> Iterator[Setting]:
+def settings_of(config_class: type[ModelRunConfig], topic: str = "all") -> Iterator[Setting]:
     """Yield the settings of a tree, each followed by the options of its registered choices.
 
     Args:
@@ -85,12 +85,12 @@ def settings_of(config_class: type[BaseModel], topic: str = "all") -> Iterator[S
 
     def is_selected(name: str) -> bool:
         if not topic:
-            return name in COMMON_SETTINGS
+            return name in config_class.common_settings
         return topic in ("all", name) or name.startswith(f"{topic}.")
 
     def has_selected_options(name: str) -> bool:
         if not topic:
-            return any(each.startswith(f"{name}.") for each in COMMON_SETTINGS)
+            return any(each.startswith(f"{name}.") for each in config_class.common_settings)
         return is_selected(name) or topic.startswith(f"{name}.")
 
     for name, info in fields_of(config_class):
@@ -102,9 +102,7 @@ def settings_of(config_class: type[BaseModel], topic: str = "all") -> Iterator[S
         if choice is not None:
             yield from (each for each in _choice_settings(name, choice) if is_selected(each.name))
         elif table is not None and table.default is None:
-            for key in table.registry:
-                options = _choice_settings(f"{name}.{key}", table, key)
-                yield from (each for each in options if is_selected(each.name))
+            yield from (each for each in _table_settings(name, table, topic) if is_selected(each.name))
 
 
 def section_title(config_class: type[BaseModel], section: str) -> str | None:
@@ -164,6 +162,23 @@ def _choice_settings(name: str, choice: ChosenFrom, only: str | None = None) -> 
         if len(defaults) > 1:
             default = "; ".join(f"{value} for {', '.join(of)}" for value, of in defaults.items())
         yield Setting(f"{name}.{option}", type_name(first.annotation), meaning, default, first.annotation is bool)
+
+
+def _table_settings(name: str, table: ChosenFrom, topic: str) -> Iterator[Setting]:
+    """Yield the options of each choice that a table may hold, and then once those that all of them have.
+
+    The help of one choice has its own and the common ones.
+    """
+    common: dict[str, Setting] = {}
+    for key in table.registry:
+        names = table.common_option_names(table.find(key))
+        for each in _choice_settings(f"{name}.{key}", table, key):
+            option = each.name.rpartition(".")[2]
+            if option not in names or topic == f"{name}.{key}":
+                yield each
+            else:
+                common[option] = each
+    yield from (each._replace(name=f"{name}.*.{option}") for option, each in common.items())
 
 
 def _options(choice: ChosenFrom, only: str | None = None) -> dict[str, dict[str, Any]]:

@@ -6,12 +6,16 @@ from pydantic import Field, model_validator
 
 from torl.algorithms.losses import KlEstimator
 from torl.algorithms.masks import MASK
+from torl.algorithms.requirements import Requirements, requirements_of
+from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER
 from torl.config.choices import (
     AggregationChoice,
     CorrectionChoice,
     EstimatorChoice,
+    GroupFilterChoice,
     ImitationChoice,
     MaskChoice,
+    MemberFilterChoice,
     PolicyLossChoice,
     default_choice,
 )
@@ -42,6 +46,11 @@ class SelectionConfig(Section):
     drop_undecided_above: PositiveFraction | None = None
     """Drop groups in which the grader failed on more than this fraction of the answers (ZeroTIR: 0.4). Unset drops
     none."""
+    members: Annotated[dict[str, MemberFilterChoice], named_by_key(MEMBER_FILTER)] = Field(default={})
+    """Member filters by name: which members of each group are kept, before groups are dropped. The others enter neither
+    the loss nor the statistics of the group. A filter without a name is named by its key."""
+    groups: Annotated[dict[str, GroupFilterChoice], named_by_key(GROUP_FILTER)] = Field(default={})
+    """Group filters by name, in addition to the settings above: which groups are dropped."""
     dynamic_sampling: bool = False
     """Play more prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
     max_rounds: PositiveInt = 10
@@ -56,9 +65,10 @@ class SelectionConfig(Section):
     def _selects_something(self) -> Self:
         if self.accuracy_range is not None and not self.accuracy_range[0] < self.accuracy_range[1]:
             raise ValueError("accuracy_range must be two fractions, the lower first")
-        if self.dynamic_sampling and not self.drop_zero_variance_groups and self.accuracy_range is None:
+        drops = self.drop_zero_variance_groups or self.accuracy_range is not None or self.groups
+        if self.dynamic_sampling and not drops:
             raise ValueError(
-                "dynamic_sampling requires drop_zero_variance_groups or accuracy_range; "
+                "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups; "
                 "without them no group is dropped"
             )
         return self
@@ -112,24 +122,29 @@ class AlgorithmConfig(Section):
         return self.epochs * self.mini_batches
 
     @property
+    def requirements(self) -> Requirements:
+        """The requirements of the components."""
+        return requirements_of(self.estimator.target) | requirements_of(self.policy_loss.target)
+
+    @property
     def needs_critic(self) -> bool:
         """Whether the estimator requires a critic."""
-        return bool(getattr(self.estimator.target, "needs_critic", False))
+        return self.requirements.critic
 
     @property
     def min_group_size(self) -> int:
         """The minimum number of trajectories per prompt that the estimator requires."""
-        return int(getattr(self.estimator.target, "min_group_size", 1))
+        return self.requirements.min_group_size
 
     @property
     def needs_old_logprobs(self) -> bool:
         """Whether the trainer computes log-probabilities before its first update."""
-        return self.optimizer_steps > 1 or self.penalizes_rewards
+        return self.optimizer_steps > 1 or self.penalizes_rewards or self.requirements.old_logprobs
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a KL term or a mask requires a reference model."""
-        return self.kl.coefficient > 0 or self.keep_reference
+        """Whether a KL term, a component of the algorithm or a mask requires a reference model."""
+        return self.kl.coefficient > 0 or self.keep_reference or self.requirements.reference
 
     @property
     def penalizes_rewards(self) -> bool:

@@ -88,10 +88,13 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
     Raises:
         ConfigError: A file cannot be read, or extends itself.
     """
-    if path.resolve() in extended_by:
-        raise ConfigError(f"{path}: extends itself")
-    tree = _read_toml(path)
-    yield from extended_layers(tree, str(path), path.parent, [*extended_by, path.resolve()])
+    if path.resolve() in (each.resolve() for each in extended_by):
+        raise ConfigError(f"{path}: extends itself ({' -> '.join(map(str, [*extended_by, path]))})")
+    try:
+        tree = _read_toml(path)
+    except ConfigError as error:
+        raise (ConfigError(f"{extended_by[-1]}: extends {error}") if extended_by else error) from error
+    yield from extended_layers(tree, str(path), path.parent, [*extended_by, path])
     yield Layer(str(path), tree)
 
 
@@ -110,7 +113,11 @@ def extended_layers(
     for name in names:
         nearby = directory / name
         found = nearby if nearby.is_file() or (nearby / "config.toml").is_file() else name
-        yield from read_layers(find_config(found), extended_by)
+        try:
+            file = find_config(found)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: extends {error}") from error
+        yield from read_layers(file, extended_by)
 
 
 def validate_config(
@@ -143,11 +150,8 @@ def validate_config(
     try:
         return config_class.model_validate(tree)
     except ValidationError as error:
-        lines = [
-            explain(config_class, item, tree, layers, overrides, caller=caller, keywords=keywords)
-            for item in error.errors()
-        ]
-        raise ConfigError("\n".join(lines)) from error
+        message = explain(config_class, error.errors(), tree, layers, overrides, caller=caller, keywords=keywords)
+        raise ConfigError(message) from error
 
 
 def dump_config(config: BaseModel) -> str:

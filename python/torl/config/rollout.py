@@ -106,7 +106,7 @@ class RolloutConfig(Section):
     prompts_per_step: PositiveInt = 128
     """Number of prompts in a training step."""
     samples_per_prompt: PositiveInt = 16
-    """Number of trajectories per prompt: the group size."""
+    """Number of trajectories per prompt: the group size. `selection.members` may keep fewer for training."""
     max_response_tokens: PositiveInt = 3072
     """Maximum response length, in tokens, observations included."""
     temperature: NonNegativeFloat = 1.0

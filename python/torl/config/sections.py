@@ -5,11 +5,13 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from collections.abc import Collection
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
+from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
@@ -27,15 +29,10 @@ from torl.options import (
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
 
-COMMON_SETTINGS = (
+_COMMON_SETTINGS = (
     "model.path",
-    "model.lora.rank",
-    "data.train",
-    "data.evaluation",
     "data.template",
     "data.max_prompt_tokens",
-    "rollout.prompts_per_step",
-    "rollout.samples_per_prompt",
     "rollout.max_response_tokens",
     "rollout.temperature",
     "rollout.format",
@@ -43,44 +40,11 @@ COMMON_SETTINGS = (
     "rollout.environment",
     "rollout.agent",
     "rollout.max_tool_calls",
-    "rollout.max_staleness",
     "engine.gpu_memory_utilization",
     "engine.tensor_parallel",
-    "engine.cpu_threads",
     "reward",
     "placement.gpus",
-    "cluster.kind",
-    "run.directory",
-    "run.seed",
-    "run.steps",
-    "run.resume",
-    "selection.drop_zero_variance_groups",
-    "selection.dynamic_sampling",
-    "algorithm.estimator",
-    "algorithm.policy_loss",
-    "algorithm.kl.coefficient",
-    "algorithm.epochs",
-    "algorithm.mini_batches",
-    "learner.zero_stage",
-    "learner.dtype",
-    "learner.learning_rate",
-    "learner.warmup_steps",
-    "learner.max_row_tokens",
-    "evaluation.every_steps",
-    "evaluation.samples_per_problem",
-    "checkpoint.every_steps",
-    "finetune.train",
-    "finetune.validation",
-    "finetune.epochs",
-    "finetune.batch_size",
-    "finetune.max_tokens",
-    "sample.problems",
-    "sample.output",
-    "sample.samples_per_problem",
-    "evaluate.problems",
-    "evaluate.output",
 )
-"""The settings that people change most often: the first page of `--help`."""
 
 
 class RunSettings(Section):
@@ -174,6 +138,9 @@ def _provides_itself(tool: Any) -> bool:
 class ModelRunConfig(Section):
     """The sections that all commands share: everything that playing episodes takes."""
 
+    common_settings: ClassVar[Collection[str]] = _COMMON_SETTINGS
+    """The settings that people change most often: the first page of `--help`."""
+
     model: ModelConfig
     data: PromptConfig = Field(default_factory=PromptConfig)
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
@@ -260,6 +227,31 @@ class LearningConfig(ModelRunConfig):
 class TrainConfig(LearningConfig):
     """The configuration of a training run."""
 
+    common_settings: ClassVar[Collection[str]] = (
+        *_COMMON_SETTINGS,
+        "model.lora.rank",
+        "data.train",
+        "data.evaluation",
+        "rollout.prompts_per_step",
+        "rollout.samples_per_prompt",
+        "rollout.max_staleness",
+        "run.directory",
+        "run.seed",
+        "run.steps",
+        "run.resume",
+        "selection.drop_zero_variance_groups",
+        "algorithm.estimator",
+        "algorithm.policy_loss",
+        "algorithm.kl.coefficient",
+        "algorithm.mini_batches",
+        "learner.zero_stage",
+        "learner.dtype",
+        "learner.learning_rate",
+        "evaluation.every_steps",
+        "evaluation.samples_per_problem",
+        "checkpoint.every_steps",
+    )
+
     run: RunConfig
     data: DataConfig
     selection: SelectionConfig = Field(default_factory=SelectionConfig)
@@ -283,6 +275,13 @@ class TrainConfig(LearningConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _estimator_returns_advantages(self) -> Self:
+        estimator = self.algorithm.estimator
+        if estimator.is_custom:
+            try_estimator(estimator.bind(), requirements_of(estimator.target), self.rollout.samples_per_prompt)
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from torl.data.curriculum import CurriculumSampler
 from torl.data.problems import load_problems, stream_problems
 from torl.data.sampler import PromptSampler, Sampler
 from torl.data.stream import StreamSampler
+from torl.guard import InvalidResultError, describe
 from torl.types import Problem
 
 ProblemSource = Callable[[], Iterable[Problem]]
@@ -30,6 +31,20 @@ PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyTy
 )
 """Problem sources by name in the configuration."""
 
+
+def check_problem(problem: object) -> None:
+    """Check a problem of a source.
+
+    Raises:
+        InvalidResultError: `problem` is not a `Problem` of texts.
+    """
+    if not isinstance(problem, Problem):
+        raise InvalidResultError(f"expected Problem(id, question, answer), got {describe(problem)}")
+    for name, value in (("id", problem.id), ("question", problem.question), ("answer", problem.answer)):
+        if not isinstance(value, str):
+            raise InvalidResultError(f"expected str as {name} of the problem {problem.id!r}, got {describe(value)}")
+
+
 SAMPLERS: Mapping[str, Callable[..., Sampler]] = MappingProxyType(
     {"shuffled": PromptSampler, "curriculum": CurriculumSampler, "stream": StreamSampler}
 )
@@ -42,6 +57,7 @@ __all__ = [
     "PromptSampler",
     "Sampler",
     "StreamSampler",
+    "check_problem",
     "load_problems",
     "stream_problems",
 ]

@@ -88,6 +88,8 @@ def example_rows(path: str | tuple[str, ...], split: str | None = None) -> Itera
         files = sorted(recorded.glob("step_*.jsonl")) if recorded.is_dir() else find_files(each, split, resolve_dataset)
         is_empty = True
         for location, row in numbered_rows(files):
+            if isinstance(row, DataError):
+                raise row
             if not isinstance(row, dict):
                 raise DataError(f"{location}: an example must be an object, got {describe(row)}")
             is_empty = False

@@ -17,8 +17,12 @@ from torl.paths import resolve_path
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
 Row: TypeAlias = tuple[str, Any]
-"""The location of a row ("train.jsonl, line 3") and its value."""
+"""The location of a row ("train.jsonl, line 3") and its value: an error if the line cannot be read."""
 
+_CONVERSIONS = {
+    ".csv": '; convert it: python -c "import pyarrow.csv as c, pyarrow.parquet as p, sys; '
+    'p.write_table(c.read_csv(sys.argv[1]), sys.argv[2])" FILE.csv FILE.parquet'
+}
 _BATCH_SIZE = 1_000  # parquet rows per batch, to bound the memory of their objects
 
 
@@ -26,12 +30,17 @@ def _read_json_lines(path: RowFile) -> Iterator[Row]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             location = f"{path}, line {number}"
-            text = _decode(location, line.rstrip(b"\r\n"))
-            if number == 1:
-                text = text.removeprefix("\ufeff")
-            if not text.strip():
-                continue
-            yield location, _parse_json(location, text)
+            value: Any
+            try:
+                text = _decode(location, line.rstrip(b"\r\n"))
+                if number == 1:
+                    text = text.removeprefix("\ufeff")
+                if not text.strip():
+                    continue
+                value = _parse_json(location, text)
+            except DataError as error:
+                value = error
+            yield location, value
 
 
 def _read_json_list(path: RowFile) -> Iterator[Row]:
@@ -84,7 +93,8 @@ def find_files(
     if located.is_dir() and located.suffix not in READERS:
         return files_in(located, split or "train")
     if located.suffix not in READERS:
-        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
+        conversion = _CONVERSIONS.get(located.suffix, "")
+        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}{conversion}")
     if not located.is_file():
         raise DataError(f"{path}: not a file")
     return [located]

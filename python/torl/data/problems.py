@@ -1,10 +1,10 @@
 """Problem files on disk or on the Hub: JSON lines, JSON lists, and parquet, also in the layout of verl and ToRL.
 
-A row is an object with `problem` (or `question`), `answer` and optionally `id`; other fields become metadata. An
-answer is text, a number, or a list of answers that are all required (OlympiadBench). A parquet row may also have
-verl's layout: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its question is the only
-user message. System messages and instructions that ToRL or verl appended to the question are removed, because torl's
-template adds its own.
+A row is an object with `problem` (or `question`), `answer` and optionally `id`, also capitalized (AIME); other fields
+become metadata. An answer is text, a number, or a list of answers that are all required (OlympiadBench). A parquet row
+may also have verl's layout: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its
+question is the only user message. System messages and instructions that ToRL or verl appended to the question are
+removed, because torl's template adds its own.
 
 A problem without an answer cannot be graded. Datasets have a few of them (two of the 8,523 in MATH levels 3 to 5 have
 empty boxes): up to one row in a hundred is dropped with a warning, and more are an error.
@@ -25,6 +25,8 @@ _MAX_UNANSWERED_FRACTION = 0.01
 _logger = logging.getLogger(__name__)
 
 _QUESTION_FIELDS = ("problem", "question")
+_FIELDS = (*_QUESTION_FIELDS, "answer", "id")
+_HINT = "; if it has another name, set its column, such as answer=solution"
 
 _APPENDED_INSTRUCTIONS = (
     "Please integrate natural language reasoning with programs to solve the problem above, "
@@ -94,6 +96,8 @@ def stream_problems(
     """
     answered, unanswered = 0, list[str]()
     for location, problem in raw_problems(path, columns, split, download=False):
+        if isinstance(problem, DataError):
+            raise problem
         if problem.answer:
             answered += 1
             yield problem
@@ -104,8 +108,8 @@ def stream_problems(
 
 def raw_problems(
     path: str | Path, columns: dict[str, str] | None = None, split: str | None = None, *, download: bool = True
-) -> Iterator[tuple[str, Problem]]:
-    """Stream problems with their locations, including problems with an empty answer.
+) -> Iterator[tuple[str, Problem | DataError]]:
+    """Stream problems with their locations, including problems with an empty answer, and the errors of invalid rows.
 
     Args:
         path: File or dataset, as for `load_problems`.
@@ -114,13 +118,21 @@ def raw_problems(
         download: Whether to download a dataset on the Hub first, instead of reading it over the network each time.
 
     Raises:
-        DataError: The file is missing, or a row is invalid.
+        DataError: The file is missing or in another format.
     """
-    for location, row in numbered_rows(find_files(path, split, resolve_dataset if download else stream_dataset)):
-        yield location, _read_row(location, row, columns)
+    rows = numbered_rows(find_files(path, split, resolve_dataset if download else stream_dataset))
+    for location, row in rows:
+        problem: Problem | DataError
+        try:
+            problem = _read_row(location, row, columns)
+        except DataError as error:
+            problem = error
+        yield location, problem
 
 
 def _read_row(location: str, row: Any, columns: Mapping[str, str] | None) -> Problem:
+    if isinstance(row, DataError):
+        raise row
     if columns and isinstance(row, Mapping):
         row = dict(row) | {name: _column(location, row, column) for name, column in columns.items()}
     verl = isinstance(row, Mapping) and "reward_model" in row and not columns
@@ -150,11 +162,12 @@ def _check_unanswered(path: str | Path, unanswered: list[str], rows: int) -> Non
 def _from_json_row(location: str, row: Any) -> Problem:
     if not isinstance(row, dict):
         raise DataError(f"{location}: a problem must be an object, got {describe(row)}")
+    row = _with_lower_case_names(row)
     field = next((name for name in _QUESTION_FIELDS if name in row), None)
     if field is None:
-        raise DataError(f"{location}: the field 'problem' (or 'question') is missing{_fields_there(row)}")
+        raise DataError(f"{location}: the field 'problem' (or 'question') is missing{_fields_there(row)}{_HINT}")
     if "answer" not in row:
-        raise DataError(f"{location}: the field 'answer' is missing{_fields_there(row)}")
+        raise DataError(f"{location}: the field 'answer' is missing{_fields_there(row)}{_HINT}")
     metadata = {name: plain(value) for name, value in row.items() if name not in (field, "answer", "id")}
     return Problem(
         id=_identifier(location, row.get("id")),
@@ -162,6 +175,12 @@ def _from_json_row(location: str, row: Any) -> Problem:
         answer=_answer(location, "answer", row["answer"]),
         metadata=metadata,
     )
+
+
+def _with_lower_case_names(row: dict[str, Any]) -> dict[str, Any]:
+    names = (name for name in row if name not in _FIELDS and name.lower() in _FIELDS and name.lower() not in row)
+    renamed = {name: name.lower() for name in names}
+    return {renamed.get(name, name): value for name, value in row.items()} if renamed else row
 
 
 def _from_parquet_row(location: str, row: Mapping[str, Any]) -> Problem:
@@ -230,6 +249,8 @@ def _answer(location: str, field: str, value: Any) -> str:
         if not value:
             raise DataError(f"{location}: {field!r} is an empty list")
         return ", ".join(filter(None, (_answer(location, field, member) for member in value)))
+    if value is None or value != value:  # pandas writes NaN for a missing number
+        return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise DataError(f"{location}: {field!r} must be text, a number or a list of them, got {describe(value)}")
     return _encodable(location, field, str(value).strip())

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Protocol
@@ -75,8 +76,9 @@ class PromptSampler:
         self._prompts = tuple(prompts)
         if not self._prompts:
             raise DataError("there are no problems to sample from")
-        if len({prompt.problem.id for prompt in self._prompts}) != len(self._prompts):
-            raise DataError("two problems have the same id")
+        ids = Counter(prompt.problem.id for prompt in self._prompts)
+        if len(ids) != len(self._prompts):
+            raise DataError(f"two problems have the same id, {ids.most_common(1)[0][0]!r}")
         self._seed = seed
         self._epoch = 0
         self._position = 0

@@ -52,6 +52,7 @@ class PackedRow:
     ref_logprob_K: Float32Array | None = None
     value_K: Float32Array | None = None
     return_K: Float32Array | None = None
+    batch_value_K: Float32Array | None = None
     imitated: ImitatedTokens | None = None
     """Imitated tokens. None for a batch without imitated tokens, empty for a row without any."""
 
@@ -182,6 +183,7 @@ _ARRAYS = {
     "ref_logprob_K": "ref_logprobs",
     "value_K": "values",
     "return_K": "returns",
+    "batch_value_K": "batch_values",
 }
 
 

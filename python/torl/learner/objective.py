@@ -55,6 +55,7 @@ class RowTensors:
         self.ref_logprob_K = self._numbers(row.ref_logprob_K)
         self.value_K = self._numbers(row.value_K)
         self.return_K = self._numbers(row.return_K)
+        self.batch_value_K = self._numbers(row.batch_value_K)
         self.imitated = None if row.imitated is None else ImitatedTensors.from_tokens(row.imitated, device)
         # None in the first update of a step, whose weights are those that are being trained.
         self.old_logprob_K = None if row.old_logprob_K is None else self._numbers(row.old_logprob_K)
@@ -84,6 +85,28 @@ class Objective:
     """Terms of the loss that are logged separately: weighted sums over the tokens of the step."""
 
 
+def try_custom_functions(algorithm: AlgorithmConfig) -> None:
+    """Call a custom loss, importance correction and aggregation on a few tokens, before the models are loaded.
+
+    Raises:
+        ComponentError: A function raised an exception, or returned an invalid value.
+    """
+    logprobs = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+    mask, sequences = torch.tensor([True, True, False]), torch.tensor([0, 1, 1])
+    if algorithm.policy_loss.is_custom:
+        fixed = logprobs.detach()
+        advantages, entropies = torch.tensor([1.0, -1.0, 0.0]), torch.ones(3)
+        ref_logprobs = fixed if algorithm.needs_reference else None
+        batch_values = torch.ones(3) if algorithm.requirements.batch_values is not None else None
+        inputs = LossInputs(logprobs, fixed, advantages, mask, sequences, fixed, entropies, ref_logprobs, batch_values)
+        algorithm.policy_loss.bind()(inputs)
+    correction = algorithm.importance_correction
+    if correction is not None and correction.is_custom:
+        correction.bind()(CorrectionInputs(logprobs.detach(), logprobs.detach(), mask, sequences))
+    if algorithm.aggregation.is_custom:
+        algorithm.aggregation.bind()(np.array([1, 2]))
+
+
 def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algorithm: AlgorithmConfig) -> Objective:
     """Return the policy's objective: policy loss times importance correction, plus KL term, minus entropy bonus.
 
@@ -94,7 +117,17 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         algorithm: Terms of the loss.
     """
     old_logprobs = logprobs.detach() if row.old_logprob_K is None else row.old_logprob_K
-    inputs = LossInputs(logprobs, old_logprobs, row.advantage_K, row.mask_K, row.sequence_K)
+    inputs = LossInputs(
+        logprobs,
+        old_logprobs,
+        row.advantage_K,
+        row.mask_K,
+        row.sequence_K,
+        row.rollout_logprob_K,
+        entropies.detach(),
+        row.ref_logprob_K if algorithm.needs_reference else None,
+        row.batch_value_K if algorithm.requirements.batch_values is not None else None,
+    )
     policy_loss = algorithm.policy_loss.bind()(inputs)
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)

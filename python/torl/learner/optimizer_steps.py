@@ -19,9 +19,11 @@ from torl.learner.batch import (
     pack_batch,
     scatter_to_samples,
 )
+from torl.learner.batch_values import with_batch_values
 from torl.learner.imitation import count_imitated, without_imitation
 from torl.learner.messages import Annotate, Annotation, LearnerSetup, RequireFinite, UpdateCritic, UpdatePolicy
 from torl.learner.ranks import RankGroup
+from torl.seeds import derive_seed
 from torl.types import Float32Array, TrainingSample
 
 # Metrics that are summed over optimizer steps. Metrics that end in `_max` are maximized, all others averaged.
@@ -35,6 +37,8 @@ def required_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
         required.append("old_logprobs")
     if algorithm.needs_reference:
         required.append("ref_logprobs")
+    if algorithm.requirements.entropies:
+        required.append("entropies")
     if algorithm.needs_critic:
         required.append("values")
     return required
@@ -89,15 +93,13 @@ async def _train_policy(
     group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
 ) -> dict[str, float]:
     algorithm = setup.algorithm
-    names = ["advantages"]
-    if algorithm.optimizer_steps > 1:
-        names.append("old_logprobs")
-    if algorithm.needs_reference:
-        names.append("ref_logprobs")
-    _require(samples, names)
+    _require(samples, ["advantages", *(each for each in required_annotations(algorithm) if each != "values")])
     reports = []
-    for part in mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy")):
-        chosen = [samples[index] for index in part]
+    parts = mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy"))
+    for number, part in enumerate(parts):
+        chosen = with_batch_values(
+            [samples[index] for index in part], algorithm, derive_seed(setup.seed, step, "batch values", number)
+        )
         learns = has_loss(chosen) if algorithm.learns_without_advantage else any(map(carries_advantage, chosen))
         if not learns and not any(map(count_imitated, chosen)):
             continue

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -46,6 +45,7 @@ from torl.learner.messages import (
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
+from torl.learner.objective import try_custom_functions
 from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import join_process_group, leave_process_group
@@ -54,6 +54,7 @@ from torl.learner.update import (
     evaluate_rows,
     has_finite_weights,
     policy_logprobs,
+    policy_outputs,
     run_critic,
     update_critic,
     update_policy,
@@ -78,6 +79,7 @@ class Rank:
 
         Raises:
             DataError: A model cannot be read.
+            ComponentError: A custom loss, importance correction or aggregation fails on a few tokens.
         """
         setup = self.setup = rank_setup.learner
         self.rank = rank
@@ -88,6 +90,7 @@ class Rank:
         random.seed(setup.seed + rank)
         np.random.seed(setup.seed + rank)
         torch.manual_seed(setup.seed + rank)
+        try_custom_functions(setup.algorithm)
         device = join_process_group(rank_setup, rank, world_size)
         ranks_per_row = setup.learner.sequence_parallel
         parallel = SequenceParallel(ranks_per_row) if ranks_per_row > 1 else None
@@ -208,14 +211,21 @@ class Rank:
         device, temperature = self.engine.device, self.setup.temperature
         on_row = partial(self._report, RowComputed())
         computed: dict[Annotation, list[Float32Array]] = {}
+        before_update = {"old_logprobs", "entropies"}.intersection(annotations)
+        if before_update:  # one pass for both
+            outputs = partial(
+                policy_outputs, self.engine, temperature, "log" if "entropies" in before_update else "off"
+            )
+            found = evaluate_rows(self.engine, rows, device, outputs, on_row)
+            both = {"old_logprobs": [array[:, 0] for array in found], "entropies": [array[:, 1] for array in found]}
+            computed |= {name: both[name] for name in annotations if name in before_update}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]
                 computed[name] = evaluate_rows(critic, rows, device, partial(run_critic, critic), on_row)
-            else:
-                reference = name == "ref_logprobs"
-                policy = self._reference if reference and self._reference is not None else self.engine
-                with disabled_adapters(policy) if reference else nullcontext():
+            elif name == "ref_logprobs":
+                policy = self.engine if self._reference is None else self._reference
+                with disabled_adapters(policy):
                     logprobs = partial(policy_logprobs, policy, temperature)
                     computed[name] = evaluate_rows(policy, rows, device, logprobs, on_row)
         return computed

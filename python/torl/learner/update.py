@@ -48,6 +48,11 @@ def policy_logprobs(engine: Any, temperature: float, row: RowTensors) -> Tensor:
     return run_policy(engine, row, temperature, entropy="off")[0]
 
 
+def policy_outputs(engine: Any, temperature: float, entropy: EntropyMode, row: RowTensors) -> Tensor:
+    """Return log-probabilities and entropies (NaN if "off") of a row's sampled tokens, shape (K, 2)."""
+    return torch.stack(run_policy(engine, row, temperature, entropy=entropy), dim=1)
+
+
 def run_critic(engine: Any, row: RowTensors) -> Tensor:
     """Return the critic's value before each sampled token of a row, shape (K,), computed by a DeepSpeed engine."""
     values: Tensor = engine(row.token_ids_N, row.position_ids_N, row.predictor_K, row.sample_lengths)
@@ -67,7 +72,7 @@ def evaluate_rows(
         engine: DeepSpeed engine that `compute` uses.
         rows: Rows of this rank.
         device: Device of the engine.
-        compute: Function that returns a tensor of shape (K,).
+        compute: Function that returns a tensor of shape (K, ...).
         on_row: Function that is called after each row.
     """
     training = engine.training

@@ -165,12 +165,33 @@ SELECTION_OUT_OF_RANGE: Final = "selection/out_of_range_groups"
 """Number of groups dropped because their fraction of rewarded members is outside `selection.accuracy_range`."""
 SELECTION_UNDECIDED: Final = "selection/undecided_groups"
 """Number of groups dropped because the grader failed on too many of their answers."""
+SELECTION_SMALL: Final = "selection/small_groups"
+"""Number of groups dropped because member filters left too few members."""
 SELECTION_SURPLUS: Final = "selection/surplus_groups"
 """Number of groups dropped because the batch was full."""
 SELECTION_MISSING: Final = "selection/missing_groups"
 """Number of groups missing from the batch after the last round of dynamic sampling."""
 
 _MASKED: Final = "selection/masked/"
+
+
+_DROPPED_GROUPS: Final = "selection/dropped_groups/"
+_DROPPED_MEMBERS: Final = "selection/dropped_members/"
+
+
+def dropped_groups(name: str) -> str:
+    """Return `selection/dropped_groups/<name>`: groups dropped by a filter of `selection.groups`."""
+    return _DROPPED_GROUPS + name
+
+
+def dropped_members(name: str) -> str:
+    """Return `selection/dropped_members/<name>`: trajectories dropped by a filter of `selection.members`."""
+    return _DROPPED_MEMBERS + name
+
+
+def is_dropped_groups(metric: str) -> bool:
+    """Whether a metric is the number of groups dropped by a filter of `selection.groups`."""
+    return metric.startswith(_DROPPED_GROUPS)
 
 
 def masked(reason: str) -> str:

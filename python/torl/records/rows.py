@@ -196,14 +196,14 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
         "stop": turn.stop,
         "text": turn.text,
         "stop_reason": turn.stop_reason.value,
-        "blocks": [[block.start, block.stop] for block in turn.blocks],  # characters of the text
+        "blocks": [[block.start, block.stop, block.token] for block in turn.blocks],  # characters of the text
         "cached_tokens": turn.cached_tokens,
     }
 
 
 def _decode_turn(row: Mapping[str, Any]) -> Turn:
     text = row["text"]
-    blocks = tuple(Block(text[start:stop], start, stop) for start, stop in row["blocks"])
+    blocks = tuple(Block(text[start:stop], start, stop, token) for start, stop, token in row["blocks"])
     return Turn(row["start"], row["stop"], text, StopReason(row["stop_reason"]), blocks, row["cached_tokens"])
 
 

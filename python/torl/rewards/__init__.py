@@ -5,7 +5,7 @@ from torl.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
 from torl.rewards.grader import Grader
 from torl.rewards.judge import JudgeClient
 from torl.rewards.math import MathOptions, MathReward
-from torl.rewards.rubric import REWARDS, Rubric, RubricOptions, count_positional, make_reward
+from torl.rewards.rubric import REWARDS, Rubric, RubricOptions, check_value, count_positional, make_reward
 from torl.rewards.verdict import Verdict
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Rubric",
     "RubricOptions",
     "Verdict",
+    "check_value",
     "count_positional",
     "make_reward",
 ]

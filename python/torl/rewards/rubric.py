@@ -12,6 +12,7 @@ from pydantic import Field
 
 from torl.component import RunContext
 from torl.errors import RewardError
+from torl.guard import InvalidResultError, describe
 from torl.options import Choice, ChosenFrom, Section, class_made_by, named_by_key
 from torl.rewards.base import Reward
 from torl.runtime.processes.supervision import call_function
@@ -56,6 +57,22 @@ def makes_reward(target: Any) -> bool:
     return isinstance(target, type) or issubclass(class_made_by(target), Reward)
 
 
+def check_value(value: object, trajectory: Trajectory) -> None:
+    """Check the result of a reward function.
+
+    Raises:
+        InvalidResultError: `value` is neither a finite number nor a `Grade`.
+    """
+    if isinstance(value, Grade):
+        return
+    try:
+        is_finite = not isinstance(value, str | bytes) and math.isfinite(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # not a number, or an array of several
+        is_finite = False
+    if not is_finite:
+        raise InvalidResultError(f"expected a finite number or a Grade, got {describe(value)}")
+
+
 PART = ChosenFrom(
     PARTS,
     "reward part",
@@ -63,6 +80,7 @@ PART = ChosenFrom(
     common_options=lambda _: PartOptions,
     bases=(Reward,),
     functions=True,
+    check=check_value,
 )
 
 
@@ -93,7 +111,6 @@ class FunctionPart:
     """
 
     def __init__(self, choice: Choice[Callable[[Trajectory], Any]]) -> None:
-        self._name = choice.name
         self._function = choice.bind()
 
     async def grade(self, group: Group) -> Sequence[Grade | float]:
@@ -102,15 +119,7 @@ class FunctionPart:
 
     async def _value(self, trajectory: Trajectory) -> Grade | float:
         value = await call_function(self._function, trajectory)
-        if isinstance(value, Grade):
-            return value
-        try:
-            value = float(value)
-        except Exception as error:
-            raise RewardError(f"the reward {self._name} failed: {type(error).__name__}: {error}") from error
-        if not math.isfinite(value):
-            raise RewardError(f"the reward {self._name} returned {value}; a reward must be finite")
-        return value
+        return value if isinstance(value, Grade) else float(value)
 
 
 @dataclass(frozen=True, slots=True)

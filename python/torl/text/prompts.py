@@ -89,7 +89,7 @@ class PromptStream:
         if not self._kept:
             raise DataError(
                 f"none of the {self._dropped} prompts has at most {self._max_prompt_tokens} tokens (max_prompt_tokens)"
-                + (f"; the shortest has {shortest}, with what it says of tools" if self._dropped else "")
+                + (f"; the shortest has {shortest}, descriptions of tools included" if self._dropped else "")
             )
 
     def encode(self, problem: Problem) -> Prompt:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from torl.guard import InvalidResultError, describe
 from torl.options import ChosenFrom
 from torl.types import Markup, Problem
 
@@ -106,7 +107,23 @@ TEMPLATES: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 )
 """The prompt templates by the names that a configuration calls them."""
 
-TEMPLATE = ChosenFrom(TEMPLATES, "prompt template", "torl", positional_count=1)
+
+def check_prompt(output: object, problem: Problem) -> None:
+    """Check the result of a template.
+
+    Raises:
+        InvalidResultError: `output` is not a `TemplateOutput`.
+    """
+    outputs = [output]
+    if isinstance(output, Mapping):
+        outputs = [each.prompt if isinstance(each, PromptVariant) else each for each in output.values()] or [output]
+    for each in outputs:
+        is_conversation = isinstance(each, Sequence) and all(isinstance(message, Mapping) for message in each)
+        if not isinstance(each, str | Markup | Conversation) and not is_conversation:
+            raise InvalidResultError(f"expected a text, a list of messages, or variants of them; got {describe(each)}")
+
+
+TEMPLATE = ChosenFrom(TEMPLATES, "prompt template", "torl", positional_count=1, check=check_prompt)
 
 
 def load_template(name: str) -> Callable[[Problem], Any]:

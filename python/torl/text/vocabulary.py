@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from torl._core import Scan, Vocabulary
 from torl.errors import DataError
 from torl.types import Block, StopReason, Turn
@@ -133,10 +135,12 @@ def read_turn(
     """
     data = vocabulary.decode_bytes(token_ids)
     blocks = []
+    stops = np.cumsum([len(vocabulary.decode_bytes([each])) for each in token_ids]) if scan.blocks else np.zeros(0)
     for block in scan.blocks:
         # Code begins and ends with whole lines, so that no character is cut.
         first = len(data[: block.start].decode("utf-8", errors="replace"))
-        blocks.append(Block(block.code, first, first + len(block.code)))
+        token = int(np.searchsorted(stops, block.start, side="right"))
+        blocks.append(Block(block.code, first, first + len(block.code), token))
     return Turn(
         start=start,
         stop=start + len(token_ids),

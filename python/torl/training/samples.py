@@ -8,6 +8,7 @@ import numpy as np
 
 import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.requirements import requirements_of
 from torl.algorithms.rewards import kl_to_reference
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
@@ -160,6 +161,7 @@ def _estimator_inputs(
     episodes = [episode for episode, (_, member) in enumerate(members) for _ in member.episode_trajectories]
     if len(episodes) != len(samples):
         raise ValueError(f"{len(samples)} samples of {len(episodes)} trajectories")
+    required = requirements_of(algorithm.estimator.target)
     rewards = [member.reward for _, member in members]
     lengths_N = np.zeros(len(members), np.int64)
     np.add.at(lengths_N, episodes, [len(sample) for sample in samples])
@@ -186,6 +188,10 @@ def _estimator_inputs(
         token_rewards_M=token_rewards_M,
         values_M=_concatenate([sample.values for sample in samples]) if algorithm.needs_critic else None,
         turns_M=np.concatenate([turn_numbers(member.trajectory.episode_trajectories) for _, member in members]),
+        members_N=[member for _, member in members],
+        old_logprobs_M=_concatenate([sample.old_logprobs for sample in samples]) if required.old_logprobs else None,
+        ref_logprobs_M=_concatenate([sample.ref_logprobs for sample in samples]) if required.reference else None,
+        entropies_M=_concatenate([sample.entropies for sample in samples]) if required.entropies else None,
     )
 
 

@@ -1,14 +1,16 @@
 """The groups of a step that are trained on, the rewards used for training, and the masks of trajectories."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 import numpy as np
 
 from torl.algorithms.masks import wants_reference
 from torl.algorithms.rewards import normalize_rewards
+from torl.algorithms.selection import accuracy_outside, undecided, zero_variance
 from torl.config import SelectionConfig, TrainConfig
 from torl.records import metric_names as names
 from torl.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
@@ -18,36 +20,62 @@ _MAX_SHOWN = 5  # rewards in a message
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The groups that may enter the batch, and the numbers of dropped groups.
+    """The groups that may enter the batch.
 
     Attributes:
-        kept: Groups that may enter the batch, in their original order.
-        zero_variance: Number of groups dropped because all their rewards are equal.
-        out_of_range: Number of groups dropped because of their fraction of rewarded answers.
-        undecided: Number of groups dropped because the grader failed on too many answers.
+        kept: Groups that may enter the batch, in their original order, with the members that are kept.
+        counts: Numbers of dropped groups and members, by metric.
     """
 
     kept: tuple[ScoredGroup, ...]
-    zero_variance: int
-    out_of_range: int
-    undecided: int
+    counts: Mapping[str, int]
 
 
-def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig) -> Selection:
-    """Drop groups as configured: equal rewards, too few or too many rewarded answers, too many failed grades.
+def select_groups(groups: Sequence[ScoredGroup], config: SelectionConfig, min_group_size: int = 1) -> Selection:
+    """Drop members and groups as configured. A dropped group is counted under the first reason that applies.
 
-    `accuracy_range` applies to the fraction of credited answers, regardless of other parts of the reward. A dropped
-    group is counted under the first reason that applies.
+    Args:
+        groups: Groups of a step.
+        config: Member filters, which are applied first, and group filters.
+        min_group_size: Minimum number of members of a group after the member filters.
+
+    Raises:
+        ComponentError: A filter raised an exception, or returned an invalid value.
     """
-    varied = [group for group in groups if not (config.drop_zero_variance_groups and group.has_zero_variance)]
-    in_range = varied
-    if config.accuracy_range is not None:
-        low, high = config.accuracy_range
-        in_range = [group for group in varied if low < group.credited_fraction < high]
-    kept = in_range
-    if (limit := config.drop_undecided_above) is not None:
-        kept = [group for group in in_range if undecided_fraction(group) <= limit]
-    return Selection(tuple(kept), len(groups) - len(varied), len(varied) - len(in_range), len(in_range) - len(kept))
+    kept, counts = list(groups), dict[str, int]()
+    for name, choice in config.members.items():
+        before = sum(len(group.members) for group in kept)
+        keep = choice.bind()
+        kept = [_with_members(group, keep(group)) if group.members else group for group in kept]
+        counts[names.dropped_members(name)] = before - sum(len(group.members) for group in kept)
+    for metric, is_dropped in _group_filters(config, min_group_size).items():
+        remaining = [group for group in kept if not is_dropped(group)]
+        counts[metric] = len(kept) - len(remaining)
+        kept = remaining
+    return Selection(tuple(kept), counts)
+
+
+def _with_members(group: ScoredGroup, kept: Sequence[ScoredTrajectory]) -> ScoredGroup:
+    chosen = {id(member) for member in kept}
+    return replace(group, members=tuple(member for member in group.members if id(member) in chosen))
+
+
+def _group_filters(config: SelectionConfig, min_group_size: int) -> dict[str, Callable[[ScoredGroup], bool]]:
+    """Return the group filters of a configuration by the metric that counts the groups that each drops."""
+    filters: dict[str, Callable[[ScoredGroup], bool]] = {}
+    if config.members:
+        filters[names.SELECTION_SMALL] = lambda group: len(group.members) < min_group_size
+    range_, limit = config.accuracy_range, config.drop_undecided_above
+    filters[names.SELECTION_ZERO_VARIANCE] = zero_variance if config.drop_zero_variance_groups else _nothing
+    filters[names.SELECTION_OUT_OF_RANGE] = (
+        _nothing if range_ is None else partial(accuracy_outside, low=range_[0], high=range_[1])
+    )
+    filters[names.SELECTION_UNDECIDED] = _nothing if limit is None else partial(undecided, above=limit)
+    return filters | {names.dropped_groups(name): choice.bind() for name, choice in config.groups.items()}
+
+
+def _nothing(group: ScoredGroup) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +99,12 @@ def select_batch(groups: Sequence[ScoredGroup], config: TrainConfig) -> BatchSel
     """Select the groups to train on from all groups of a step, with the rewards used for training."""
     wanted = config.rollout.prompts_per_step
     comparable = [group for group in groups if len(group.members) >= config.min_group_size]
-    chosen = select_groups(comparable, config.selection)
+    chosen = select_groups(comparable, config.selection, config.min_group_size)
     batch = chosen.kept[:wanted]
     missing = max(0, wanted - len(chosen.kept)) if config.selection.dynamic_sampling else 0
     counts = {
         names.SELECTION_FAILED: len(groups) - len(comparable),
-        names.SELECTION_ZERO_VARIANCE: chosen.zero_variance,
-        names.SELECTION_OUT_OF_RANGE: chosen.out_of_range,
-        names.SELECTION_UNDECIDED: chosen.undecided,
+        **chosen.counts,
         names.SELECTION_SURPLUS: len(chosen.kept) - len(batch),
         names.SELECTION_MISSING: missing,
     }
@@ -95,11 +121,6 @@ def describe_missing_signal(groups: Sequence[ScoredGroup]) -> str | None:
     return f"no group had a signal: {which} {values}"
 
 
-def undecided_fraction(group: ScoredGroup) -> float:
-    """Return the fraction of a group's answers on which the grader failed."""
-    return sum(member.grade.failure is not None for member in group.members) / len(group.members)
-
-
 def prompts_for_next_round(wanted: int, kept: int, played: int) -> int:
     """Estimate the number of prompts to play until `wanted` groups are kept, given that `kept` of `played` were.
 
@@ -110,18 +131,19 @@ def prompts_for_next_round(wanted: int, kept: int, played: int) -> int:
 
 
 def with_shuffled_rewards(groups: Sequence[ScoredGroup], seed: int) -> list[ScoredGroup]:
-    """Permute the total rewards among all trajectories, as an ablation.
+    """Permute the total rewards among all trajectories, with their parts and correctness, as an ablation.
 
     Turn rewards are added to the reward at the end, so that none of them stays with the trajectory that earned it.
     """
-    rewards = [member.grade.total for group in groups for member in group.members]
-    Random(seed).shuffle(rewards)
-    return [
-        replace(
-            group, members=tuple(replace(each, grade=replace(each.grade, turn_rewards=())) for each in group.members)
-        )
-        for group in _with_rewards(groups, rewards)
-    ]
+    grades = [member.grade for group in groups for member in group.members]
+    Random(seed).shuffle(grades)
+    remaining = iter(grades)
+
+    def with_next(member: ScoredTrajectory) -> ScoredTrajectory:
+        grade = next(remaining)
+        return replace(member, grade=replace(grade, turn_rewards=()), reward=grade.total)
+
+    return [replace(group, members=tuple(map(with_next, group.members))) for group in groups]
 
 
 def with_normalized_rewards(groups: Sequence[ScoredGroup]) -> list[ScoredGroup]:

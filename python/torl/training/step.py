@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from torl.algorithms.requirements import requirements_of
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
@@ -235,14 +236,14 @@ def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: Algori
         response_tokens: Number of response tokens, which are the last tokens of the sample.
         algorithm: Algorithm of the run.
     """
-    names: list[str] = []
-    if algorithm.needs_critic:
-        names.append("values")
-    if algorithm.penalizes_rewards:
-        names += ["old_logprobs", "ref_logprobs"]
-    elif algorithm.keep_reference:
-        names.append("ref_logprobs")
-    if sample.token_rewards is not None:
-        names.append("token_rewards")
+    required = requirements_of(algorithm.estimator.target)
+    recorded = {
+        "values": algorithm.needs_critic,
+        "old_logprobs": algorithm.penalizes_rewards or required.old_logprobs,
+        "ref_logprobs": algorithm.penalizes_rewards or algorithm.keep_reference or required.reference,
+        "entropies": required.entropies,
+        "token_rewards": sample.token_rewards is not None,
+    }
+    names = [name for name, is_input in recorded.items() if is_input]
     arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}
     return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}

@@ -1,18 +1,18 @@
-"""What asyncio does without sockets: each program prints the same natively."""
+"""What asyncio does without sockets: each program prints the same natively, also on a machine that is late."""
 
 # %% coroutines that sleep take turns
 import asyncio
 
 
-async def count(name, pause):
-    for number in range(3):
+async def count(name, pause, times=3):
+    for number in range(times):
         await asyncio.sleep(pause)
         print(name, number)
     return name
 
 
 async def main():
-    print(await asyncio.gather(count("a", 0.02), count("b", 0.05)))
+    print(await asyncio.gather(count("a", 0.02), count("b", 0.8, 1)))
     print(await asyncio.gather(count("c", 0), failing(), return_exceptions=True))
 
 
@@ -28,7 +28,7 @@ import asyncio, time
 async def main():
     start, loop = time.monotonic(), asyncio.get_running_loop()
     await asyncio.gather(*(asyncio.sleep(0.1) for _ in range(100)))
-    print(0.1 <= time.monotonic() - start < 0.3, loop.time() - start < 0.3)
+    print(0.1 <= time.monotonic() - start < 9, loop.time() - start < 9)  # less than one after the other
 
 
 asyncio.run(main())
@@ -38,7 +38,7 @@ import asyncio
 
 async def slow():
     try:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(30)
     except asyncio.CancelledError:
         print("cancelled")
         raise
@@ -54,7 +54,7 @@ async def main():
             await slow()
     except TimeoutError:
         print("again")
-    print(await asyncio.wait_for(asyncio.sleep(0.01, "in time"), 0.3))
+    print(await asyncio.wait_for(asyncio.sleep(0.01, "in time"), 30))
 
 
 asyncio.run(main())
@@ -148,7 +148,7 @@ import asyncio
 
 
 async def main():
-    tasks = [asyncio.create_task(asyncio.sleep(pause, pause)) for pause in (0.06, 0.02, 0.04)]
+    tasks = [asyncio.create_task(asyncio.sleep(pause, pause)) for pause in (0.9, 0.02, 0.8)]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     print(len(done), len(pending), done.pop().result())
     print([await one for one in asyncio.as_completed(pending)])

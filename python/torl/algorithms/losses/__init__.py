@@ -8,6 +8,7 @@ are ignored, even if they are not finite.
 Only methods of the tensors are used: this package does not load torch.
 """
 
+from torl.algorithms.losses.batch import BatchTokens
 from torl.algorithms.losses.correction import (
     CORRECTIONS,
     CorrectionInputs,
@@ -35,6 +36,7 @@ __all__ = [
     "CORRECTIONS",
     "LOG_RATIO_LIMIT",
     "POLICY_LOSSES",
+    "BatchTokens",
     "CorrectionInputs",
     "IcepopBounds",
     "ImportanceCorrection",

@@ -48,10 +48,22 @@ class LossInputs:
     """True for sampled tokens (bool). The other tensors are ignored elsewhere."""
     sequences: "Tensor"
     """Index of each token's sequence, from 0 (int64)."""
+    rollout_logprobs: "Tensor"
+    """Log-probabilities according to the engine that sampled, perhaps with older weights."""
+    entropies: "Tensor"
+    """Entropy of the policy under the current weights, without gradient."""
+    ref_logprobs: "Tensor | None" = None
+    """Log-probabilities according to the reference model. None if nothing requires it."""
+    batch_values: "Tensor | None" = None
+    """Values of the function in `@requires(batch_values=...)`. None for a loss without it."""
 
     def log_ratio(self) -> "Tensor":
         """Return the log of the importance ratio, clamped to +-20, 0 outside the mask, with gradient."""
-        return clamped_log_ratio(self.logprobs, self.old_logprobs.detach(), self.loss_mask)
+        return self.log_ratio_to(self.old_logprobs)
+
+    def log_ratio_to(self, other_logprobs: "Tensor") -> "Tensor":
+        """Return `logprobs` minus others, such as the engine's, clamped to +-20, 0 outside the mask, with gradient."""
+        return clamped_log_ratio(self.logprobs, other_logprobs.detach(), self.loss_mask)
 
     def masked_advantages(self) -> "Tensor":
         """Return the advantages, 0 outside the mask, without gradient."""
@@ -142,7 +154,8 @@ class PolicyLoss(Protocol):
         pull = 0.5
 
     The loss of a token may depend on all tokens of its sequence (`inputs.sequences`), which are always in one call, but
-    not on other sequences.
+    not on other sequences. Numbers that depend on the whole batch come from `@requires(batch_values=...)`
+    (`torl.algorithms.requirements`), which also declares that a loss requires the reference model.
     '''
 
     def __call__(self, inputs: LossInputs, /) -> PolicyLossValues:

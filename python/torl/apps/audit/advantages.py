@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.requirements import requirements_of
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.formulas import BatchRewards, Numbers, naive_advantages, naive_kl, naive_rewards, naive_whitened
 from torl.config import AlgorithmConfig, TrainConfig
@@ -154,16 +155,33 @@ def _estimate_again(
         values_M[mask_M] = [number for row in numbers for number in row]
         return values_M
 
+    def recorded(name: str) -> Float32Array:
+        """Return an array of the records, 0 on masked trajectories, as the estimator received it."""
+        arrays = [each.token_arrays[name] for record in episodes for each in record.episode_trajectories]
+        prompts = [len(each.trajectory.prompt.token_ids) for record in episodes for each in record.episode_trajectories]
+        return np.concatenate(
+            [np.pad(array, (length, 0)) for array, length in zip(arrays, prompts, strict=True)] or [np.zeros(0, "f4")]
+        )
+
+    required = requirements_of(algorithm.estimator.target)
+    final_rewards = naive_rewards(algorithm, rewards.rewards)
     has_token_rewards = algorithm.penalizes_rewards or any(record.grade.turn_rewards for record in episodes)
     estimate = algorithm.estimator.bind()(
         EstimatorInputs(
-            rewards_N=np.array(naive_rewards(algorithm, rewards.rewards), np.float64),
+            rewards_N=np.array(final_rewards, np.float64),
             groups_N=rewards.groups,
             lengths_N=np.array(lengths, np.int64),
             mask_M=mask_M,
             token_rewards_M=on_tokens(rewards.token_rewards) if has_token_rewards else None,
             values_M=None if rewards.values is None else on_tokens(rewards.values),
             turns_M=np.concatenate([np.zeros(0, np.int32), *map(_turns_of, episodes)]),
+            members_N=[
+                ScoredTrajectory(record.trajectory, record.grade, reward)
+                for record, reward in zip(episodes, final_rewards, strict=True)
+            ],
+            old_logprobs_M=recorded("old_logprobs") if required.old_logprobs else None,
+            ref_logprobs_M=recorded("ref_logprobs") if required.reference else None,
+            entropies_M=recorded("entropies") if required.entropies else None,
         )
     )
     rows = np.split(estimate.advantages_M, np.cumsum(lengths)[:-1]) if lengths else []

@@ -1,4 +1,4 @@
-"""The checks of groups: complete samples, and advantages only in the groups that the selection keeps."""
+"""The checks of groups: complete samples, and advantages only for the episodes that the selection keeps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,11 +63,11 @@ class RecordedSelection:
     """The selection of a step, from its records.
 
     Attributes:
-        kept: Names of the groups that are trained on.
+        kept: Episodes that are trained on: the names of their groups and their samples.
         counts: Metrics of the selection, without the number of rounds.
     """
 
-    kept: frozenset[str]
+    kept: frozenset[tuple[str, int]]
     counts: Mapping[str, float]
 
     @classmethod
@@ -77,19 +77,20 @@ class RecordedSelection:
         if config.ablation.shuffle_rewards:
             scored = with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
         chosen = select_batch(scored, config)
-        kept = frozenset(group.members[0].trajectory.group_id for group in chosen.batch)
+        kept = frozenset((group.id, each.trajectory.sample_index) for group in chosen.batch for each in group.members)
         return cls(kept, {names.TRAINED_GROUPS: len(chosen.batch), **chosen.counts})
 
 
 def check_selection(check: Check, groups: Groups, step: int, selection: RecordedSelection) -> None:
-    """Check that exactly the trajectories of the kept groups have an advantage."""
+    """Check that exactly the trajectories of the kept episodes have an advantage."""
     for name, members in groups.items():
-        advantages = [each.advantage for record in members for each in record.episode_trajectories]
-        found = sum(advantage is not None for advantage in advantages)
-        expected = len(advantages) if name in selection.kept else 0
-        verb = "keeps" if expected else "drops"
-        example = f"step {step}, {name}: expected {expected} advantages, found {found} (the selection {verb} it)"
-        check.add(found == expected, example)
+        kept = [(name, record.trajectory.sample_index) in selection.kept for record in members]
+        wanted = [keeps for keeps, record in zip(kept, members, strict=True) for _ in record.episode_trajectories]
+        found = [each.advantage is not None for record in members for each in record.episode_trajectories]
+        verb = f"keeps {sum(kept)} of {len(kept)} episodes" if any(kept) and not all(kept) else ""
+        verb = verb or ("keeps it" if any(kept) else "drops it")
+        example = f"step {step}, {name}: expected {sum(wanted)} advantages, found {sum(found)} (the selection {verb})"
+        check.add(found == wanted, example)
 
 
 def scored_group(members: Sequence[TrajectoryRecord]) -> ScoredGroup:

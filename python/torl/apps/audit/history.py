@@ -20,6 +20,7 @@ _DROPPED = (
     names.SELECTION_ZERO_VARIANCE,
     names.SELECTION_OUT_OF_RANGE,
     names.SELECTION_UNDECIDED,
+    names.SELECTION_SMALL,
     names.SELECTION_SURPLUS,
 )
 
@@ -120,4 +121,5 @@ def read_file(path: Path, files: Check, expected: str) -> list[TrajectoryRecord]
 
 def groups_of_row(row: Mapping[str, Any]) -> int:
     """Return the number of groups of a step according to its metrics."""
-    return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED)))
+    filtered = filter(names.is_dropped_groups, row)
+    return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED, *filtered)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from torl._core import Scan, Scanner, Vocabulary
 from torl.apps.audit.replay import (
@@ -109,10 +110,12 @@ def make_turn(vocabulary: Vocabulary, ids: list[int], start: int, scan: Scan, st
     """Build the turn of the scanned tokens that start at `start`."""
     stop = start + scan.consumed
     data = vocabulary.decode_bytes(ids[start:stop])
+    lengths = list(accumulate(len(vocabulary.decode_bytes([each])) for each in ids[start:stop])) if scan.blocks else []
     blocks = []
     for block in scan.blocks:
         first, last = (len(data[:offset].decode("utf-8", errors="replace")) for offset in (block.start, block.stop))
-        blocks.append(Block(block.code, first, last))
+        token = sum(length <= block.start for length in lengths)
+        blocks.append(Block(block.code, first, last, token))
     return Turn(start, stop, data.decode("utf-8", errors="replace"), stop_reason, tuple(blocks), cached_tokens=0)
 
 

@@ -1,17 +1,17 @@
 """Prepare the problems of a run in three steps.
 
 torl data prepare FILE... --against FILE... --output DIRECTORY
-torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG] [--section.field ...]
-torl data select --problems FILE --output FILE [--run RUN --min-learning-impact 0.6]
-                           [--pass-rate-range 0.1,0.9] [--count N]
+torl data difficulty MODEL --problems FILE --output FILE [--samples 8] [--config CONFIG]
+torl data select --problems FILE --output FILE [--pass-rate-range 0.1,0.9] [--count N]
 
 An interrupted step resumes. Each step reports the dropped problems by reason; the last line of its output is JSON.
+Options of a step: torl data prepare --help
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from typing import Any
 from torl.apps.curation.difficulty import PASS_RATE, accuracies_of_run, measure_difficulty
 from torl.apps.curation.preparing import PrepareOptions, prepare
 from torl.apps.curation.problem_files import Layout, encode_problems, layouts
-from torl.apps.curation.selecting import SelectOptions, select
+from torl.apps.curation.selecting import SelectOptions, count_reasons, select
 from torl.config import SampleConfig
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import find_config, load_config
 from torl.data import load_problems
 from torl.data.problems import raw_problems
-from torl.errors import ConfigError
+from torl.errors import ConfigError, DataError
 from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
@@ -87,8 +87,13 @@ async def _prepare(argv: Sequence[str]) -> None:
     download = not arguments.stream
     with Console() as console:
         counts = await prepare(
-            {name: partial(_raw, file, file_layouts[name], download=download) for name, file in files.items()},
-            {name: _evaluation_set(file, file_layouts[name]) for name, file in against.items()},
+            {
+                name: partial(
+                    raw_problems, file, file_layouts[name].columns, file_layouts[name].split, download=download
+                )
+                for name, file in files.items()
+            },
+            {name: _evaluation_set(name, file, file_layouts[name]) for name, file in against.items()},
             arguments.output,
             PrepareOptions(arguments.ngram_size, arguments.similarity_threshold),
             console,
@@ -97,12 +102,12 @@ async def _prepare(argv: Sequence[str]) -> None:
     print(json.dumps(counts), flush=True)
 
 
-def _raw(file: str, layout: Layout, *, download: bool) -> Iterator[Problem]:
-    return (problem for _, problem in raw_problems(file, layout.columns, layout.split, download=download))
-
-
-def _evaluation_set(file: str, layout: Layout) -> list[Problem]:
-    return load_problems(file, layout.columns, layout.split)
+def _evaluation_set(name: str, file: str, layout: Layout) -> list[Problem]:
+    try:
+        return load_problems(file, layout.columns, layout.split)
+    except DataError as error:
+        hint = f"; --column {name}:FIELD=COLUMN sets a column of this file alone" if layout.columns else ""
+        raise DataError(f"{error}{hint}") from error
 
 
 def _named(files: Sequence[str]) -> dict[str, str]:
@@ -119,7 +124,7 @@ def _named(files: Sequence[str]) -> dict[str, str]:
 
 def _summary(counts: Mapping[str, Any]) -> str:
     """Format the counts of kept and dropped problems."""
-    dropped = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts["dropped"].items())
+    dropped = count_reasons(counts["dropped"])
     return f"kept {counts['kept']:,} of {counts['read']:,} problems" + (f" ({dropped})" if dropped else "")
 
 
@@ -194,4 +199,6 @@ def _parse_range(text: str | None) -> tuple[float, float] | None:
         low, high = map(float, text.split(","))
     except ValueError as error:
         raise ConfigError(f"--pass-rate-range must be two pass rates such as 0.1,0.9, got {text!r}") from error
+    if low > high:
+        raise ConfigError(f"--pass-rate-range must be MIN,MAX, but {low:g} is above {high:g}")
     return low, high

@@ -8,9 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.apps.curation.problem_files import Questions, RawProblems, encode_problems, encode_rows
+from torl.apps.curation.problem_files import (
+    Questions,
+    RawProblems,
+    RawSource,
+    Rejection,
+    encode_problems,
+    encode_rows,
+)
+from torl.apps.curation.selecting import count_reasons
 from torl.apps.curation.similarity import EvaluationSets, SimilarTexts
-from torl.data import ProblemSource
 from torl.errors import DataError
 from torl.records.files import append_atomically, atomic_write, record_errors
 from torl.report.console import Console
@@ -31,7 +38,7 @@ class PrepareOptions:
 
 
 async def prepare(
-    raw: Mapping[str, ProblemSource],
+    raw: Mapping[str, RawSource],
     evaluation_sets: Mapping[str, Sequence[Problem]],
     output: Path,
     options: PrepareOptions,
@@ -53,58 +60,73 @@ async def prepare(
         The content of counts.json.
 
     Raises:
-        DataError: No problem is left, or an id is used twice.
+        DataError: No problem is left, or all rows of a source are invalid.
         RewardError: The grader failed.
     """
     problems = RawProblems(raw)
     with record_errors(output):
         await asyncio.to_thread(output.mkdir, parents=True, exist_ok=True)
     with console.progress("reading problems"):
-        read, answers = await asyncio.to_thread(problems.survey)
-    readable = await readable_answers(answers, output / "answers.jsonl", console)
+        survey = await asyncio.to_thread(problems.survey)
+    problems.conflicting = await contradictions(survey.ambiguous)
+    readable = await readable_answers(survey.answers, output / "answers.jsonl", console)
     questions = Questions(problems)
     with console.progress("counting word pairs"):
         evaluated = EvaluationSets(evaluation_sets, options.ngram_size, options.similarity_threshold, questions)
         kept = SimilarTexts(options.similarity_threshold, questions)
     reasons, sources = Counter[str](), Counter[str]()
     with (
-        console.progress("comparing questions", read) as wait,
+        console.progress("comparing questions", survey.rows) as wait,
         atomic_write(output / "dropped.jsonl") as dropped,
         atomic_write(output / "matches.jsonl") as matches,
         atomic_write(output / "problems.jsonl") as selected,
         atomic_write(output / "counts.json") as counted,
     ):
 
-        def drop(problem: Problem, reason: str, because_of: str = "") -> None:
-            reasons[reason] += 1
-            row = {"id": problem.id, "reason": reason} | ({"because_of": because_of} if because_of else {})
-            dropped.write(encode_rows([row]))
+        def drop(rejection: Rejection) -> None:
+            reasons[rejection.reason] += 1
+            dropped.write(encode_rows([{name: value for name, value in asdict(rejection).items() if value}]))
 
-        for problem, reason in problems.with_rejection_reasons():
+        for problem in problems.checked():
             wait.advance()
-            if reason is not None:
-                drop(problem, reason)
+            if isinstance(problem, Rejection):
+                drop(problem)
             elif not readable[problem.answer]:
-                drop(problem, "unreadable_answer")
+                drop(Rejection(problem.id, "unreadable_answer"))
             elif (match := evaluated.find_match(problem)) is not None:
                 matches.write(encode_rows([asdict(match)]))
-                drop(problem, "in_evaluation_set", f"{match.set_name}/{match.evaluation_problem}")
+                drop(Rejection(problem.id, "in_evaluation_set", f"{match.set_name}/{match.evaluation_problem}"))
             elif (near := kept.nearest(problem.question)) is not None:
-                drop(problem, "near_duplicate", near[0])
+                drop(Rejection(problem.id, "near_duplicate", near[0]))
             else:
                 kept.add(problem.id, problem.question)
                 sources[str(problem.metadata["source"])] += 1
                 selected.write(encode_problems([problem]))
-        if not sources:
-            raise DataError(f"no problem is left: {dict(reasons.most_common())}")
         counts = {
-            "read": read,
+            "read": survey.rows,
             "kept": sources.total(),
             "dropped": dict(reasons.most_common()),
             "sources": dict(sources.most_common()),
         }
         counted.write((json.dumps(counts, indent=1) + "\n").encode())
+    if not sources:
+        found = count_reasons(dict(reasons.most_common()))
+        raise DataError(f"no problem is left of {survey.rows} ({found}); see {output / 'dropped.jsonl'}")
     return counts
+
+
+async def contradictions(ambiguous: Mapping[int, Sequence[str]]) -> set[int]:
+    """Return the keys of answers that are not all equal to their first one.
+
+    Raises:
+        RewardError: The grader failed.
+    """
+    pairs = [(key, first, other) for key, (first, *others) in ambiguous.items() for other in others]
+    if not pairs:
+        return set()
+    async with Grader() as grader:
+        verdicts = await grader.grade_all((first, other) for _, first, other in pairs)
+    return {key for (key, _, _), verdict in zip(pairs, verdicts, strict=True) if not verdict.correct}
 
 
 async def readable_answers(answers: Collection[str], cache: Path, console: Console) -> dict[str, bool]:

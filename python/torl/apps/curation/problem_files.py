@@ -1,12 +1,12 @@
 """Problem files of curation: layouts of foreign files, raw problems of several sources, and encoding."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from torl.apps.curation.similarity import words_of
 from torl.apps.curation.verifiability import normalize_answer, rejection_reason
-from torl.data import ProblemSource
 from torl.errors import ConfigError, DataError
 from torl.types import Problem
 
@@ -66,51 +66,119 @@ def _field_and_column(argument: str) -> tuple[str, str]:
     return field, column
 
 
+RawSource: TypeAlias = Callable[[], Iterable[tuple[str, Problem | DataError]]]
+"""A source of raw problems: each row's location, and its problem or its error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A row that is dropped."""
+
+    id: str
+    reason: str
+    because_of: str = ""
+    """Id of the problem, or error, that is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A first look at raw problems."""
+
+    rows: int
+    answers: set[str]
+    """Answers of verifiable problems."""
+    ambiguous: dict[int, list[str]]
+    """Different answers to the same question, by the question's hash."""
+
+
 class RawProblems:
     """Problems of several sources, read as often as needed. Ids in several sources get the source's name as a prefix.
 
     Call `survey` first.
     """
 
-    def __init__(self, sources: Mapping[str, ProblemSource]) -> None:
+    def __init__(self, sources: Mapping[str, RawSource]) -> None:
         self._sources = sources
         self._shared: set[int] = set()  # hashes of the ids that several sources have
+        self._repeated: set[int] = set()  # hashes of the ids that one source has several times, with its name
+        self.conflicting: Collection[int] = ()
+        """Hashes of questions that are rejected because their answers contradict each other."""
 
-    def survey(self) -> tuple[int, set[str]]:
-        """Read all problems and return their number and the answers of verifiable ones.
+    def survey(self) -> Survey:
+        """Read all problems.
 
         Raises:
-            DataError: An id is used twice in one source, or a source cannot be read.
+            DataError: All rows of a source are invalid, or a source cannot be read.
         """
-        answers: set[str] = set()
-        count, known = 0, set[int]()
-        for name, problem in self._with_sources():
-            count += 1
-            identifier, in_source = hash(problem.id), hash((name, problem.id))
-            if in_source in known:
-                raise DataError(f"the id {problem.id!r} is used twice in one source, {name}")
-            if identifier in known:
-                self._shared.add(identifier)
-            known |= {identifier, in_source}
-            if rejection_reason(problem) is None:
-                answers.add(normalize_answer(problem.answer))
-        return count, answers
+        rows, answers = 0, dict[int, list[str]]()
+        known = set[int]()
+        for name in self._sources:
+            valid, invalid, first_error = 0, 0, None
+            for _, source, problem in self._rows(name):
+                rows += 1
+                if isinstance(problem, DataError):
+                    invalid += 1
+                    first_error = first_error or problem
+                    continue
+                valid += 1
+                identifier, in_source = hash(problem.id), hash((source, problem.id))
+                if in_source in known:
+                    self._repeated.add(in_source)
+                    continue
+                if identifier in known:
+                    self._shared.add(identifier)
+                known |= {identifier, in_source}
+                if rejection_reason(problem) is None:
+                    found = answers.setdefault(_hash_of(problem.question), [])
+                    answer = normalize_answer(problem.answer)
+                    if answer not in found:
+                        found.append(answer)
+            if first_error is not None and valid == 0:
+                raise DataError(f"{first_error} (all {invalid} rows are invalid)")
+        every = {answer for found in answers.values() for answer in found}
+        return Survey(rows, every, {key: found for key, found in answers.items() if len(found) > 1})
 
-    def with_rejection_reasons(self) -> Iterator[tuple[Problem, str | None]]:
-        """Yield each problem with its rejection reason, or with a normalized answer and None."""
-        for name, problem in self._with_sources():
-            if hash(problem.id) in self._shared:
-                problem = replace(problem, id=f"{name}/{problem.id}")
-            reason = rejection_reason(problem)
-            if reason is None:
-                problem = replace(problem, answer=normalize_answer(problem.answer))
-            yield problem, reason
+    def checked(self) -> Iterator[Problem | Rejection]:
+        """Yield each problem with a normalized answer, or the reason to drop it."""
+        for name in self._sources:
+            seen = set[int]()
+            for location, source, problem in self._rows(name):
+                if isinstance(problem, DataError):
+                    place = location.rpartition(", ")[2].replace(" ", "-")
+                    identifier = place if len(self._sources) == 1 else f"{source}/{place}"
+                    yield Rejection(identifier, "invalid_row", str(problem).removeprefix(f"{location}: "))
+                    continue
+                in_source = hash((source, problem.id))
+                if in_source in self._repeated and in_source in seen:
+                    yield Rejection(problem.id, "repeated_id")
+                    continue
+                if in_source in self._repeated:
+                    seen.add(in_source)
+                yield self._checked(source, problem)
 
-    def _with_sources(self) -> Iterator[tuple[str, Problem]]:
-        for name, source in self._sources.items():
-            for problem in source():
+    def _checked(self, source: str, problem: Problem) -> Problem | Rejection:
+        if hash(problem.id) in self._shared:
+            problem = replace(problem, id=f"{source}/{problem.id}")
+        reason = rejection_reason(problem)
+        if reason is None and self.conflicting and _hash_of(problem.question) in self.conflicting:
+            reason = "conflicting_answers"
+        if reason is not None:
+            return Rejection(problem.id, reason)
+        return replace(problem, answer=normalize_answer(problem.answer))
+
+    def _rows(self, name: str) -> Iterator[tuple[str, str, Problem | DataError]]:
+        """Yield the rows of a source: location, name of the problem's source, and problem or error."""
+        for location, problem in self._sources[name]():
+            if isinstance(problem, DataError):
+                yield location, name, problem
+            else:
                 named = replace(problem, metadata={"source": name, **problem.metadata})
-                yield str(named.metadata["source"]), named
+                yield location, str(named.metadata["source"]), named
+
+
+def _hash_of(question: str) -> int:
+    """Return a hash of a question's words."""
+    return hash(" ".join(words_of(question)))
 
 
 class Questions:
@@ -120,7 +188,7 @@ class Questions:
         self._problems = problems
 
     def __iter__(self) -> Iterator[str]:
-        return (problem.question for problem, reason in self._problems.with_rejection_reasons() if reason is None)
+        return (problem.question for problem in self._problems.checked() if isinstance(problem, Problem))
 
 
 def encode_problems(problems: Iterable[Problem]) -> bytes:

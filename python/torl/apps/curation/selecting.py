@@ -61,7 +61,7 @@ def select(
         else:
             dropped[reason] += 1
     if not kept:
-        raise DataError(f"no problem is left: {dict(dropped)}")
+        raise DataError(f"no problem is left of {len(problems)}: {count_reasons(dropped)}")
     if options.count is not None and options.count < len(kept):
         dropped["beyond_count"] = len(kept) - options.count
         kept = balanced_sample(kept, options.count, lambda problem: _stratum_of(problem, options), _score, options.seed)
@@ -72,6 +72,11 @@ def select(
         "dropped": dict(dropped),
         "strata": {_stratum_name(stratum, options): count for stratum, count in sorted(strata.items())},
     }
+
+
+def count_reasons(dropped: Mapping[str, int]) -> str:
+    """Format the numbers of dropped problems by reason."""
+    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in dropped.items())
 
 
 def _scored(problem: Problem, scores: dict[str, float], accuracies: dict[str, list[float]]) -> Problem:
@@ -124,7 +129,7 @@ def _score(problem: Problem) -> float:
 
 
 def allocate(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
-    """Allocate `count` items to strata as evenly as their sizes allow. The remainder goes to the first strata."""
+    """Allocate `count` items to strata as evenly as their sizes allow. The first strata get the remainder."""
     allocated = dict.fromkeys(sizes, 0)
     remaining = min(count, sum(sizes.values()))
     while remaining:
@@ -146,16 +151,19 @@ def balanced_sample(
 ) -> list[Problem]:
     """Select the problems with the highest scores from each stratum, `count` in all, in their original order.
 
-    Ties are broken by the seed and the ids.
+    The seed selects among problems with equal scores, and the strata that get the remainder.
     """
 
+    def draw(name: object) -> bytes:
+        return hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+
     def rank(problem: Problem) -> tuple[float, bytes]:
-        return -score_of(problem), hashlib.blake2b(f"{seed}/{problem.id}".encode(), digest_size=8).digest()
+        return -score_of(problem), draw(problem.id)
 
     strata: dict[Hashable, list[Problem]] = {}
     for problem in problems:
         strata.setdefault(stratum_of(problem), []).append(problem)
-    counts = allocate({stratum: len(strata[stratum]) for stratum in sorted(strata, key=repr)}, count)
+    counts = allocate({stratum: len(strata[stratum]) for stratum in sorted(strata, key=draw)}, count)
     selected = {
         problem.id for stratum, members in strata.items() for problem in sorted(members, key=rank)[: counts[stratum]]
     }

@@ -17,7 +17,7 @@ from torl.apps.evaluation.tables import all_tables, markdown
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import dump_config, find_config, load_config
-from torl.errors import ConfigError
+from torl.errors import ConfigError, TorlError
 from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     try:
         parsed = read_arguments(sys.argv[1:] if arguments is None else arguments)
-    except ConfigError as error:
+    except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return run_until_done(evaluate_models(parsed))

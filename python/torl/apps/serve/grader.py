@@ -10,7 +10,8 @@ import asyncio
 import importlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from torl.apps.serve.settings import ServerSettings
@@ -87,30 +88,36 @@ async def _grade(options: argparse.Namespace) -> None:
     file = sys.stdin if options.file is None else await asyncio.to_thread(open, options.file, encoding="utf-8")
     with file:
         async with _grader(options) as grader:
-            batch: list[dict[str, Any]] = []
-            for number, line in enumerate(file, start=1):
-                batch.append(_row(number, line))
-                if len(batch) == _BATCH_SIZE:
-                    await _print_graded(grader, batch)
-                    batch = []
-            await _print_graded(grader, batch)
+            invalid, lines = 0, enumerate(file, start=1)
+            while rows := [_row(number, line) for number, line in islice(lines, _BATCH_SIZE)]:
+                valid = [row for row in rows if "error" not in row]
+                verdicts = iter(await grader.grade_all((str(row["reference"]), str(row["answer"])) for row in valid))
+                for row in rows:
+                    if "error" in row:
+                        invalid += 1
+                    else:
+                        verdict = next(verdicts)
+                        row |= {"correct": verdict.correct, "failure": verdict.failure}
+                    print(json.dumps(row), flush=True)
+    if invalid:
+        raise DataError(f'{invalid} lines are not {{"reference": text, "answer": text}}; see their "error"')
 
 
 def _row(number: int, line: str) -> dict[str, Any]:
+    """Parse a pair of texts or numbers. A row with "error" stands for another line."""
     try:
         row = json.loads(line)
-        assert isinstance(row["reference"], str)
-        assert isinstance(row["answer"], str)
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
-        raise DataError(f'line {number} must be {{"reference": text, "answer": text}}') from error
-    return dict(row)
-
-
-async def _print_graded(grader: Grader, rows: Iterable[dict[str, Any]]) -> None:
-    rows = list(rows)
-    verdicts = await grader.grade_all((row["reference"], row["answer"]) for row in rows)
-    for row, verdict in zip(rows, verdicts, strict=True):
-        print(json.dumps({**row, "correct": verdict.correct, "failure": verdict.failure}), flush=True)
+        if all(
+            isinstance(value, str | int | float) and not isinstance(value, bool)
+            for value in (row["reference"], row["answer"])
+        ):
+            return {name: value for name, value in row.items() if name != "error"}
+        reason = "reference and answer must be text or numbers"
+    except (ValueError, RecursionError) as error:
+        reason = f"not valid JSON: {error}"
+    except (KeyError, TypeError):
+        reason = "must be an object with reference and answer"
+    return {"line": number, "error": reason}
 
 
 def _audit(options: argparse.Namespace) -> int:

@@ -1,0 +1,80 @@
+"""The requirements of estimators, losses, KL estimators and masks: inputs that a run computes only for them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__torl_requirements__"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """The requirements of a component, or of several.
+
+    Attributes:
+        critic: Whether it requires the values of a critic (estimators).
+        min_group_size: Minimum number of trajectories in a group (estimators).
+        reference: Whether it requires the log-probabilities of the reference model.
+        old_logprobs: Whether it requires the trainer's log-probabilities before the first update of the step, also
+            where they would be equal to the current ones.
+        entropies: Whether it requires the policy's entropies before the first update of the step.
+        batch_values: Function of a `BatchTokens` that returns `LossInputs.batch_values` (policy losses).
+    """
+
+    critic: bool = False
+    min_group_size: int = 1
+    reference: bool = False
+    old_logprobs: bool = False
+    entropies: bool = False
+    batch_values: Callable[..., Any] | None = None
+
+    def __or__(self, other: "Requirements") -> "Requirements":
+        """Return the requirements of both."""
+        return Requirements(
+            critic=self.critic or other.critic,
+            min_group_size=max(self.min_group_size, other.min_group_size),
+            reference=self.reference or other.reference,
+            old_logprobs=self.old_logprobs or other.old_logprobs,
+            entropies=self.entropies or other.entropies,
+            batch_values=self.batch_values or other.batch_values,
+        )
+
+
+def requires(
+    *,
+    critic: bool = False,
+    min_group_size: int = 1,
+    reference: bool = False,
+    old_logprobs: bool = False,
+    entropies: bool = False,
+    batch_values: Callable[..., Any] | None = None,
+) -> Callable[[Function], Function]:
+    """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
+
+    Args:
+        critic: Whether an estimator requires the values of a critic.
+        min_group_size: Minimum number of trajectories in a group, for an estimator.
+        reference: Whether the log-probabilities of the reference model are required.
+        old_logprobs: Whether the trainer's log-probabilities before the first update of the step are required, by an
+            estimator or in `BatchTokens`.
+        entropies: Whether the policy's entropies before the first update of the step are required, by an estimator or
+            in `BatchTokens`. A policy loss always gets the current ones.
+        batch_values: For a policy loss that depends on the whole batch, such as on a quantile: a function of
+            `BatchTokens` and of the loss's options that it names, which returns one number for each sampled token. It
+            is called before the batch is cut into rows, and its result is `LossInputs.batch_values`.
+    """
+    requirements = Requirements(critic, min_group_size, reference, old_logprobs, entropies, batch_values)
+
+    def mark(function: Function) -> Function:
+        setattr(function, _ATTRIBUTE, requirements)
+        return function
+
+    return mark
+
+
+def requirements_of(target: object) -> Requirements:
+    """Return the declared requirements of a function."""
+    declared = getattr(target, _ATTRIBUTE, None)
+    return declared if isinstance(declared, Requirements) else Requirements()

@@ -1,0 +1,125 @@
+"""Filters of groups and of members: which trajectories a step learns from at all. No torch.
+
+A dropped trajectory enters neither the loss nor the statistics of its group, unlike a masked one (`masks`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from torl.guard import InvalidResultError, describe
+from torl.options import ChosenFrom, PositiveFraction
+from torl.types import FinishReason, ScoredGroup, ScoredTrajectory
+
+
+class GroupFilter(Protocol):
+    '''A group filter: a function of a group and its own options that returns whether the group is dropped.
+
+    Example: drop groups whose correct responses all use no tool.
+
+        from torl.types import ScoredGroup
+
+        def toolless(group: ScoredGroup, min_calls: int = 1) -> bool:
+            """Whether fewer than `min_calls` correct responses call a tool."""
+            calls = [member.trajectory.tool_calls for member in group.members if member.grade.correct]
+            return sum(map(bool, calls)) < min_calls
+
+        [selection.groups.toolless]
+        name = "my_package.selection:toolless"
+        min_calls = 2
+    '''
+
+    def __call__(self, group: ScoredGroup, /) -> bool:
+        """Decide on a group, with the options already bound."""
+        ...
+
+
+class MemberFilter(Protocol):
+    '''A member filter: a function of a group and its own options that returns the members that are kept.
+
+    Example: keep the shortest responses.
+
+        from torl.types import ScoredGroup, ScoredTrajectory
+
+        def shortest(group: ScoredGroup, count: int = 8) -> list[ScoredTrajectory]:
+            """The `count` shortest responses of the group."""
+            return sorted(group.members, key=lambda member: len(member.trajectory))[:count]
+
+        [selection.members.shortest]
+        name = "my_package.selection:shortest"
+        count = 4
+
+    For random choices, use `random.Random(group.id)`: an audit asks again and expects the same members.
+    '''
+
+    def __call__(self, group: ScoredGroup, /) -> Sequence[ScoredTrajectory]:
+        """Choose members of a group, in any order, with the options already bound."""
+        ...
+
+
+def zero_variance(group: ScoredGroup) -> bool:
+    """Drop groups whose rewards are all equal."""
+    return group.has_zero_variance
+
+
+def accuracy_outside(group: ScoredGroup, low: float, high: float) -> bool:
+    """Drop groups whose fraction of rewarded answers is not strictly between two bounds.
+
+    Args:
+        group: Group.
+        low: Lower bound.
+        high: Upper bound.
+    """
+    return not low < group.credited_fraction < high
+
+
+def undecided(group: ScoredGroup, above: PositiveFraction) -> bool:
+    """Drop groups in which the grader failed on too many answers.
+
+    Args:
+        group: Group.
+        above: Maximum fraction of answers without a verdict.
+    """
+    return sum(member.grade.failure is not None for member in group.members) / len(group.members) > above
+
+
+def complete(group: ScoredGroup) -> list[ScoredTrajectory]:
+    """Keep the responses that were not cut at the token limit (SimpleTIR's `remove_clip`)."""
+    return [member for member in group.members if member.trajectory.finish_reason is not FinishReason.LENGTH]
+
+
+def check_group_filter(dropped: object, group: ScoredGroup) -> None:
+    """Check the result of a group filter.
+
+    Raises:
+        InvalidResultError: `dropped` is not a bool.
+    """
+    if not isinstance(dropped, bool):
+        raise InvalidResultError(f"expected bool, got {describe(dropped)}")
+
+
+def check_member_filter(kept: object, group: ScoredGroup) -> None:
+    """Check the result of a member filter.
+
+    Raises:
+        InvalidResultError: `kept` is not a list of different members of the group.
+    """
+    if not isinstance(kept, Sequence):
+        raise InvalidResultError(f"expected a list of members of the group, got {describe(kept)}")
+    members, chosen = {id(member) for member in group.members}, [id(each) for each in kept]
+    if not members.issuperset(chosen):
+        raise InvalidResultError("expected members of the group, got another object")
+    if len(set(chosen)) < len(chosen):
+        raise InvalidResultError("expected different members, got one of them twice")
+
+
+GROUP_FILTERS: Mapping[str, Callable[..., bool]] = MappingProxyType(
+    {"zero_variance": zero_variance, "accuracy_outside": accuracy_outside, "undecided": undecided}
+)
+"""Built-in group filters by their names in configurations."""
+
+MEMBER_FILTERS: Mapping[str, Callable[..., Sequence[ScoredTrajectory]]] = MappingProxyType({"complete": complete})
+"""Built-in member filters by their names in configurations."""
+
+GROUP_FILTER = ChosenFrom(GROUP_FILTERS, "group filter", positional_count=1, check=check_group_filter)
+MEMBER_FILTER = ChosenFrom(MEMBER_FILTERS, "member filter", positional_count=1, check=check_member_filter)
