@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from torl.config import EvaluateConfig, SampleConfig, TrainConfig
+from torl.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.config.help import Setting, section_title, settings_of
 from torl.records import metric_names
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/write_reference.py from the code; edit the docstrings there. -->"
-_CONFIGS = ((TrainConfig, None), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
+_CONFIGS = ((TrainConfig, None), (FinetuneConfig, "finetune"), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
 
 
 def main() -> None:

@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 from torl.data.dialogues import read_conversation, read_messages, read_tools
 from torl.data.files import describe, find_files, numbered_rows, plain
 from torl.errors import DataError
+from torl.guard import InvalidResultError
+from torl.guard import describe as describe_value
 from torl.hub import resolve_dataset
 from torl.types import Problem
 
@@ -100,6 +102,19 @@ def example_rows(path: str | tuple[str, ...], split: str | None = None) -> Itera
 
 EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProxyType({"file": example_rows})
 """The example sources by the names that a configuration calls them."""
+
+
+def check_example(example: object) -> None:
+    """Check an example of a custom source.
+
+    Raises:
+        InvalidResultError: `example` is not a pair of an id and fields.
+    """
+    is_pair = isinstance(example, tuple) and len(example) == 2
+    if not is_pair or not isinstance(example[0], str) or not isinstance(example[1], Mapping):
+        raise InvalidResultError(
+            f"expected a pair of an id and the fields of an example, got {describe_value(example)}"
+        )
 
 
 def read_example(location: str, row: Mapping[str, Any]) -> ExampleContent:

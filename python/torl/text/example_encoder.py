@@ -4,6 +4,7 @@ Prompts, responses and the text between two messages of the model are encoded se
 continues the tokens of a prompt, and cannot merge its first token with their last.
 """
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ class ExampleEncoder:
             tools: Schemas of the tools.
 
         Raises:
-            DataError: There is no chat template, it refuses the conversation, or does not end the model's messages.
+            DataError: The chat template is missing, refuses the conversation, or does not end the model's messages.
         """
         escaped: list[str] = []
         safe = [(self._own if _is_own(each) else self._foreign).escape(each, escaped) for each in messages]
@@ -98,7 +99,8 @@ class ExampleEncoder:
             if not whole.startswith(prompt):
                 raise DataError(
                     f"message {place}: the chat template renders the model's message differently than the prompt that "
-                    f"the model continues, which ends with {prompt[-40:]!r}; check its variables (finetune.variables)"
+                    f"the model continues, which ends with {prompt[-40:]!r}; set finetune.variables, or use examples "
+                    "with prompt and completion as texts"
                 )
             if rendered is not None and prompt.startswith(rendered):
                 between = self._encode(prompt[len(rendered) :], escaped)
@@ -157,13 +159,27 @@ class ExampleEncoder:
                 "chat_template.jinja of its family to the model directory"
             )
         options: dict[str, Any] = {"tools": [*tools] or None, "add_generation_prompt": generation_prompt}
-        try:
-            text: Any = self._tokenizer.apply_chat_template(
-                list(messages), tokenize=False, **options, **self._variables
-            )
-        except Exception as error:  # a template may fail in any way on the messages of a file
-            raise DataError(f"the model's chat template refuses it: {error}") from error
-        return str(text)
+        failures: list[Exception] = []
+        # DeepSeek's templates take the arguments of calls as text, others as objects.
+        for form in (messages, [*map(_with_written_arguments, messages)]):
+            try:
+                text: Any = self._tokenizer.apply_chat_template(
+                    list(form), tokenize=False, **options, **self._variables
+                )
+            except Exception as error:  # a template may fail in any way on the messages of a file
+                failures.append(error)
+            else:
+                return str(text)
+        raise DataError(f"the model's chat template refuses it: {failures[0]}") from failures[0]
+
+
+def _with_written_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message with the arguments of its calls as JSON."""
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message.get("tool_calls", ())
+    ]
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _is_own(message: Mapping[str, Any]) -> bool:

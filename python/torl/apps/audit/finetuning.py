@@ -28,7 +28,9 @@ from torl.types import TrainingSample
 _LIMITS = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
-def check_finetuning(config: FinetuneConfig, history: RunHistory, checks: Checks, steps: Sequence[int]) -> None:
+def check_finetuning(
+    config: FinetuneConfig, history: RunHistory, checks: Checks, steps: Sequence[int], evaluations: Sequence[int]
+) -> None:
     """Check the steps of a fine-tuning run, if its examples are available unchanged.
 
     Args:
@@ -36,13 +38,14 @@ def check_finetuning(config: FinetuneConfig, history: RunHistory, checks: Checks
         history: History of the run.
         checks: Results of the checks.
         steps: Numbers of the steps.
+        evaluations: Numbers of steps before each validation.
     """
     try:
         audit = FinetuneAudit.open(config, history, checks)
     except (TorlError, LookupError) as error:
         checks.selection.add_note(f"the examples cannot be compared: {error}")
         return
-    audit.check_steps(steps)
+    audit.check_losses(audit.check_steps(steps), evaluations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,8 @@ class FinetuneAudit:
             examples.sampler.load_state_dict(read_controller_state(checkpoint_path(history.directory, step))["sampler"])
         return cls(config, history, checks, examples)
 
-    def check_steps(self, steps: Sequence[int]) -> None:
-        """Check the examples, the tokens and the losses of steps."""
+    def check_steps(self, steps: Sequence[int]) -> Mapping[int, Sequence[Example]]:
+        """Check the examples and the tokens of steps, and return the examples of each."""
         recorded = self._recorded_examples()
         batches: dict[int, list[Example]] = {}
         used: Counter[str] = Counter()
@@ -93,7 +96,7 @@ class FinetuneAudit:
                 )
             else:
                 check_row(self.checks.metrics, f"step {step}", self._expected(step, batch), row)
-        self._check_losses(batches)
+        return batches
 
     def _recorded_examples(self) -> dict[int, list[str]]:
         try:
@@ -136,12 +139,10 @@ class FinetuneAudit:
         factor = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
         return learner.learning_rate * factor[learner.lr_schedule]
 
-    def _check_losses(self, batches: Mapping[int, Sequence[Example]]) -> None:
+    def check_losses(self, batches: Mapping[int, Sequence[Example]], evaluations: Sequence[int]) -> None:
         """Compare losses with plain transformers in float32, at the steps whose weights before the update exist."""
-        versions = [step for step in batches if has_weights(self.history.directory, step)]
-        last = self.history.steps
-        if self.examples.validation and last not in versions and has_weights(self.history.directory, last):
-            versions.append(last)
+        measured = {*batches, *(evaluations if self.examples.validation else ())}
+        versions = [step for step in sorted(measured) if has_weights(self.history.directory, step)]
         policies = PolicyVersions(self.history, resolve_model(self.config.model.path)) if versions else None
         for version in versions:
             with self.checks.logprobs.reading(f"policy version {version}"):

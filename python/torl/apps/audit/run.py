@@ -113,7 +113,7 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
         if not steps and not evaluations:
             continue  # the run was started again before a step was played with this configuration
         if isinstance(config, FinetuneConfig):
-            await asyncio.to_thread(check_finetuning, config, history, checks, steps)
+            await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
         if not config.plays_episodes:
             continue
         reward = make_reward(config.reward)
