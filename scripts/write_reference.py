@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import torl
 import torl.errors
-from torl.config import EvaluateConfig, SampleConfig, TrainConfig
+from torl.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.config.help import Setting, section_title, settings_of
 from torl.records import metric_names
 
@@ -34,7 +34,7 @@ _API = {
     "Errors": "TorlError ConfigError RewardError ToolUnavailableError",
 }
 """The public names by subject."""
-_CONFIGS = ((TrainConfig, None), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
+_CONFIGS = ((TrainConfig, None), (FinetuneConfig, "finetune"), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
 
 
 def main() -> None:

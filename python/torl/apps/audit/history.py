@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check
-from torl.config import TrainConfig
+from torl.config import LearningConfig
 from torl.errors import RecordError
 from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.records import metric_names as names
@@ -39,7 +39,7 @@ class RunHistory:
     """
 
     directory: Path
-    configs: Sequence[tuple[int, TrainConfig]]
+    configs: Sequence[tuple[int, LearningConfig]]
     steps: int
     finished: bool
     step_rows: Mapping[int, Mapping[str, Any]]
@@ -71,14 +71,14 @@ class RunHistory:
                     found[step] = row
         steps = max([0, *played, *checkpoints, *(step + 1 for step in step_rows)])
         if finished:
-            steps = max(steps, configs[-1][1].run.steps)
+            steps = max(steps, configs[-1][1].total_steps)
         return cls(directory, configs, steps, finished, step_rows, evaluation_rows)
 
-    def config_at(self, step: int) -> TrainConfig:
+    def config_at(self, step: int) -> LearningConfig:
         """Return the configuration that a step was played with, with the values of its schedules."""
         return self.start_config_at(step).at_step(step)
 
-    def start_config_at(self, step: int) -> TrainConfig:
+    def start_config_at(self, step: int) -> LearningConfig:
         """Return the configuration of the start that played a step."""
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
 
@@ -89,7 +89,7 @@ class RunHistory:
     def _must_evaluate(self, step: int) -> bool:
         config = self.config_at(step)
         interval = config.evaluation.every_steps
-        due = step in (0, config.run.steps) or (interval > 0 and step % interval == 0)
+        due = step in (0, config.total_steps) or (interval > 0 and step % interval == 0)
         return due and (step < self.steps or self.finished)
 
     def may_lack_row(self, step: int) -> bool:

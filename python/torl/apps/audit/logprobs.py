@@ -72,24 +72,13 @@ def check_logprobs(
         model: Directory of the initial model.
         by_version: Trajectories by the policy versions that sampled them. Versions without weights are left out.
     """
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()  # it would overwrite the report
-    config = history.configs[-1][1]
-    mean_limit, limit = _LIMITS[engine_options(config).dtype]
-    policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
-    adapted = config.model.adapters is not None
-    base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
+    mean_limit, limit = _LIMITS[engine_options(history.configs[-1][1]).dtype]
+    policies = PolicyVersions(history, model)
     gaps: list[float] = []
     for version, records in sorted(by_version.items()):
         per_token: list[float] = []
         with check.reading(f"policy version {version}"):
-            if version > 0:
-                weights = read_policy_weights(checkpoint_path(history.directory, version) / LEARNER)
-                lora = config.model.adapters
-                _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
+            policy = policies.load(version)
             for record, difference in _gaps(policy, records, version, history):
                 worst = max(difference, default=0.0)
                 check.add(worst <= limit, f"{place_of(record)}: a logprob differs by {worst:.2g}", worst)
@@ -100,6 +89,35 @@ def check_logprobs(
     check.mean_difference = statistics.fmean(gaps) if gaps else None
     versions = ", ".join(map(str, sorted(by_version)))
     check.add_note(f"policy versions {versions}")
+
+
+class PolicyVersions:
+    """A model of transformers in float32 with the weights of a run's policy versions, one at a time."""
+
+    def __init__(self, history: RunHistory, model: Path) -> None:
+        """Load the initial model."""
+        import torch
+        from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()  # it would overwrite the report
+        self._directory, self._adapters = history.directory, history.configs[-1][1].model.adapters
+        policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
+        self._policy = policy.eval()
+        adapted = self._adapters is not None
+        self._base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
+
+    def load(self, version: int) -> Any:
+        """Return the model with the weights of a version, in ascending order of versions.
+
+        Raises:
+            TorlError: The weights of the checkpoint are damaged, or do not match the model.
+        """
+        if version > 0:
+            weights = read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
+            lora = self._adapters
+            _load_weights(self._policy, weights if lora is None else merge_adapters(weights, self._base, lora))
+        return self._policy
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.history import RunHistory
-from torl.config import ProblemChoice, PromptConfig, TrainConfig
+from torl.config import LearningConfig, ProblemChoice, PromptConfig, TrainConfig
 from torl.errors import CheckpointError, TorlError
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
 from torl.records.rows import TrajectoryRecord
@@ -99,11 +99,13 @@ class ProblemSet:
 class PromptAudit:
     """The check of the prompts of a run."""
 
-    def __init__(self, check: Check, config: TrainConfig, model: ModelDirectory, history: RunHistory) -> None:
+    def __init__(self, check: Check, config: LearningConfig, model: ModelDirectory, history: RunHistory) -> None:
         """Prepare the problem sets of a configuration; they are read on demand."""
         self._check, self._config, self._model, self._history = check, config, model, history
         data, evaluation = config.data, config.evaluation
-        self.training = ProblemSet(check, "data.train", data.train, data, model, None)
+        self.training = None
+        if isinstance(config, TrainConfig):
+            self.training = ProblemSet(check, "data.train", config.data.train, data, model, None)
         self.evaluations = {
             name: ProblemSet(check, f"data.evaluation.{name}", choice, data, model, evaluation.max_problems)
             for name, choice in data.evaluation.items()
@@ -116,13 +118,15 @@ class PromptAudit:
 
     def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
         """Check the prompts of a step."""
-        if self.training.available and not self._knows_source and any(map(self._differs, records)):
+        problems = self.training
+        assert problems is not None  # of a training run
+        if problems.available and not self._knows_source and any(_differs(record, problems) for record in records):
             self._knows_source = True
             if self._source_has_changed():
-                self.training.drop("has changed since the run")
-        prompts = self.training.prompts(record.trajectory.prompt.problem for record in records)
+                problems.drop("has changed since the run")
+        prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         for record in records:
-            self._compare(record, self.training, self._drawn(record, prompts))
+            self._compare(record, problems, self._drawn(record, prompts))
 
     def check_evaluation(self, name: str, records: Sequence[TrajectoryRecord]) -> None:
         """Check the prompts of an evaluation."""
@@ -180,14 +184,9 @@ class PromptAudit:
         elif source is not None:
             self._check.add(True, place)
 
-    def _differs(self, record: TrajectoryRecord) -> bool:
-        """Whether the source has another problem under the recorded id, or none."""
-        recorded = record.trajectory.prompt.problem
-        source = self.training.problem(recorded.id)
-        return source is None or (source.question, source.answer) != (recorded.question, recorded.answer)
-
     def _source_has_changed(self) -> bool:
         """Whether the newest checkpoint was written with other problems than the source contains now."""
+        assert isinstance(self._config, TrainConfig)
         data = self._config.data
         for step in reversed(checkpoint_steps(self._history.directory)):
             try:
@@ -202,6 +201,13 @@ class PromptAudit:
             else:
                 return False
         return False
+
+
+def _differs(record: TrajectoryRecord, problems: ProblemSet) -> bool:
+    """Whether the source has another problem under the recorded id, or none."""
+    recorded = record.trajectory.prompt.problem
+    source = problems.problem(recorded.id)
+    return source is None or (source.question, source.answer) != (recorded.question, recorded.answer)
 
 
 def _with_problem(trajectory: Trajectory, problem: Problem, variant: str | None) -> Trajectory:

@@ -17,6 +17,13 @@ The records are recomputed independently and compared:
 - checkpoints: the ones that the run keeps, with the hashes of their files
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint
 
+Of fine-tuning, the checks of evaluations and checkpoints, and:
+
+- files: the examples of every step
+- selection: distinct examples in a step, and no example used twice more often than another
+- metrics: token counts from the encoded examples, and learning rates
+- logprobs: losses of steps and validations by torch's cross-entropy in float32, with the same weights
+
 Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read. The last line of the output is JSON.
 """
 
@@ -31,11 +38,14 @@ from pathlib import Path
 
 from torl.apps.audit.checkpoints import check_checkpoints
 from torl.apps.audit.checks import COLUMNS, Check
+from torl.apps.audit.evaluations import Checks, EvaluationAudit
+from torl.apps.audit.finetuning import check_finetuning
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.logprobs import SampledTrajectories
 from torl.apps.audit.metrics import check_summary
-from torl.apps.audit.steps import Checks, StepAudit
+from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
+from torl.config import FinetuneConfig, TrainConfig
 from torl.errors import ConfigError, TorlError
 from torl.records.files import CONFIG_FILE
 from torl.rewards import Reward, make_reward
@@ -102,25 +112,32 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
         evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
         if not steps and not evaluations:
             continue  # the run was started again before a step was played with this configuration
-        audit = await asyncio.to_thread(StepAudit.open, config, history, checks, sampled)
+        if isinstance(config, FinetuneConfig):
+            await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
+        if not config.plays_episodes:
+            continue
+        audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks)
         context = RunContext(seed=config.run.seed, directory=directory)
         async with _started(make_reward(config.reward), context) as reward:
-            for step in steps:
-                await audit.at_step(step).check_step(step, reward)
+            if isinstance(config, TrainConfig):
+                step_audit = StepAudit(config, sampled, audit)
+                for step in steps:
+                    await step_audit.at_step(step).check_step(step, reward)
             if config.evaluation.reward is None:
                 await _check_evaluations(audit, evaluations, reward)
         if config.evaluation.reward is not None:
             async with _started(make_reward(config.evaluation.reward), context) as reward:
                 await _check_evaluations(audit, evaluations, reward)
-    if history.steps > (steps_of_run := history.configs[-1][1].run.steps):
+    if history.steps > (steps_of_run := history.configs[-1][1].total_steps):
         checks.files.add(False, f"{CONFIG_FILE}: expected at most {steps_of_run} steps, found {history.steps}")
     await asyncio.to_thread(check_summary, checks.metrics, history)
     await asyncio.to_thread(check_checkpoints, checks.checkpoints, history)
-    await asyncio.to_thread(sampled.check, checks.logprobs)
+    if isinstance(history.configs[-1][1], TrainConfig):
+        await asyncio.to_thread(sampled.check, checks.logprobs)
     return Audit(tuple(vars(checks).values()))
 
 
-async def _check_evaluations(audit: StepAudit, steps: Sequence[int], reward: Reward) -> None:
+async def _check_evaluations(audit: EvaluationAudit, steps: Sequence[int], reward: Reward) -> None:
     for step in steps:
         for name in audit.config.data.evaluation:
             await audit.check_evaluation(step, name, reward)
