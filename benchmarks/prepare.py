@@ -39,6 +39,12 @@ SENTENCES = (
     "Let $f(x) = Nx^2 - Mx$ be the number of NOUN PLACE after $x$ OTHER.",
     "If NAME VERB N times as many NOUN as OTHER, there are M left PLACE.",
 )
+EVALUATED = (
+    "Suppose that NAME VERB all NOUN of the first $N$ OTHER.",
+    "Now let $M$ be the least number for which NAME has as many NOUN as OTHER PLACE.",
+    "Both NAME and the other players take turns with $N$ NOUN each.",
+    "Then NAME VERB half of them, and M of the OTHER are left.",
+)
 ASKED = (
     "How many NOUN does NAME have now?",
     "Find the value of $f(N)$.",
@@ -73,6 +79,12 @@ class Problems:
         rng = self.rng
         chosen = [*rng.sample(self._patterns, rng.randint(3, 6)), rng.choice(ASKED)]
         return " ".join(self._filled(self._numbered(each), {"NAME": NAMES, "NOUN": NOUNS}) for each in chosen)
+
+    def evaluated(self) -> str:
+        """A question of an evaluation set: the same words in other sentences."""
+        fixed = {"NAME": NAMES, "NOUN": NOUNS, "OTHER": NOUNS, "VERB": VERBS, "PLACE": PLACES}
+        chosen = self.rng.choices(EVALUATED, k=self.rng.randint(3, 6))
+        return " ".join(self._filled(self._numbered(each), fixed) for each in chosen)
 
     def answer(self) -> str:
         """An answer: an integer, a fraction or LaTeX."""
@@ -133,11 +145,7 @@ def generate(path: Path, against: Path, rows: int) -> tuple[Counter[str], int]:
     """Write the rows and an evaluation set; return the rows to be dropped by reason, and the number to be kept."""
     problems, expected = Problems(0), Counter[str]()
     broken, choice = broken_rows(problems), problems.rng.choice
-    syllables = [first + second for first in "bdfghklmnprst" for second in "aeiou"]
-    evaluated = [
-        " ".join("".join(problems.rng.choices(syllables, k=3)) for _ in range(problems.rng.randint(20, 60))) + "?"
-        for _ in range(1000)
-    ]
+    evaluated = [problems.evaluated() for _ in range(1000)]
     against.write_text("".join(json.dumps({"problem": each, "answer": "1"}) + "\n" for each in evaluated))
     latest: list[tuple[str, str]] = []
     pair = ("", "")
@@ -153,7 +161,9 @@ def generate(path: Path, against: Path, rows: int) -> tuple[Counter[str], int]:
                 row = problems.row(question, box)
                 reason = "near_duplicate"
             elif number % 200 in (11, 12):  # a question twice, with two answers
-                pair = (problems.question(), problems.answer()) if number % 200 == 11 else (pair[0], f"{pair[1]}+1")
+                pair = (
+                    (problems.question(), problems.answer()) if number % 200 == 11 else (pair[0], str(10**7 + number))
+                )
                 row = problems.row(*pair)
                 reason = "conflicting_answers"
             elif number % 1000 == 505:

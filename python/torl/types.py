@@ -221,7 +221,8 @@ class SampledTurn:
 
     Attributes:
         token_ids: Sampled tokens.
-        logprobs: Log-probabilities of the tokens according to the engine, after temperature.
+        logprobs: Log-probabilities of the tokens according to the engine, after temperature. For a greedy turn, at
+            temperature 1.
         policy_versions: Pairs of a policy version and the index of its first token, in order. There is more than one
             pair if the weights changed in flight.
         finish_reason: Reason why the turn ended.
@@ -409,7 +410,8 @@ class Trajectory:
         return len(self.token_ids_T)
 
     def __repr__(self) -> str:
-        numbers = f"{len(self.turns)} turns, {len(self.tool_calls)} calls, {len(self)} tokens"
+        counts = {"turn": len(self.turns), "call": len(self.tool_calls), "token": len(self)}
+        numbers = ", ".join(f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
         return f"<Trajectory {self.sample_index} of {self.group_id}: {numbers}, finish reason {self.finish_reason}>"
 
     @property

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from chromium import PROGRAM, Browser, Page, open_browser
 
-from viewed_runs import lines, row, write_run
+from viewed_runs import indexed, lines, row, write_run
 
 pytestmark = [
     pytest.mark.browser,
@@ -209,6 +209,7 @@ async def test_changed_record_differs_in_replay_and_audit(page: Page, trained: P
     call["text"] = call["details"]["stdout"] = "never printed\n"
     call["status"] = "ok"
     path.write_bytes(lines(changed))
+    indexed(directory).close()
     with viewing(directory) as address:
         await page.open(f"{address}/#/trajectory/changed/step_000001/{line}")
         await page.click("[data-action=replay]")

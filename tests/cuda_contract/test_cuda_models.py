@@ -1,18 +1,24 @@
 """Models, adapters and heads on fake CUDA tensors: every operation takes what it gets there, on one device."""
 
+from itertools import cycle
 from typing import Any
 
 import pytest
 import torch
+from fake_backward import backward
 from fake_gpu import CUDA_FUNCTIONS, GPU, FakeGpuMode, move_module
+from learner_fixtures import random_samples
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from model_families import FAMILIES
-from torl.config import LoraConfig
+from torl.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, POLICY_LOSSES
+from torl.config import AlgorithmConfig, LoraConfig
+from torl.learner.batch import pack_batch
 from torl.learner.model.attention import PACKED, attention_implementation
 from torl.learner.model.head import EntropyMode, _Logprobs
 from torl.learner.model.lora import add_adapters, disabled_adapters, merged_weights
 from torl.learner.model.policy import Critic, Policy
+from torl.learner.objective import RowTensors, policy_objective
 
 LENGTHS = (5, 7)
 MODELS: dict[str, dict[str, Any]] = {family: {"model_type": family, **sizes} for family, sizes in FAMILIES.items()}
@@ -81,6 +87,23 @@ def test_head_has_gradients_on_the_gpu(logits_dtype: torch.dtype | None, stored:
         gradients = _Logprobs.backward(logprobs.grad_fn, torch.ones_like(logprobs), torch.ones_like(entropies))
         for gradient, value in zip(gradients, (hidden, head.weight), strict=False):
             assert (gradient.device, gradient.dtype, gradient.shape) == (GPU, torch.bfloat16, value.shape)
+
+
+@pytest.mark.parametrize("correction", [None, *CORRECTIONS])
+@pytest.mark.parametrize(("loss", "estimator"), [*zip(POLICY_LOSSES, cycle(KL_ESTIMATORS), strict=False)])
+def test_every_loss_is_computed_on_the_gpu(loss: str, estimator: str, correction: str | None) -> None:
+    terms = {"policy_loss": loss, "kl": {"coefficient": 0.1, "estimator": estimator}, "entropy_bonus": 0.1}
+    algorithm = AlgorithmConfig.model_validate(terms | {"importance_correction": correction})
+    packed = pack_batch(random_samples(5), max_row_tokens=90, ranks=1).rows[0][0]
+    with FakeGpuMode():
+        given = RowTensors(packed, GPU)
+        logprobs = torch.zeros(len(packed.target_K), device=GPU, requires_grad=True)
+        objective = policy_objective(logprobs, logprobs * 2, given, algorithm)
+        metrics = [*objective.sums.values(), *objective.maxima.values()]
+        assert {each.device for each in (objective.loss, given.sequence_K, *metrics)} == {GPU}
+        backward(objective.loss)
+        assert logprobs.grad is not None
+        assert logprobs.grad.device == GPU
 
 
 @pytest.mark.parametrize("family", MODELS)

@@ -1,5 +1,6 @@
 """Planted mistakes for the audit of a run: each changes the files of a finished run, and one check must find it."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -7,6 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cli import ROOT
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from torl.report.summary import write_summary
+
+BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
 Row = dict[str, Any]
 CHECKPOINT = "checkpoints/step_000001"
 
@@ -22,12 +30,13 @@ class Plant(NamedTuple):
 
 
 def copy_of(run: Path, copy: Path) -> Path:
-    """Copy the records of a run. Checkpoints are linked: replace their files instead of writing to them."""
+    """Copy the records of a run. Checkpoints and model are linked: replace their files instead of writing to them."""
     for name in ("config.toml", "metrics.jsonl", "summary.json"):
         copy.mkdir(exist_ok=True)
         shutil.copyfile(run / name, copy / name)
     shutil.copytree(run / "trajectories", copy / "trajectories")
-    shutil.copytree(run / "checkpoints", copy / "checkpoints", copy_function=os.link)
+    for name in ("checkpoints", "model"):
+        shutil.copytree(run / name, copy / name, copy_function=os.link)
     return copy
 
 
@@ -275,6 +284,103 @@ def _other_weights(run: Path) -> None:
     replace_file(file, bytes(data))
 
 
+def _sign_again(checkpoint: Path) -> None:
+    """Write the hashes of a checkpoint's files into its manifest."""
+    manifest = json.loads((checkpoint / "manifest.json").read_text())
+    for name in manifest["files"]:
+        data = (checkpoint / name).read_bytes()
+        manifest["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    replace_file(checkpoint / "manifest.json", json.dumps(manifest).encode())
+
+
+def _scaled_weights(run: Path) -> None:
+    """The last checkpoint, which no step was sampled with, has other weights, signed by its manifest."""
+    checkpoint = run / "checkpoints" / "step_000002"
+    for path in (checkpoint / "learner").glob("policy*.safetensors"):
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        scaled = {name: tensor * (1.05 if name.startswith("master/") else 1) for name, tensor in tensors.items()}
+        path.unlink()
+        save_file(scaled, path, metadata=metadata)
+    _sign_again(checkpoint)
+
+
+def _sampler_position(run: Path) -> None:
+    state = json.loads((run / CHECKPOINT / "controller.json").read_text())
+    state["sampler"]["position"] += 1
+    replace_file(run / CHECKPOINT / "controller.json", json.dumps(state).encode())
+    _sign_again(run / CHECKPOINT)
+
+
+def _exported_base(run: Path) -> None:
+    replace_file(run / "model" / "model.safetensors", (BASE_MODEL / "model.safetensors").read_bytes())
+
+
+def _exported_config(run: Path) -> None:
+    path = run / "model" / "config.json"
+    replace_file(path, json.dumps({**json.loads(path.read_text()), "rms_norm_eps": 1e-3}).encode())
+
+
+def _old_evaluation(run: Path) -> None:
+    """The last evaluation has the trajectories and the metrics of the first."""
+    lines = read_rows(run / FIRST_EVALUATION)
+    for each in lines:
+        each["step"] = 2
+        each["policy_versions"] = [
+            [2 if version == 0 else version, length] for version, length in each["policy_versions"]
+        ]
+    write_rows(run / EVALUATION, lines)
+    lines = read_rows(run / "metrics.jsonl")
+    first, last = (each for each in lines if "time/evaluation" in each)
+    last.update({name: value for name, value in first.items() if name.startswith("evaluation/")})
+    write_rows(run / "metrics.jsonl", lines)
+    write_summary(run)
+
+
+def _steps_exchanged(run: Path) -> None:
+    """Both steps, with their numbers and versions."""
+    files = [read_rows(step_file(run, step)) for step in (1, 0)]
+    for step, lines in enumerate(files):
+        for each in lines:
+            each |= {"step": step, "group": f"{step}/{each['problem']}"}
+            versions = each["policy_versions"]
+            each["policy_versions"] = [[version if version < 0 else step, length] for version, length in versions]
+        write_rows(step_file(run, step), lines)
+    lines = read_rows(run / "metrics.jsonl")
+    for each in lines:
+        each["step"] = 1 - each["step"] if "time/step" in each else each["step"]
+    write_rows(run / "metrics.jsonl", lines)
+
+
+def _reference_logprobs(lines: list[Row]) -> None:
+    for each in lines:
+        for index, number in enumerate(each["token_numbers"].get("ref_logprobs", ())):
+            each["token_numbers"]["ref_logprobs"][index] = number and number - 0.01
+
+
+def _first_line(run: Path) -> None:
+    text = (run / "config.toml").read_text()
+    assert "step 0" in text
+    (run / "config.toml").write_text(text.replace("step 0", "step 1", 1))
+
+
+def copied(source: str, target: str) -> Any:
+    """A plant that copies a file."""
+    return lambda run: shutil.copyfile(run / source, run / target)
+
+
+def added(name: str, new: float, row_of: str = "time/step") -> Any:
+    """A plant that sets a metric in all rows of a kind, whether or not they have it."""
+
+    def change(lines: list[Row]) -> None:
+        for each in lines:
+            if row_of in each:
+                each[name] = new
+
+    return rows(change, "metrics.jsonl")
+
+
 def _weights_of_another_step(run: Path) -> None:
     shutil.rmtree(run / CHECKPOINT)
     shutil.copytree(run / "checkpoints" / "step_000002", run / CHECKPOINT, copy_function=os.link)
@@ -305,6 +411,7 @@ def _summary(run: Path) -> None:
 
 
 EVALUATION = "trajectories/evaluation_000002_heldout.jsonl"
+FIRST_EVALUATION = "trajectories/evaluation_000000_heldout.jsonl"
 PLANTS = {
     # --- missing, repeated or damaged records
     "step removed": Plant(removed("trajectories/step_000001.jsonl"), "files", "24 trajectories, found no file"),
@@ -332,6 +439,16 @@ PLANTS = {
         "expected a row of step 0, found none",
     ),
     "metrics of a step twice": Plant(rows(lambda lines: lines + lines, "metrics.jsonl"), "metrics", "found two"),
+    "evaluation that was not due": Plant(
+        copied(FIRST_EVALUATION, "trajectories/evaluation_000001_heldout.jsonl"), "files", "expected no such file"
+    ),
+    "evaluation of an unknown set": Plant(
+        copied(EVALUATION, "trajectories/evaluation_000002_aime.jsonl"), "files", "expected no such file"
+    ),
+    "sampled text": Plant(value("sampled_text", lambda text: f"{text}."), "files", "sampled_text: expected"),
+    "unknown key": Plant(
+        value("new", 1, allowed=lambda each: each.setdefault("new", 0) == 0), "files", "new: expected"
+    ),
     # --- checkpoints
     "checkpoints removed": Plant(
         removed("checkpoints"), "checkpoints", "step_000001: expected a checkpoint, found none"
@@ -345,6 +462,11 @@ PLANTS = {
     "weights of another step": Plant(
         _weights_of_another_step, "checkpoints", "after step 1, found the state after step 2"
     ),
+    "signed position of the sampler": Plant(_sampler_position, "checkpoints", "the sampler's position after step 1"),
+    "signed weights": Plant(_scaled_weights, "checkpoints", "as in the last checkpoint, found other weights", True),
+    "model removed": Plant(removed("model"), "checkpoints", "expected the exported model, found none"),
+    "weights of the initial model": Plant(_exported_base, "checkpoints", "found other weights", True),
+    "configuration of the model": Plant(_exported_config, "checkpoints", "rms_norm_eps: expected 1e-06", True),
     # --- the configuration
     "samples per prompt": Plant(setting("samples_per_prompt = 4", "samples_per_prompt = 8"), "groups", "5, 6, 7]"),
     "prompts per step": Plant(
@@ -369,6 +491,17 @@ PLANTS = {
         "again",
     ),
     "temperature": Plant(setting("temperature = 0.7", "temperature = 0.8"), "logprobs", "a logprob differs", True),
+    "seed": Plant(setting("seed = 1", "seed = 7"), "prompts", "of the sampler (data.sampler, run.seed) at 0, found"),
+    "learning rate": Plant(
+        setting("learning_rate = 0.001", "learning_rate = 0.002"), "metrics", "expected 0.002, found 0.001"
+    ),
+    "schedule": Plant(
+        setting('lr_schedule = "constant"', 'lr_schedule = "linear"'), "metrics", "step 1, learner/learning_rate"
+    ),
+    "mini-batches": Plant(
+        setting("mini_batches = 1", "mini_batches = 2"), "metrics", "learner/updates: expected 2, found 1"
+    ),
+    "first step of the configuration": Plant(_first_line, "files", "expected a configuration of step 0"),
     # --- metrics
     "mean reward": Plant(metric("reward/mean", 0.99), "metrics", "reward/mean: expected"),
     "length": Plant(metric("response/tokens", 12.0), "metrics", "response/tokens: expected"),
@@ -388,6 +521,23 @@ PLANTS = {
         metric("evaluation/heldout/reward/accuracy", 0.5), "metrics", "evaluation/heldout/reward/accuracy: expected"
     ),
     "summary": Plant(_summary, "metrics", "summary.json, accuracy_after: expected"),
+    "learned samples": Plant(metric("learner/samples", 99), "metrics", "learner/samples: expected"),
+    "learned tokens": Plant(metric("learner/sampled_tokens", 9999), "metrics", "learner/sampled_tokens: expected"),
+    "loss": Plant(metric("learner/loss", -0.5), "metrics", "learner/loss: expected"),
+    "recorded learning rate": Plant(metric("learner/learning_rate", 1e-6), "metrics", "found 1e-06"),
+    "unknown part": Plant(added("reward/part/bonus", 1.0), "metrics", "reward/part/bonus: expected no value"),
+    "evaluation in a row of a step": Plant(
+        added("evaluation/heldout/reward/accuracy", 0.9), "metrics", "a step, an evaluation or a checkpoint, found"
+    ),
+    "accuracy of an unknown set": Plant(
+        added("evaluation/aime/reward/accuracy", 0.9, "time/evaluation"), "metrics", "expected no problem set 'aime'"
+    ),
+    "row of no kind": Plant(
+        rows(lambda lines: [*lines, {"step": 1, "reward/mean": 0.9}], "metrics.jsonl"), "metrics", "found {'step': 1"
+    ),
+    "too long prompts": Plant(
+        metric("evaluation/heldout/problems/prompt_too_long", 1), "metrics", "prompt_too_long: expected 0, found 1"
+    ),
     # --- prompts and problems
     "prompt tokens": Plant(value("prompt_token_ids", lambda ids: [ids[0] + 1, *ids[1:]]), "prompts", "prompt token"),
     "prompts reversed": Plant(rows(_reversed_prompts), "prompts", "expected prompt token"),
@@ -405,6 +555,11 @@ PLANTS = {
     "evaluated question": Plant(
         rows(lambda lines: lines[0].update(question="?"), EVALUATION), "prompts", "the question"
     ),
+    "order of groups": Plant(rows(lambda lines: lines[4:8] + lines[:4] + lines[8:]), "prompts", "of the sampler"),
+    "order of an evaluation": Plant(
+        rows(lambda lines: lines[::-1], EVALUATION), "prompts", "of data.evaluation.heldout at 0, found"
+    ),
+    "steps exchanged": Plant(_steps_exchanged, "prompts", "of the sampler"),
     # --- tokens, turns, calls and outcomes
     "sampled token": Plant(row(_sampled_token), "tokens", "text"),
     "impossible token": Plant(row(_impossible_token), "tokens", "the text of turn 0"),
@@ -454,12 +609,15 @@ PLANTS = {
     # --- log-probabilities, with weights
     "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),
     "one logprob": Plant(row(_one_logprob), "logprobs", "a logprob differs by 0.5", True),
+    "logprobs of the reference model": Plant(rows(_reference_logprobs), "logprobs", "a logprob differs by 0.01", True),
+    "logprobs of a greedy evaluation": Plant(rows(_logprobs, EVALUATION), "logprobs", "differs by 0.002", True),
+    "evaluation of another policy": Plant(_old_evaluation, "logprobs", "heldout-greedy/heldout-000", True),
 }
 
 
 def _before_the_row(run: Path) -> None:
     """The run stopped after it wrote the trajectories of its last step."""
-    removed("summary.json", "checkpoints/step_000002", EVALUATION)(run)
+    removed("summary.json", "checkpoints/step_000002", "model", EVALUATION)(run)
     rows(lambda lines: lines[: next(i for i, each in enumerate(lines) if _is_step(each, 1))], "metrics.jsonl")(run)
 
 

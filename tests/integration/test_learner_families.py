@@ -19,8 +19,9 @@ from torl.config.loading import find_config, load_config
 from torl.engine import VllmEngine
 from torl.errors import EngineError
 from torl.learner.learner import Learner
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.training.health import PolicyComparison
+from torl.training.probe import TransferProbe
 from torl.types import Prompt, SamplingParameters, TrainingSample, TurnRequest
 from weight_sending import sending
 
@@ -98,6 +99,20 @@ def gap(samples: list[TrainingSample]) -> float:
     return float(np.concatenate(gaps).mean())
 
 
+async def probe_gap(pair: Pair, version: int = 1) -> float:
+    """The gap that an asynchronous run would see."""
+    settings = {
+        "rollout.max_staleness": 1,
+        "algorithm.importance_correction": "tis",
+        "rollout.temperature": TEMPERATURE,
+    }
+    async with TransferProbe(load_config(TrainConfig, find_config("demo"), settings), pair.engine) as probe:
+        probe.start(version, [prompt.token_ids for prompt in pair.prompts])
+        found = await probe.gap(pair.learner, version)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("model_type", FAMILIES)
 async def test_engine_samples_from_the_policy_of_the_learner(
     model_type: str, tiny_model_directory: Path, prompts: list[Prompt], tmp_path: Path
@@ -130,6 +145,7 @@ async def test_engine_with_other_weights_stops_the_run_in_its_step(
             check.require_match(1, {LOGPROB_GAP_ON_POLICY: gap(await pair.sample())})
         await pair.transfer()
         check.require_match(1, {LOGPROB_GAP_ON_POLICY: gap(await pair.sample())})
+        check.require_match(1, {LOGPROB_GAP_PROBE: await probe_gap(pair)})
 
         await pair.learner.export(tmp_path / "permuted")
         weights = load_file(tmp_path / "permuted/model.safetensors")
@@ -141,3 +157,5 @@ async def test_engine_with_other_weights_stops_the_run_in_its_step(
             assert await process.wait() == 0
         with pytest.raises(EngineError, match="step 2: engine and learner hold different policies"):
             check.require_match(1, {LOGPROB_GAP_ON_POLICY: gap(await pair.sample())})
+        with pytest.raises(EngineError, match="step 2: engine and learner hold different policies"):
+            check.require_match(1, {LOGPROB_GAP_PROBE: await probe_gap(pair, version=2)})

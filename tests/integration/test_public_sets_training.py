@@ -30,24 +30,24 @@ def test_two_public_sets_are_trained_on_for_two_steps(tmp_path: Path, monkeypatc
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         words = ["prepare", "numina_math", "dapo_17k", "--output", str(clean)]
         with running("torl.data", *words, log=tmp_path / "prepare.log") as command:
-            assert command.wait() == 0, command.output()
+            assert command.wait(1500) == 0, command.output()
         words = ["difficulty", "torl:demo/base_model", "--problems", str(clean / "problems.jsonl"), "--samples", "2"]
         words += ["--config", "demo", "--output", str(measured), "--engine.cpu_threads", "1"]
         with running("torl.data", *words, log=tmp_path / "difficulty.log") as command:
-            assert command.wait() == 0, command.output()
+            assert command.wait(1500) == 0, command.output()
             assert command.last_json()["problems"] == 18
         with running("torl.data", *words, log=tmp_path / "again.log") as command:
-            assert command.wait() == 0, command.output()
+            assert command.wait(1500) == 0, command.output()
             assert "18 problems were measured already" in command.output()
         sets = f'{{ math500 = "math500", torl_test = "torl_test={tested}" }}'
         words = ["demo", "--data.train", str(measured), "--data.evaluation", sets, "--run.directory", str(run)]
         words += ["--run.steps", "2", "--rollout.prompts_per_step", "4", "--rollout.samples_per_prompt", "2", *small]
         with running("torl.train", *words, log=tmp_path / "train.log") as command:
-            assert command.wait() == 0, command.output()
+            assert command.wait(1500) == 0, command.output()
             command.assert_nothing_left()
         words = [str(run), "--suite", "math500", f"torl_test={tested}", "--output", str(table), *small]
         with running("torl.evaluate", *words, log=tmp_path / "evaluate.log") as command:
-            assert command.wait() == 0, command.output()
+            assert command.wait(1500) == 0, command.output()
     problems = load_problems(measured)
     assert {problem.id.partition("/")[0] for problem in problems} == {"numina_math", "dapo_17k"}
     assert all(problem.metadata["samples"] == 2 for problem in problems)

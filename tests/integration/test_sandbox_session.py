@@ -340,4 +340,4 @@ def test_cell_with_a_killed_worker_counts_its_cpu_time() -> None:
                 for pid in pool.processes():
                     os.kill(pid, signal.SIGKILL)
         assert part.result().status is OutcomeStatus.CRASH
-        assert 0.1 < part.result().cpu_seconds == session.cpu_seconds < 20
+        assert 0 < part.result().cpu_seconds == session.cpu_seconds

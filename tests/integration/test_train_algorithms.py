@@ -127,6 +127,7 @@ def test_rollouts_ahead_of_the_learner(tmp_path: Path, capsys: pytest.CaptureFix
     assert rows[0]["rollout/staleness_max"] == 0
     assert 0 < max(row["rollout/staleness_max"] for row in rows) <= 2
     assert all(row["time/wait_for_rollout"] < row["time/step"] for row in rows)
+    assert max(row["learner/logprob_gap_probe"] for row in rows) < 2e-6  # after each transfer
     for number in range(6):
         lines = (tmp_path / "run" / "trajectories" / f"step_{number:06d}.jsonl").read_text().splitlines()
         assert len(lines) == 16

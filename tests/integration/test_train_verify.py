@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from cli import ROOT, running
-from plants import PLANTS, UNFINISHED, copy_of
+from plants import PLANTS, UNFINISHED, copy_of, metric
 
 from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.run import main, verify_run
@@ -18,8 +18,10 @@ from torl.config.loading import load_config
 from torl.rewards import Reward, make_reward
 from torl.types import Grade, Group
 
+PROBLEMS = ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl"
 DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 OPTIONS = {
+    "run.seed": "1",  # both steps have an update, and the second has a group without a signal
     "run.steps": "2",
     "rollout.prompts_per_step": "6",
     "rollout.samples_per_prompt": "4",
@@ -49,9 +51,10 @@ OPTIONS = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps with the checkpoint between them."""
     directory = tmp_path_factory.mktemp("verify") / "run"
-    words = [
-        word for name, value in (OPTIONS | {"run.directory": str(directory)}).items() for word in (f"--{name}", value)
-    ]
+    problems = directory.with_name("problems.jsonl")
+    problems.write_text("".join(f"{line}\n" for line in PROBLEMS.read_text().splitlines()[:200]))
+    options = OPTIONS | {"run.directory": str(directory), "data.train": str(problems)}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
     with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
     return directory
@@ -72,7 +75,7 @@ def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[
     assert {name: check["compared"] for name, check in checks.items()} == {
         "files": 4,
         "groups": 16,
-        "prompts": 52,
+        "prompts": 54,  # and the order of two steps
         "tokens": 52,
         "versions": 52,
         "rewards": 52,
@@ -80,11 +83,13 @@ def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[
         "advantages": checks["advantages"]["compared"],
         "metrics": checks["metrics"]["compared"],
         "checkpoints": 2,
-        "logprobs": 48,
+        "logprobs": checks["logprobs"]["compared"],
     }
     assert checks["advantages"]["compared"] > 0
     assert checks["metrics"]["compared"] > 100
-    assert checks["logprobs"]["note"] == "policy versions 0, 1"
+    # Two steps and two evaluations by the engine, and trajectories that are not masked by the reference model.
+    assert checks["logprobs"]["compared"] > 52
+    assert checks["logprobs"]["note"] == "policy versions 0, 1, 2"
 
 
 def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> None:
@@ -165,16 +170,29 @@ async def test_audit_accepts_a_run_in_progress(
     assert audit.ok, str(audit)
 
 
+async def test_failed_episode_of_an_evaluation_is_not_missing(
+    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+    copy = copy_of(run, tmp_path / "run")
+    PLANTS["evaluated trajectory removed"].make(copy)
+    metric("evaluation/heldout/rollout/failed_episodes", 1)(copy)
+    audit = await verify_run(copy, 0)
+    assert [check.name for check in audit.checks if check.wrong] == ["files", "metrics"]
+    # The first evaluation has all of its trajectories.
+    assert audit["files"].examples == ["evaluation of heldout after step 0: expected 1 trajectories, found 2"]
+
+
 async def test_changed_problem_file_is_a_note(
     run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The checkpoint has a hash of the problems, so records are not blamed for a file that changed since."""
     monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
     copy = copy_of(run, tmp_path / "run")
-    problems = (ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl").read_text()
-    (tmp_path / "problems.jsonl").write_text(problems.replace('"problem": "', '"problem": "Please: '))
+    problems = run.with_name("problems.jsonl")
+    (tmp_path / "problems.jsonl").write_text(problems.read_text().replace('"problem": "', '"problem": "Please: '))
     config = (copy / "config.toml").read_text()
-    (copy / "config.toml").write_text(config.replace("torl:demo/problems/train.jsonl", f"{tmp_path}/problems.jsonl"))
+    (copy / "config.toml").write_text(config.replace(str(problems), f"{tmp_path}/problems.jsonl"))
     audit = await verify_run(copy, 0)
     assert audit.ok, str(audit)
     assert "data.train has changed since the run" in audit["prompts"].note

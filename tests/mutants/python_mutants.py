@@ -67,6 +67,7 @@ _POLICY = "unit/test_learner_policy.py"
 _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
 _CUDA = "cuda_contract/test_cuda_"
+_LORA = "integration/test_learner_lora.py"
 _BATCH = "unit/test_learner_batch.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
@@ -89,6 +90,8 @@ _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
+_PROBE = "unit/test_training_probe.py"
+_AUDIT_ORDER = "unit/test_audit_order.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -101,8 +104,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "await require_working_tools(self.player.tools, step_played.trajectories)", "pass", _STEP),
     ("training/health.py", "crashes[name] > _MAX_CRASH_FRACTION * count", "crashes[name] == count", _STEP),
     ("training/health.py", "count >= _MIN_CALLS and ", "", _STEP),
-    ("training/health.py", "if not gap <= self._limit():", "if gap > self._limit():", _HEALTH),
-    ("training/health.py", "self._first_gap = gap", "pass", _HEALTH),
+    ("training/health.py", "if not gap <= limit:", "if gap > limit:", _HEALTH),
+    ("training/health.py", "self._first_gaps[name] = gap", "pass", _HEALTH),
+    ("training/health.py", "(LOGPROB_GAP_PROBE, True)", "(LOGPROB_GAP_PROBE, self._exact)", _HEALTH),
+    ("training/health.py", 'arguments.get("kv_cache_dtype", "auto") not in', '"auto" not in', _HEALTH),
+    ("training/probe.py", "config.rollout.max_staleness > 0 or ", "", _PROBE),
+    ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
+    ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
     ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
@@ -177,7 +185,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/curation/similarity.py", "(frequency[order] > 1)", "(frequency[order] > 2)", _PREPARING),
     ("apps/curation/contamination.py", "count > _MAX_PHRASE_COUNT", "count > 99", _PREPARING),
     ("apps/curation/contamination.py", "self._words[index]) >= _MIN_OVERLAP", "self._words[index]) >= 0", _PREPARING),
-    ("apps/curation/contamination.py", "np.argmin(frequency[window])", "np.argmax(frequency[window])", _PREPARING),
+    ("apps/curation/contamination.py", "place - ngram.offset", "place", _PREPARING),
     ("apps/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
     ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
     ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
@@ -313,6 +321,15 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("learner/process_group.py", "        _require_safe_allocator()\n", "", f"{_CUDA}learner.py -k rounded"),
     ("learner/model/head.py", "size % _PART_MULTIPLE if", "0 if", f"{_HEAD} -k aligned"),
+    (
+        "learner/optimizer_shards.py",
+        "if engine.zero_optimization_stage() == 3:",
+        'if hasattr(engine.optimizer, "grad_position"):',
+        f"{_CUDA}ranks.py -k parts_in",
+    ),
+    ("engine/vllm/arguments.py", "if on_cpu and setup.on_gpus:", "if False:", "unit/test_engine_devices.py"),
+    ("placement/machine.py", 'visible_gpus("" if hidden else _list_gpus()', "visible_gpus(_list_gpus()", _PLACEMENT),
+    ("learner/model/lora.py", 'getattr(layer, "fan_in_fan_out", False)', "False", f"{_LORA} -k refused"),
     (
         "placement/learner_bytes.py",
         "return policy, States(critic,",
@@ -571,7 +588,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
     ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
-    ("apps/audit/metrics.py", "if complete or name not in _OF_OUTPUTS", "", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "and name not in expected and", "and False and", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
+    ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
+    ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
+    ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),
+    ("apps/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
+    ("apps/audit/learning.py", " or _has_advantage(record)", " or True", _AUDIT_ORDER),
+    ("apps/audit/learning.py", "not set(learned).isdisjoint(part) for", "True for", _AUDIT_ORDER),
+    ("apps/audit/formulas.py", "max(1, total - warmup)", "max(1, total)", _FORMULAS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),
     ("apps/audit/formulas.py", "statistics.stdev(group)", "statistics.pstdev(group)", _FORMULAS),
@@ -606,7 +633,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("apps/view/comparison.py", "common = start + int(different[0])", "common = start", _VIEW_SELECTION),
     ("apps/view/history.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
-    ("apps/view/api.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
+    ("apps/view/responses.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
     ("apps/view/server.py", 'not scope["path"].startswith("/api/")', "True", _VIEW_SERVER),
     ("apps/view/replay.py", "if session.fork() is not session:", "if False:", _VIEW_REPLAY),
     ("apps/view/replay.py", "int(batch) if set_name == TRAINING and batch.isdigit() else batch", "batch", _VIEW_REPLAY),

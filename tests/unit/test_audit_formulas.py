@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from torl.algorithms.advantages import ESTIMATORS
-from torl.apps.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl
-from torl.config import AlgorithmConfig
+from torl.apps.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl, naive_learning_rate
+from torl.config import AlgorithmConfig, LearnerConfig
 
 
 def found(
@@ -96,3 +96,18 @@ def test_every_estimator_has_a_naive_implementation() -> None:
 def test_custom_estimator_has_no_naive_implementation() -> None:
     config = AlgorithmConfig(estimator="custom_components:scaled")  # type: ignore[arg-type]
     assert naive_advantages(config, BatchRewards([1.0], ["a"], [[0.0]])) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "expected"),
+    [
+        ("constant", 3, [1 / 4, 1 / 2, 3 / 4, 1, 1, 1, 1]),
+        ("linear", 0, [1, 3 / 4, 1 / 2, 1 / 4, 0, 0]),
+        ("linear", 2, [1 / 3, 2 / 3, 1, 1 / 2, 0]),
+        ("cosine", 0, [1, (1 + 0.5**0.5) / 2, 1 / 2, (1 - 0.5**0.5) / 2, 0]),
+    ],
+)
+def test_learning_rates_by_hand(schedule: Any, warmup: int, expected: list[float]) -> None:
+    config = LearnerConfig(learning_rate=2.0, lr_schedule=schedule, warmup_steps=warmup)
+    found = [naive_learning_rate(index, 4, config) for index in range(len(expected))]
+    assert found == pytest.approx([2 * rate for rate in expected])

@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import pytest
 
 from builders import call, printed, scored, trajectory
-from scripted_engine import ENCODER
-from scripted_run import ScriptedRun, ScriptedTool
+from scripted_run import ScriptedRun
+from scripted_selections import SELECTIONS, failing, written
 from torl.apps.audit.checkpoints import check_checkpoints
 from torl.apps.audit.checks import Check, group_members
 from torl.apps.audit.groups import (
@@ -23,104 +22,24 @@ from torl.apps.audit.groups import (
     expected_trajectories,
     scored_group,
 )
-from torl.apps.audit.history import RunHistory
+from torl.apps.audit.history import RunHistory, read_file
 from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
 from torl.config import CheckpointConfig, TrainConfig
 from torl.config.loading import find_config, load_config
-from torl.errors import ToolUnavailableError
 from torl.learner.checkpoint.directory import checkpoint_path, open_checkpoint
-from torl.records.dynamics import staleness, training_dynamics
 from torl.records.files import trajectory_file
-from torl.records.reading import read_trajectories
-from torl.records.rows import MAX_OUTPUT_CHARACTERS, TrajectoryRecord, decode_trajectory, encode_trajectory
+from torl.records.rows import (
+    MAX_OUTPUT_CHARACTERS,
+    TrajectoryRecord,
+    decode_trajectory,
+    encode_row,
+    encode_trajectory,
+)
 from torl.records.run_directory import write_config
-from torl.records.writers import write_trajectories
 from torl.training.checkpoints import Checkpoints
-from torl.training.samples import training_samples, with_advantages
-from torl.training.step import PlayedStep, step_records
 from torl.types import Outcome, OutcomeStatus
 
 METRIC = "evaluation/heldout/reward/accuracy"
-
-
-class Away(ScriptedTool):
-    """A tool that is unavailable to some of its calls."""
-
-    def __init__(self, away: set[int]) -> None:
-        super().__init__()
-        self.away = away
-
-    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        self.calls += 1
-        if self.calls - 1 in self.away:
-            raise ToolUnavailableError("no server")
-        return printed()
-
-
-def calls_first(run: ScriptedRun, away: set[int]) -> ScriptedRun:
-    """Each episode calls the tool once, which fails for some."""
-    run.player.tools = {"python": Away(away)}
-
-    def script(request: str) -> list[int]:
-        found = re.fullmatch(r"[\w-]+/p\d+/(\d+)/(\d+)", request)
-        assert found is not None
-        answer = "\\boxed{1}" if int(found[1]) % 2 else "\\boxed{2}"
-        return ENCODER.encode(answer if int(found[2]) else "\n```python\n1\n```\n```output")
-
-    run.engine.script = script
-    return run
-
-
-def failing(directory: Path, **settings: Any) -> ScriptedRun:
-    """A run of groups of four in which three episodes fail."""
-    rollout = {"samples_per_prompt": 4, "max_response_tokens": 200, "max_failed_fraction": 0.3}
-    rollout |= {"speculative_execution": False, "max_concurrent_episodes": 1}
-    return calls_first(ScriptedRun(directory, slots=1, rollout=rollout, **settings), {1, 4, 5})
-
-
-SELECTIONS: dict[str, Callable[[Path], ScriptedRun]] = {
-    "all": lambda path: ScriptedRun(path),
-    "varied": lambda path: ScriptedRun(
-        path, lambda number: number % 2, problems=40, selection={"drop_zero_variance_groups": True}
-    ),
-    "in range": lambda path: ScriptedRun(path, lambda number: number % 2, selection={"accuracy_range": (0.0, 1.0)}),
-    "dynamic": lambda path: ScriptedRun(
-        path,
-        lambda number: number % 3 == 0,
-        problems=200,
-        selection={"drop_zero_variance_groups": True, "dynamic_sampling": True},
-    ),
-    "dynamic, too few": lambda path: ScriptedRun(
-        path,
-        lambda number: number % 9 == 0,
-        problems=200,
-        selection={"accuracy_range": (0.0, 1.0), "dynamic_sampling": True, "max_rounds": 2},
-    ),
-    "shuffled": lambda path: ScriptedRun(
-        path, ablation={"shuffle_rewards": True}, selection={"drop_zero_variance_groups": True}
-    ),
-    "shuffled, dynamic": lambda path: ScriptedRun(
-        path,
-        lambda number: number % 2,
-        problems=200,
-        ablation={"shuffle_rewards": True},
-        selection={"drop_zero_variance_groups": True, "dynamic_sampling": True},
-    ),
-    "failed": failing,
-    "failed, dynamic": lambda path: failing(
-        path, selection={"drop_zero_variance_groups": True, "dynamic_sampling": True}
-    ),
-}
-
-
-def written(run: ScriptedRun, played: PlayedStep, step: int) -> tuple[list[TrajectoryRecord], dict[str, float]]:
-    """The records of a step, read from their file, and its metrics, as the training loop makes them."""
-    members = [member for group in played.batch for member in group.members]
-    samples = with_advantages(training_samples(members), played.batch, run.config.algorithm)
-    records = step_records(step, played, samples, run.config.algorithm)
-    metrics = {"data/trained_groups": float(len(played.batch)), **training_dynamics(played.groups), **played.counts}
-    path = write_trajectories(run.config.run.directory, step, records)
-    return list(read_trajectories(path)), metrics | staleness(played.trajectories, step)
 
 
 def found(run: ScriptedRun, records: list[TrajectoryRecord], row: Mapping[str, float], step: int) -> dict[str, Check]:
@@ -207,6 +126,16 @@ def test_metric_that_is_not_a_number_is_a_mismatch(value: object) -> None:
     assert check.examples == [f"step 0, reward/mean: expected 1, found {value!r}"]
 
 
+@pytest.mark.parametrize("prefix", ["", "evaluation/heldout/"])
+def test_metric_that_trajectories_do_not_have_is_a_mismatch(prefix: str) -> None:
+    check = Check("metrics")
+    row = {
+        f"{prefix}{name}": 0.5 for name in ("reward/part/bonus", "tool/correct_tool", "tool/speculated", "time/step")
+    }
+    check_row(check, "step 0", {}, row, ("tool/correct_tool",))
+    assert check.examples == [f"step 0, {prefix}reward/part/bonus: expected no value, found 0.5"]
+
+
 def test_accuracy_of_an_evaluation_counts_prompts_that_are_too_long() -> None:
     config = load_config(TrainConfig, find_config("demo"))
     groups = [scored_group(_records(scored(correct=True))), scored_group(_records(scored(correct=False)))]
@@ -272,6 +201,62 @@ def test_damaged_metrics_are_mismatches(tmp_path: Path) -> None:
     assert check.wrong == 3
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"step": 0, "reward/mean": 0.9},
+        {"step": 0, "time/step": 1.0, METRIC: 0.9},
+        {"step": 0, "time/step": 1.0, "time/evaluation": 1.0},
+        {"step": 0, "time/evaluation": 1.0, "reward/mean": 0.9},
+        {"step": 1, "time/checkpoint": 1.0, "reward/mean": 0.9},
+    ],
+)
+def test_row_that_no_part_of_a_run_writes_is_a_mismatch(row: dict[str, Any], tmp_path: Path) -> None:
+    write_config(tmp_path, config_of(tmp_path))
+    assert "a step, an evaluation or a checkpoint" in history_of(tmp_path, [row])[1].examples[0]
+
+
+def test_evaluation_of_a_step_that_was_not_played_is_a_mismatch(tmp_path: Path) -> None:
+    write_config(tmp_path, config_of(tmp_path))
+    _, check = history_of(tmp_path, [{"step": 2, "time/evaluation": 1.0}, {"step": 1, "time/evaluation": 1.0}], steps=1)
+    assert check.examples == ["metrics.jsonl: expected no evaluation after step 1, found step 2"]
+
+
+def test_files_without_a_step_an_evaluation_or_a_configuration_are_mismatches(tmp_path: Path) -> None:
+    write_config(tmp_path, config_of(tmp_path, run__steps=4, evaluation__every_steps=2), 1)
+    history, _ = history_of(tmp_path, [], steps=3)
+    for step, label in ((0, "heldout"), (1, "heldout"), (2, "heldout.greedy"), (2, "aime"), (3, "heldout")):
+        trajectory_file(tmp_path, step, label).touch()
+    check = Check("files")
+    history.check_files(check)
+    assert check.examples == [
+        "expected a configuration of step 0, found configurations from step 1 on",
+        "evaluation_000001_heldout.jsonl: expected no such file",
+        "evaluation_000002_aime.jsonl: expected no such file",
+    ]
+    assert check.note == "the run has not ended: 3 of 4 steps"
+
+
+@pytest.mark.parametrize(
+    ("change", "mismatch"),
+    [
+        ({"sampled_text": "other"}, "sampled_text: expected 'x', found 'other'"),
+        ({"new": 1}, "new: expected no value, found 1"),
+        ({"turn_rewards": []}, "turn_rewards: expected no value, found []"),
+        ({"rollout_logprobs": [-0.12345678901]}, "rollout_logprobs: expected [-0.12345679], found [-0.12345678901]"),
+    ],
+)
+def test_row_that_is_not_written_so_is_a_mismatch(change: dict[str, Any], mismatch: str, tmp_path: Path) -> None:
+    """Values that follow from others are not decoded, and would be lost."""
+    row = encode_trajectory(TrajectoryRecord(0, trajectory("x"), scored().grade))
+    assert len(row["token_ids"]) == 1
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(encode_row(row) + encode_row(row | change))
+    check = Check("files")
+    assert len(read_file(path, check, "trajectories") or ()) == 2
+    assert check.examples == [f"rows.jsonl, line 2: {mismatch}"]
+
+
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +300,7 @@ async def checkpointed(directory: Path, steps: int, values: Mapping[int, float],
 async def test_kept_checkpoints_of_a_finished_run_must_exist(settings: Any, kept: list[int], tmp_path: Path) -> None:
     history = await checkpointed(tmp_path, 7, {2: 0.5, 4: 0.75, 6: 0.25}, **settings)
     history = replace(history, finished=True)
+    (tmp_path / "model").mkdir()
     assert examples(history) == []
     for step in kept:
         moved = checkpoint_path(tmp_path, step).rename(tmp_path / "moved")
@@ -333,7 +319,7 @@ async def test_one_of_the_last_checkpoints_of_an_unfinished_run_must_exist(tmp_p
 
 def examples(history: RunHistory) -> list[str]:
     check = Check("checkpoints")
-    check_checkpoints(check, history)
+    check_checkpoints(check, history, {})
     return check.examples
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.apps.curation.contamination import ContaminationMatch, EvaluationSets
+from torl.apps.curation.contamination import ContaminationMatch, EvaluationSets, overlap_fraction
 from torl.apps.curation.difficulty import learning_impact
 from torl.apps.curation.readability import AnswerShapes, shape_of
 from torl.apps.curation.selecting import allocate, balanced_sample, bin_of
@@ -218,6 +218,29 @@ def test_a_short_problem_is_found_by_all_of_its_words() -> None:
 def test_single_word_is_found_in_any_problem() -> None:
     assert Against("Why?").find_match("But tell me: why?") is not None
     assert Against("Why?").find_match("But tell me: how?") is None
+
+
+@settings(deadline=None)
+@given(TEXTS, TEXTS, st.integers(1, 5))
+def test_no_shared_words_in_a_row_are_missed(evaluated: list[str], texts: list[str], size: int) -> None:
+    """Against a search for each n-gram of each evaluation problem in each text, the longest first."""
+    similar = indexed(0.99, [*evaluated, *texts])
+    sets = EvaluationSets({"set": [Problem(f"e{n}", each, "1") for n, each in enumerate(evaluated)]}, size, similar)
+    for number, text in enumerate(texts):
+        words = words_of(text)
+        expected = None
+        for length in range(size, 0, -1):
+            for start in range(len(words) - length + 1):
+                for place, other in enumerate(map(words_of, evaluated)):
+                    window = words[start : start + length]
+                    is_ngram = length == min(size, len(other))
+                    starts = range(len(other) - length + 1)
+                    if is_ngram and any(other[first : first + length] == window for first in starts):
+                        enough = overlap_fraction(words, other) >= 0.6
+                        expected = expected or (enough and (place, " ".join(window))) or None
+        found = sets.find_ngram("p", words)
+        assert (None if found is None else (int(found.evaluation_problem[1:]), found.shared)) == expected
+        assert sets.may_share(len(evaluated) + number) or expected is None
 
 
 LAKE = "A lake lies around a square island whose sides are 3 long, its own shore is a circle. The share of water is"

@@ -4,14 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from builders import call, failed, group, printed, trajectory
-from torl.errors import ComponentError, RewardError
-from torl.options import ChosenFrom
+from torl.config.choices import RewardChoice
+from torl.errors import ComponentError
 from torl.recipes.dapo import overlong_penalty
 from torl.recipes.torl import failed_code
-from torl.rewards import REWARDS, MathOptions, MathReward, Reward, Rubric, RubricOptions, count_positional, make_reward
+from torl.rewards import MathOptions, MathReward, Reward, Rubric, RubricOptions, make_reward
 from torl.types import FinishReason, Grade, Group, OutcomeStatus, ToolCall, Trajectory
 
 ERROR = call(outcome=failed())
@@ -153,10 +153,7 @@ def test_the_reward_is_chosen_by_its_name_and_takes_its_own_options_only() -> No
 
 
 def choose(section: Any) -> Any:
-    rewards = ChosenFrom(
-        REWARDS, "reward", "rubric", positional_count=count_positional, bases=(Reward,), functions=True
-    )
-    return make_reward(rewards.choose(section))
+    return make_reward(TypeAdapter(RewardChoice).validate_python(section))
 
 
 def brief(trajectory: Trajectory, limit: int = 4) -> float:
@@ -216,7 +213,7 @@ async def test_a_part_sees_the_grades_before_it_and_its_own_parts_are_named_afte
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("endless", RewardError, "endless returned inf"),
+        ("endless", ComponentError, r"endless\) returned an invalid value from endless\(.*\)\n.*inf"),
         ("broken", ComponentError, r"broken\) failed in broken\(.*\)\nKeyError: 'weights'"),
         ("failing", ComponentError, r"failing\) failed in failing\(.*\)\nKeyError: 'weights'"),
     ],

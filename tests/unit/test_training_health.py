@@ -12,11 +12,12 @@ from model_families import write_family
 from torl.config import LoraConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import EngineError
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.training.health import PolicyComparison
 
 FLOAT32 = {"engine.dtype": "float32", "learner.dtype": "float32"}
 BFLOAT16 = {"engine.dtype": "bfloat16", "learner.dtype": "bfloat16"}
+FP8_CACHE = {"engine.arguments": {"kv_cache_dtype": "fp8"}}
 STALE_CACHE = {
     "rollout.max_staleness": 1,
     "engine.on_weight_update": "keep",
@@ -26,12 +27,13 @@ STALE_CACHE = {
 
 def comparison(overrides: dict[str, Any], *, on_gpus: bool = False, first_gap: float | None = None) -> PolicyComparison:
     config = load_config(TrainConfig, find_config("demo"), overrides)
-    return PolicyComparison(config, on_gpus=on_gpus, first_gap=first_gap)
+    first_gaps = {} if first_gap is None else {LOGPROB_GAP_ON_POLICY: first_gap}
+    return PolicyComparison(config, on_gpus=on_gpus, first_gaps=first_gaps)
 
 
-def feed(check: PolicyComparison, *gaps: float | None) -> None:
-    for step, gap in enumerate(gaps):
-        check.require_match(step, {} if gap is None else {LOGPROB_GAP_ON_POLICY: gap})
+def feed(check: PolicyComparison, *gaps: float | None, name: str = LOGPROB_GAP_ON_POLICY) -> list[str | None]:
+    """The warning of each step."""
+    return [check.require_match(step, {} if gap is None else {name: gap}) for step, gap in enumerate(gaps)]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,10 @@ def feed(check: PolicyComparison, *gaps: float | None) -> None:
         (FLOAT32 | {"engine.dtype": "bfloat16"}, [0.01], 0.06),
         (FLOAT32 | {"learner.max_logprob_gap": 1e-6}, [3e-7], 1.1e-6),
         (FLOAT32 | {"rollout.top_p": 0.9, "learner.max_logprob_gap": 0.1}, [0.05], 0.11),
+        (FLOAT32, [6e-7], 0.02),
+        (BFLOAT16, [0.01], 0.06),
+        (BFLOAT16 | FP8_CACHE, [0.02], 0.11),
+        (FLOAT32 | FP8_CACHE, [0.02], 0.11),
     ],
 )
 def test_gap_beyond_rounding_stops_the_run_in_its_step(
@@ -78,11 +84,42 @@ def test_resumed_run_is_compared_with_its_first_step() -> None:
         (FLOAT32 | {"rollout.top_p": 0.9}, [3e-7, 0.5]),
         (FLOAT32 | STALE_CACHE, [3e-7, 0.01]),
         (FLOAT32 | {"learner.max_logprob_gap": 1.0}, [3e-7, 0.9]),
+        (FLOAT32 | FP8_CACHE, [0.05, 0.02, 0.06]),
+        (BFLOAT16 | {"engine.arguments": {"quantization": "fp8"}}, [0.2, 0.3]),
     ],
-    ids=["rounding", "a model that rounds more", "truncated distribution", "stale cache", "configured limit"],
+    ids=[
+        "rounding",
+        "a model that rounds more",
+        "truncated distribution",
+        "stale cache",
+        "configured limit",
+        "quantized cache",
+        "quantized weights",
+    ],
 )
 def test_expected_gap_continues(settings: dict[str, Any], gaps: list[float | None]) -> None:
     feed(comparison(settings), *gaps)
+
+
+@pytest.mark.parametrize("settings", [{"rollout.top_p": 0.9}, STALE_CACHE, {}], ids=["top_p", "stale cache", "exact"])
+def test_probe_is_compared_in_every_run(settings: dict[str, Any]) -> None:
+    """Its first gap is its own: a batch of another distribution says nothing about it."""
+    check = comparison(FLOAT32 | settings, first_gap=0.1)
+    feed(check, 3e-7, 1.9e-4, name=LOGPROB_GAP_PROBE)
+    with pytest.raises(
+        EngineError, match=r"step 3: .*by 0\.0061 nats .* the first was 3e-07, and the limit is 0\.0002"
+    ):
+        check.require_match(2, {LOGPROB_GAP_PROBE: 0.0061, LOGPROB_GAP_ON_POLICY: 0.0})
+
+
+def test_first_gap_above_rounding_is_a_warning() -> None:
+    """Before the first transfer, the model may be the reason, as with experts; the run continues with its own limit."""
+    first, second = feed(comparison(BFLOAT16), 0.06, 0.07)
+    assert first is not None
+    assert "step 1: engine and learner differ by 0.06 nats" in first
+    assert second is None
+    assert feed(comparison(BFLOAT16), 0.019) == feed(comparison(FLOAT32), 1.9e-4) == [None]
+    assert feed(comparison(FLOAT32 | {"learner.max_logprob_gap": 1.0}), 0.5) == [None]
 
 
 def test_float32_on_gpus_may_round_to_tf32() -> None:

@@ -223,9 +223,9 @@ class LearnerConfig(Section):
     verify_weights: bool = False
     """Compare checksums of the weights on both sides of every transfer."""
     max_logprob_gap: PositiveFloat | None = None
-    """Maximum mean |trainer logprob - engine logprob| over a step's on-policy tokens, in nats. Above it, trainer and
+    """Maximum mean |trainer logprob - engine logprob| of the current policy's tokens, in nats. Above it, trainer and
     engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
-    in float32 (2.5e-3 on GPUs) and 0.02 in bfloat16 if that is more."""
+    in float32 (2.5e-3 on GPUs), 0.02 in bfloat16 and 0.06 for a quantized engine if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
     """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it."""
 

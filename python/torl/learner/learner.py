@@ -19,7 +19,7 @@ from torl.learner.messages import (
 from torl.learner.optimizer_steps import annotate, required_annotations, take_steps
 from torl.learner.ranks import RankGroup
 from torl.runtime.cluster import Cluster, LocalCluster
-from torl.types import Float32Array, TrainingSample
+from torl.types import TrainingSample
 from torl.weights.rendezvous import Receivers, Rendezvous, TransferSummary
 
 
@@ -89,10 +89,14 @@ class Learner:
         annotations = required_annotations(self._setup.algorithm)
         return await annotate(self._group, samples, annotations, self._setup.learner, step)
 
-    async def logprobs(self, samples: Sequence[TrainingSample]) -> list[Float32Array]:
-        """Return the log-probabilities of the sampled tokens under the current weights, 0 on other tokens."""
-        annotated = await annotate(self._group, samples, ["old_logprobs"], self._setup.learner)
-        return [sample.old_logprobs for sample in annotated if sample.old_logprobs is not None]
+    async def logprobs(self, samples: Sequence[TrainingSample], *, step: int) -> list[TrainingSample]:
+        """Add the log-probabilities of the current weights to the sampled tokens, as `old_logprobs`.
+
+        Args:
+            samples: Samples.
+            step: Training step whose temperature the log-probabilities have.
+        """
+        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step)
 
     async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
         """Take all optimizer steps of a training step, the critic's first, and return their metrics.

@@ -87,6 +87,8 @@ METRICS_FILE = "metrics.jsonl"
 EXAMPLES_FILE = "examples.jsonl"
 REPORT_FILE = "report.html"
 SUMMARY_FILE = "summary.json"
+EXPORT_DIRECTORY = "model"
+"""The exported model after the last step."""
 TRAJECTORY_DIRECTORY = "trajectories"
 
 _STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")

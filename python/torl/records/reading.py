@@ -25,9 +25,14 @@ def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
     Raises:
         RecordError: The file is missing, or a line is damaged.
     """
+    return (record for _, record in read_trajectory_rows(path))
+
+
+def read_trajectory_rows(path: Path) -> Iterator[tuple[dict[str, Any], TrajectoryRecord]]:
+    """Yield each row of a trajectory file with its record. Raises the errors of `read_trajectories`."""
     for number, row in enumerate(read_rows(path), start=1):
         try:
-            yield decode_trajectory(row)
+            yield row, decode_trajectory(row)
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"{path}, line {number}: not a trajectory: {type(error).__name__}: {error}") from error
 

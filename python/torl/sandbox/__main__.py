@@ -34,11 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torl sandbox", description="Run untrusted Python in the sandbox.")
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("run", help="run a file; the exit status is 0 on success, else 1")
+    one = commands.add_parser(
+        "run",
+        help="run a file; the exit status is 0 on success, else 1",
+        description="Run a Python file in the sandbox and print its output. The exit status is 0 on success, else 1.",
+    )
     one.add_argument("file", type=Path, help="Python file, or - for standard input")
-    one.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    one.add_argument("--seed", type=int, default=0, metavar="INT", help="random seed (default: %(default)s)")
     one.add_argument(
-        "--cpu-seconds", type=_seconds, default=_core.SandboxLimits().cpu_seconds,
+        "--cpu-seconds", type=_seconds, default=_core.SandboxLimits().cpu_seconds, metavar="SECONDS",
         help="CPU time of the run, in seconds (default: %(default)g)",
     )  # fmt: skip
     one.add_argument(

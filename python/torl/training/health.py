@@ -10,7 +10,7 @@ from torl.config import LearningConfig, TrainConfig
 from torl.engine import Engine, EngineOptions
 from torl.errors import EngineError, HangError, SandboxError
 from torl.learner.learner import Learner
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
 from torl.runtime.processes.supervision import first_error
 from torl.tools import BaseTool
@@ -45,8 +45,8 @@ async def require_working_tools(tools: Mapping[str, BaseTool], trajectories: Ite
             raise SandboxError(f"{crashes[name]} of {count} calls of the tool {name!r} crashed in one step")
 
 
-_MIN_LIMITS = {"float32": 2e-4, "bfloat16": 0.02}
-"""Gaps that rounding may reach in any step, in nats, by the coarser of engine's and learner's dtype."""
+_MIN_LIMITS = {"float32": 2e-4, "bfloat16": 0.02, "quantized": 0.06}
+"""Gaps that rounding may reach in any step, in nats, by the coarser of engine's and learner's precision."""
 _MIN_LIMIT_TF32 = 2.5e-3  # kernels of GPUs may round the inputs of float32 products to 10 bits
 _MAX_GROWTH = 5.0  # of the first step's gap, which differs between models, mixtures of experts above all
 
@@ -54,67 +54,86 @@ _MAX_GROWTH = 5.0  # of the first step's gap, which differs between models, mixt
 class PolicyComparison:
     """The check that engine and learner hold the same weights: their log-probabilities of on-policy tokens.
 
-    The first gap of a run is that of the initial weights, which both read from files. It shows what rounding alone
-    makes of this model, and bounds the gaps after transfers.
+    The tokens are those of a step's batch, and those of the probe (`torl.training.probe`) in runs that have one. The
+    first gap of a run is that of the initial weights, which both read from files. It shows what rounding alone makes of
+    this model, and bounds the gaps after transfers.
     """
 
-    def __init__(self, config: TrainConfig, *, on_gpus: bool, first_gap: float | None = None) -> None:
+    def __init__(self, config: TrainConfig, *, on_gpus: bool, first_gaps: Mapping[str, float] | None = None) -> None:
         """Derive the limit from the configuration.
 
         Args:
             config: Configuration of the run.
             on_gpus: Whether the run computes on GPUs.
-            first_gap: Gap of the first step, if the run resumes. Defaults to the gap of the next step that has one.
+            first_gaps: First gap of each metric, if the run resumes. Missing ones are those of the next steps.
         """
-        engine_dtype = engine_options(config).dtype
-        self._dtype = config.learner.dtype if engine_dtype == "float32" else engine_dtype
+        self._dtype = _coarser_dtype(config)
         self._min_limit = _MIN_LIMITS[self._dtype]
         if on_gpus:
             self._min_limit = max(self._min_limit, _MIN_LIMIT_TF32)
         self._configured = config.learner.max_logprob_gap
         self._exact = inexact_logprobs(config) is None
-        self._first_gap = first_gap
+        self._first_gaps = dict(first_gaps or {})
 
-    def require_match(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Raise if the gap of a step shows that engine and learner hold different weights.
+    def require_match(self, step: int, metrics: Mapping[str, float]) -> str | None:
+        """Return a warning if the first gap of a run is above rounding, for which the model may be the reason.
 
         Args:
             step: Number of the step, from 0.
-            metrics: Metrics of the step, without a gap if it had no update or no on-policy token.
+            metrics: Metrics of the step, without a gap if it had no update, no on-policy token or no probe.
 
         Raises:
-            EngineError: The gap is above the limit, or not a number.
+            EngineError: A gap is above the limit, or not a number: engine and learner hold different weights.
         """
-        gap = metrics.get(LOGPROB_GAP_ON_POLICY)
-        if gap is None or not (self._exact or self._configured):
-            return
-        if not gap <= self._limit():
-            raise EngineError(self._message(step, gap))
-        if self._first_gap is None:
-            self._first_gap = gap
+        warning = None
+        for name, is_compared in ((LOGPROB_GAP_PROBE, True), (LOGPROB_GAP_ON_POLICY, self._exact)):
+            gap = metrics.get(name)
+            if gap is None or not (is_compared or self._configured):
+                continue
+            first = self._first_gaps.get(name)
+            limit = self._limit(first)
+            if not gap <= limit:
+                raise EngineError(self._message(step, gap, first, limit))
+            if first is None:
+                self._first_gaps[name] = gap
+                if self._configured is None and gap > self._min_limit:
+                    warning = (
+                        f"step {step + 1}: engine and learner differ by {gap:.2g} nats in the logprobs of the initial "
+                        f"policy ({name}), more than {self._dtype} usually rounds ({self._min_limit:g})"
+                    )
+        return warning
 
-    def _limit(self) -> float:
+    def _limit(self, first: float | None) -> float:
         if self._configured is not None:
             return self._configured
-        if self._first_gap is None:
+        if first is None:
             return _MAX_GROWTH * self._min_limit
-        return max(_MAX_GROWTH * self._first_gap, self._min_limit)
+        return max(_MAX_GROWTH * first, self._min_limit)
 
-    def _message(self, step: int, gap: float) -> str:
-        before = "it is the first" if self._first_gap is None else f"the first was {self._first_gap:.2g}"
+    def _message(self, step: int, gap: float, first: float | None, limit: float) -> str:
+        before = "it is the first" if first is None else f"the first was {first:.2g}"
         origin = self._dtype if self._configured is None else "learner.max_logprob_gap"
         causes = (
             "weights or adapters that did not reach the engine, or reached the wrong place (learner.verify_weights "
             "detects a corrupted transfer)"
         )
-        if self._first_gap is None:
+        if first is None:
             causes = f"a model that vLLM and transformers compute differently, or {causes}"
         return (
             f"step {step + 1}: engine and learner hold different policies: their logprobs of on-policy tokens differ "
-            f"by {gap:.2g} nats on average; {before}, and the limit is {self._limit():.2g} ({origin}). Likely causes: "
+            f"by {gap:.2g} nats on average; {before}, and the limit is {limit:.2g} ({origin}). Likely causes: "
             f"{causes}. The last checkpoint was written before. Raise learner.max_logprob_gap only for an engine that "
             "rounds more, such as a quantized one"
         )
+
+
+def _coarser_dtype(config: TrainConfig) -> str:
+    """Return the precision that rounds most: the engine's, the learner's, or that of a quantized cache or weights."""
+    options = engine_options(config)
+    arguments = getattr(options, "arguments", {})
+    if arguments.get("quantization") or arguments.get("kv_cache_dtype", "auto") not in ("auto", "bfloat16", "float32"):
+        return "quantized"
+    return config.learner.dtype if options.dtype == "float32" else options.dtype
 
 
 def inexact_logprobs(config: LearningConfig) -> str | None:

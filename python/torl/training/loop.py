@@ -17,6 +17,7 @@ from torl.training.components import RunComponents
 from torl.training.experience import Experience
 from torl.training.health import PolicyComparison
 from torl.training.milestones import Milestones, timed
+from torl.training.probe import TransferProbe
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
 from torl.training.selection import describe_missing_signal
@@ -33,6 +34,7 @@ class Run:
         experience: Steps to train on.
         residency: Owner of the devices' memory: the learner or the engine.
         comparison: Check that both hold the same weights.
+        probe: Probe of the engine after each transfer.
         milestones: Evaluations, checkpoints and the end of the run.
     """
 
@@ -40,6 +42,7 @@ class Run:
     experience: Experience
     residency: Residency
     comparison: PolicyComparison
+    probe: TransferProbe
     milestones: Milestones
 
     async def train(self) -> None:
@@ -54,6 +57,8 @@ class Run:
                     # --- rollout: play and grade the episodes of every prompt ---------------------------------------
                     with timed(metrics, names.TIME_WAIT):
                         played = await anext(played_steps)
+                        self.probe.start(step, played.prompts)
+                        await self.probe.wait()
                     async with self.residency.lend_learner() as loan:
                         # --- train: masks and advantages, then the optimizer steps ----------------------------------
                         with timed(metrics, names.TIME_LEARN):
@@ -62,19 +67,25 @@ class Run:
                         with timed(metrics, names.TIME_SYNC):
                             await loan.publish(step + 1)
                             self.experience.advance(step + 1)
+                    self.probe.start(step + 1, played.prompts)
                 # --- records: written while the next step is played -------------------------------------------------
                 await self._record(step, played, samples, metrics)
                 await self.milestones.save_if_due(step + 1, partial(self.experience.position, step + 1))
         await self.milestones.finish(self.experience.position(steps), self._export)
 
     async def _export(self) -> None:
+        """Write the model, unless the engine did not receive its weights."""
+        await self.probe.wait()
         async with self.residency.lend_learner() as loan:
+            steps = self.components.config.run.steps
+            self.comparison.require_match(steps - 1, await self._probe_gap(loan.learner, steps))
             await self.milestones.export(loan.learner)
 
     async def _update(
         self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
     ) -> list[TrainingSample]:
         """Update the policy on the batch of a step and return its samples."""
+        metrics |= await self._probe_gap(learner, step)
         config, encode = self.components.config.at_step(step), self.components.encode
         assert encode is not None  # of a training run
         annotate = partial(learner.annotate, step=step)
@@ -83,6 +94,10 @@ class Run:
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         metrics |= names.learner_metrics(await learner.update(samples, step=step))
         return samples
+
+    async def _probe_gap(self, learner: Learner, version: int) -> dict[str, float]:
+        gap = await self.probe.gap(learner, version)
+        return {} if gap is None else {names.LOGPROB_GAP_PROBE: gap}
 
     async def _record(
         self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]
@@ -102,4 +117,5 @@ class Run:
         components.console.step(step + 1, components.config.run.steps, metrics)
         if names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
             components.console.line(missing)
-        self.comparison.require_match(step, metrics)
+        if warning := self.comparison.require_match(step, metrics):
+            components.console.warning(warning)

@@ -10,6 +10,7 @@ from typing import Any
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.dynamics import dynamics_by_value
+from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
@@ -84,7 +85,7 @@ class Milestones:
 
     async def export(self, learner: Learner) -> None:
         """Write the model to the directory of the run."""
-        await learner.export(self.components.directory / "model")
+        await learner.export(self.components.directory / EXPORT_DIRECTORY)
 
     async def _save_checkpoint(self, step: int, position: Mapping[str, Any]) -> None:
         """Copy the state after `step` steps from GPU or CPU memory. It is written while the run continues."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.config import TrainConfig
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY
+from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.records.reading import read_metrics
 from torl.report.console import Console
 from torl.runtime.cluster import Cluster
@@ -15,6 +15,7 @@ from torl.training.experience import Experience
 from torl.training.health import HangRecorder, PolicyComparison
 from torl.training.loop import Run
 from torl.training.milestones import Milestones
+from torl.training.probe import TransferProbe
 from torl.training.recorded_run import run_recorded
 
 
@@ -35,14 +36,16 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
         experience = Experience(config, components.sampler, player, components.rollouts.reward, console)
         residency = components.residency()
         resumed = read_metrics(directory) if components.first_step > 0 else []
-        first_gap = next((row[LOGPROB_GAP_ON_POLICY] for row in resumed if LOGPROB_GAP_ON_POLICY in row), None)
-        comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gap=first_gap)
-        run = Run(components, experience, residency, comparison, Milestones(components))
+        gaps = (LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE)
+        first_gaps = {name: row[name] for row in reversed(resumed) for name in gaps if name in row}
+        comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gaps=first_gaps)
+        probe = TransferProbe(components.config, player.engine)
+        run = Run(components, experience, residency, comparison, probe, Milestones(components))
         if components.checkpoint is not None:
             async with residency.lend_learner() as loan:
                 await loan.publish(components.first_step)
         watchers = (*components.rollouts.watchers(timeout_seconds), residency.resend_weights(), learner.watch())
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)
-        async with watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
+        async with probe, watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
             await run_with_watchers(hang.dump_stacks_on_hang(run.train()), *map(hang.dump_stacks_on_hang, watchers))

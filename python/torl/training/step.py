@@ -50,6 +50,11 @@ class PlayedStep:
     reward_seconds: float
 
     @property
+    def prompts(self) -> list[tuple[int, ...]]:
+        """Token ids of each group's prompt."""
+        return [group.members[0].trajectory.prompt.token_ids for group in self.groups]
+
+    @property
     def trajectories(self) -> list[Trajectory]:
         """All trajectories of the step, including branches."""
         members = [member for group in self.groups for member in group.members]

@@ -89,7 +89,9 @@ class SupervisedRun:
         if validation:
             with self.components.console.progress("computing the validation loss"):
                 async with self._learner() as learner:
-                    metrics |= validation_metrics(validation, await learner.logprobs(validation))
+                    annotated = await learner.logprobs(validation, step=step)
+            logprobs = [each.old_logprobs for each in annotated if each.old_logprobs is not None]
+            metrics |= validation_metrics(validation, logprobs)
             self.components.console.line(f"validation loss after step {step}: {metrics[names.VALIDATION_LOSS]:.4f}")
         if self.residency is not None:
             async with self.residency.lend_learner() as loan:

@@ -1,5 +1,8 @@
 """The check of checkpoints: the ones that the run keeps exist, and their files are as they were written."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from torl.apps.audit.checks import Check
 from torl.apps.audit.history import RunHistory
 from torl.errors import CheckpointError
@@ -10,13 +13,21 @@ from torl.learner.checkpoint.directory import (
     read_controller_state,
     verify_checkpoint,
 )
+from torl.records.files import EXPORT_DIRECTORY
 
 
-def check_checkpoints(check: Check, history: RunHistory) -> None:
+def check_checkpoints(check: Check, history: RunHistory, positions: Mapping[int, Mapping[str, Any]]) -> None:
     """Check that the kept checkpoints of a run exist and are intact.
 
     A run that has not ended may still write its newest checkpoint, or have removed an older one.
+
+    Args:
+        check: Result that the checkpoints are counted in.
+        history: History of the run.
+        positions: States of the sampler that are known, by the number of steps before.
     """
+    if history.finished and not (history.directory / EXPORT_DIRECTORY).is_dir():
+        check.add(False, f"{EXPORT_DIRECTORY}/: expected the exported model, found none")
     existing = set(checkpoint_steps(history.directory))
     kept = _kept(history, existing)
     for step in sorted(kept | existing):
@@ -26,17 +37,23 @@ def check_checkpoints(check: Check, history: RunHistory) -> None:
             continue
         if step not in kept and not (directory / MANIFEST).exists():
             continue  # a run was killed while it removed the checkpoint
+        place = f"checkpoints/{directory.name}"
         try:
             verify_checkpoint(directory)
             state = read_controller_state(directory)
         except CheckpointError as error:
             check.add(False, f"expected an intact checkpoint, found {error}")
+            continue
+        if state.get("step") != step:
+            check.expect(place, f"the state after step {step}", f"the state after step {state.get('step')}")
         else:
-            check.expect(
-                f"checkpoints/{directory.name}",
-                f"the state after step {step}",
-                f"the state after step {state.get('step')}",
-            )
+            right = step not in positions or _position(positions[step]) == _position(state.get("sampler", {}))
+            check.add(right, f"{place}: expected the sampler's position after step {step}, found another")
+
+
+def _position(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a sampler without the hash of its problems, which may have changed since."""
+    return {name: value for name, value in state.items() if name != "problems"}
 
 
 def _kept(history: RunHistory, existing: set[int]) -> set[int]:

@@ -78,6 +78,14 @@ def place_of(record: TrajectoryRecord) -> str:
     return f"step {record.step}, {record.trajectory.group_id}, sample {record.trajectory.sample_index}"
 
 
+def order_mismatch(expected: Sequence[str], found: Sequence[str], source: str) -> str:
+    """Describe the first difference between the expected and the recorded ids of problems."""
+    for index, (one, other) in enumerate(zip(expected, found, strict=False)):
+        if one != other:
+            return f"expected the problem {one!r} of {source} at {index}, found {other!r}"
+    return f"expected {len(expected)} problems of {source}, found {len(found)}"
+
+
 def version_mismatch(record: TrajectoryRecord, max_staleness: int) -> str | None:
     """Return a message if policy versions sampled the trajectory that its step does not allow.
 

@@ -9,8 +9,9 @@ from typing import Any, Self
 from torl.apps.audit.agents import agent_mismatch
 from torl.apps.audit.checks import Check, check_rewards, group_members, place_of, version_mismatch
 from torl.apps.audit.groups import check_groups, scored_group
-from torl.apps.audit.history import RunHistory, read_file
-from torl.apps.audit.metrics import check_row, evaluation_metrics
+from torl.apps.audit.history import RunHistory, evaluation_plays, read_file
+from torl.apps.audit.logprobs import SampledTrajectories
+from torl.apps.audit.metrics import check_row, evaluation_metrics, unknown_metrics
 from torl.apps.audit.prompts import PromptAudit
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
@@ -41,12 +42,20 @@ class EvaluationAudit:
     config: LearningConfig
     history: RunHistory
     checks: Checks
+    sampled: SampledTrajectories
+    model: ModelDirectory
     context: ReplayContext
     prompts: PromptAudit
 
     @classmethod
-    def open(cls, config: LearningConfig, history: RunHistory, checks: Checks) -> Self:
+    def open(cls, config: LearningConfig, history: RunHistory, checks: Checks, sampled: SampledTrajectories) -> Self:
         """Read the model's tokenizer.
+
+        Args:
+            config: Configuration.
+            history: History of the run.
+            checks: Results that comparisons are counted in.
+            sampled: Trajectories whose log-probabilities are compared later.
 
         Raises:
             TorlError: The model cannot be read.
@@ -54,30 +63,36 @@ class EvaluationAudit:
         path, rollout = resolve_model(config.model.path), config.rollout
         model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
         context = ReplayContext.from_config(rollout, path)
-        return cls(config, history, checks, context, PromptAudit(checks.prompts, config, model, history))
+        prompts = PromptAudit(checks.prompts, config, model, history)
+        return cls(config, history, checks, sampled, model, context, prompts)
 
-    async def check_evaluation(self, step: int, name: str, reward: Reward) -> None:
-        """Check the evaluation of a problem set after `step` steps.
+    async def check_evaluation(self, step: int, reward: Reward) -> None:
+        """Check the evaluation of all problem sets after `step` steps.
 
         Raises:
             RewardError: The reward failed.
         """
-        row = self.history.evaluation_rows.get(step)
+        row, place = self.history.evaluation_rows.get(step), f"evaluation after step {step}"
         if row is None:
-            self.checks.metrics.add(
-                False, f"{METRICS_FILE}: expected a row of the evaluation after step {step}, found none"
-            )
+            self.checks.metrics.add(False, f"{METRICS_FILE}: expected a row of the {place}, found none")
+        sets = {found[0] for key in row or {} if (found := names.split_evaluation(key)) is not None}
+        for name in sorted(sets - self.config.data.evaluation.keys()):
+            self.checks.metrics.add(False, f"{place}: expected no problem set {name!r} (data.evaluation)")
+        for name in self.config.data.evaluation:
+            await self._check_set(step, name, row, reward)
+
+    async def _check_set(self, step: int, name: str, row: Mapping[str, Any] | None, reward: Reward) -> None:
+        """Check the evaluation of a problem set."""
         failed, too_long = (
             count_of(row or {}, names.evaluation_name(name, each)) for each in (names.FAILED_EPISODES, names.TOO_LONG)
         )
-        total = await asyncio.to_thread(self.prompts.evaluations[name].count)
-        problems = None if total is None or row is None else total - too_long
+        problems = None
+        if row is not None and (known := await asyncio.to_thread(self.prompts.evaluated, name)) is not None:
+            self.checks.metrics.expect(f"evaluation of {name} after step {step}, {names.TOO_LONG}", known[1], too_long)
+            problems, too_long = len(known[0]), known[1]
         settings = self.config.evaluation
-        plays = {name: ("sampled", settings.samples_per_problem)} if settings.samples_per_problem else {}
-        if settings.greedy:
-            plays[f"{name}.greedy" if plays else name] = ("greedy", 1)
         by_file: dict[str, list[TrajectoryRecord]] = {}
-        for label, (kind, samples) in plays.items():
+        for label, (kind, samples) in evaluation_plays(name, settings).items():
             path = trajectory_file(self.history.directory, step, label)
             count = None if problems is None or failed else problems * samples
             by_file[label] = records = await asyncio.to_thread(self.read, path, count)
@@ -88,13 +103,15 @@ class EvaluationAudit:
         if failed and problems is not None:
             expected = problems * settings.episodes(1) - failed
             found = sum(map(len, by_file.values()))
-            self.checks.files.expect(f"{name} after step {step}", f"{expected} trajectories", found)
+            example = f"evaluation of {name} after step {step}: expected {expected} trajectories, found {found}"
+            self.checks.files.add(found == expected, example)
         if row is None or not all(by_file.values()):
             return
         with self.checks.metrics.reading(f"evaluation of {name} after step {step}"):
             of_set = self.prompts.evaluations[name]
             scored = [[scored_group(each) for each in group_members(file).values()] for file in by_file.values()]
             groups, metadata = self.prompts.with_metadata(scored[0], of_set)
+            unknown = unknown_metrics(groups, metadata=metadata, accuracies=problems is not None)
             expected_metrics = evaluation_metrics(
                 name,
                 groups,
@@ -104,7 +121,8 @@ class EvaluationAudit:
                 problems=problems,
                 metadata=metadata,
             )
-            check_row(self.checks.metrics, f"evaluation after step {step}", expected_metrics, row)
+            of_set_row = {key: value for key, value in row.items() if key.startswith(names.evaluation_name(name, ""))}
+            check_row(self.checks.metrics, f"evaluation after step {step}", expected_metrics, of_set_row, unknown)
 
     def read(self, path: Path, count: int | None) -> list[TrajectoryRecord]:
         """Read a file and compare its number of trajectories with the expected one."""
@@ -135,7 +153,8 @@ class EvaluationAudit:
         with checks.groups.reading(place):
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
-            self.prompts.check_evaluation(name, records)
+            self.prompts.check_evaluation(name, records, place, failed=failed)
+        self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
         context = replace(self.context, rollout=evaluated_rollout(self.config))
         self.check_trajectories(records, context, max_staleness=0)
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.algorithms import advantages
-from torl.config import AlgorithmConfig
+from torl.config import AlgorithmConfig, LearnerConfig
 
 Numbers = list[float]
 """One number for each token of a trajectory with a loss, in order."""
@@ -85,6 +85,22 @@ def naive_kl(estimator: str, old_logprob: float, ref_logprob: float) -> float:
     """Return Schulman's k1, k2 or k3 with the log ratio clamped to +-20."""
     x = min(max(ref_logprob - old_logprob, -20.0), 20.0)
     return NAIVE_KL[estimator](x)
+
+
+def naive_learning_rate(index: int, total: int, config: LearnerConfig) -> float:
+    """Return the learning rate of an optimizer step: linear warmup, then constant, linear or cosine decay to 0.
+
+    Args:
+        index: Number of optimizer steps before.
+        total: Number of optimizer steps of the run.
+        config: Peak and schedule.
+    """
+    warmup = config.warmup_steps
+    if index < warmup:
+        return (index + 1) / (warmup + 1) * config.learning_rate
+    rest = max(0.0, 1 - (index - warmup) / max(1, total - warmup))
+    factors = {"constant": 1.0, "linear": rest, "cosine": math.sin(rest * math.pi / 2) ** 2}
+    return factors[config.lr_schedule] * config.learning_rate
 
 
 def _grpo(batch: BatchRewards) -> list[Numbers]:

@@ -73,10 +73,7 @@ class RecordedSelection:
     @classmethod
     def from_records(cls, groups: Groups, step: int, config: TrainConfig) -> "RecordedSelection":
         """Select the groups of a step as the run did."""
-        scored: Sequence[ScoredGroup] = [scored_group(members) for members in groups.values()]
-        if config.ablation.shuffle_rewards:
-            scored = with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
-        chosen = select_batch(scored, config)
+        chosen = select_batch(rewarded_groups(list(groups.values()), step, config), config)
         kept = frozenset((group.id, each.trajectory.sample_index) for group in chosen.batch for each in group.members)
         return cls(kept, {names.TRAINED_GROUPS: len(chosen.batch), **chosen.counts})
 
@@ -91,6 +88,16 @@ def check_selection(check: Check, groups: Groups, step: int, selection: Recorded
         verb = verb or ("keeps it" if any(kept) else "drops it")
         example = f"step {step}, {name}: expected {sum(wanted)} advantages, found {sum(found)} (the selection {verb})"
         check.add(found == wanted, example)
+
+
+def rewarded_groups(
+    groups: Sequence[Sequence[TrajectoryRecord]], step: int, config: TrainConfig
+) -> Sequence[ScoredGroup]:
+    """Return the groups of a step with the rewards that they are selected by."""
+    scored = [scored_group(members) for members in groups]
+    if config.ablation.shuffle_rewards:
+        return with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
+    return scored
 
 
 def scored_group(members: Sequence[TrajectoryRecord]) -> ScoredGroup:

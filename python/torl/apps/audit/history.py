@@ -6,13 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check
-from torl.config import LearningConfig
+from torl.config import EvaluationConfig, FinetuneConfig, LearningConfig, TrainConfig
 from torl.errors import RecordError
 from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.records import metric_names as names
-from torl.records.files import METRICS_FILE, SUMMARY_FILE, step_of_file, training_files
-from torl.records.reading import read_metrics, read_trajectories
-from torl.records.rows import TrajectoryRecord
+from torl.records.files import (
+    CONFIG_FILE,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    step_of_file,
+    training_files,
+    trajectory_file,
+    trajectory_files,
+)
+from torl.records.reading import read_metrics, read_trajectory_rows
+from torl.records.rows import TrajectoryRecord, encode_trajectory
 from torl.records.run_directory import read_configs
 
 _DROPPED = (
@@ -57,21 +65,28 @@ class RunHistory:
         played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         checkpoints = checkpoint_steps(directory)
         finished = (directory / SUMMARY_FILE).exists()
+        supervised = isinstance(configs[-1][1], FinetuneConfig)
         step_rows: dict[int, Mapping[str, Any]] = {}
         evaluation_rows: dict[int, Mapping[str, Any]] = {}
         for row in _rows(directory, metrics):
-            step = row.get("step")
+            step, kind = row.get("step"), _kind_of(row, supervised=supervised)
             if not isinstance(step, int) or isinstance(step, bool):
                 metrics.add(False, f"{METRICS_FILE}: expected a step in each row, found {step!r}")
-                continue
-            for name, found in ((names.TIME_STEP, step_rows), (names.TIME_EVALUATION, evaluation_rows)):
-                if name in row:
-                    if step in found:
-                        metrics.add(False, f"{METRICS_FILE}: expected one row of step {step} with {name}, found two")
-                    found[step] = row
+            elif kind is None:
+                metrics.add(
+                    False, f"{METRICS_FILE}: expected a row of a step, an evaluation or a checkpoint, found {row}"
+                )
+            elif kind != names.TIME_CHECKPOINT:
+                found = step_rows if kind == names.TIME_STEP else evaluation_rows
+                if step in found:
+                    metrics.add(False, f"{METRICS_FILE}: expected one row of step {step} with {kind}, found two")
+                found[step] = row
         steps = max([0, *played, *checkpoints, *(step + 1 for step in step_rows)])
         if finished:
             steps = max(steps, configs[-1][1].total_steps)
+        for step in sorted(evaluation_rows):
+            if step > steps:
+                metrics.add(False, f"{METRICS_FILE}: expected no evaluation after step {steps}, found step {step}")
         return cls(directory, configs, steps, finished, step_rows, evaluation_rows)
 
     def config_at(self, step: int) -> LearningConfig:
@@ -92,9 +107,47 @@ class RunHistory:
         due = step in (0, config.total_steps) or (interval > 0 and step % interval == 0)
         return due and (step < self.steps or self.finished)
 
+    def check_files(self, files: Check) -> None:
+        """Check that the steps have a configuration, and that each trajectory file belongs to a step or an evaluation.
+
+        A note describes a run that has not ended.
+        """
+        first, steps = self.configs[0][0], self.configs[-1][1].total_steps
+        if first > 0:
+            files.add(False, f"expected a configuration of step 0, found configurations from step {first} on")
+        if self.steps > steps:
+            files.add(False, f"{CONFIG_FILE}: expected at most {steps} steps, found {self.steps}")
+        if not self.finished:
+            files.add_note(f"the run has not ended: {self.steps} of {steps} steps")
+        played = [step for step in range(self.steps) if isinstance(self.start_config_at(step), TrainConfig)]
+        known = {trajectory_file(self.directory, step) for step in played}
+        for step in [*self.evaluations(), *([] if self.finished else [self.steps])]:
+            config = self.config_at(step)
+            labels = (label for name in config.data.evaluation for label in evaluation_plays(name, config.evaluation))
+            known |= {trajectory_file(self.directory, step, label) for label in labels}
+        for path in trajectory_files(self.directory):
+            if path not in known:
+                files.add(False, f"{path.name}: expected no such file")
+
     def may_lack_row(self, step: int) -> bool:
         """Whether the run may have stopped between writing the trajectories and the metrics of a step."""
         return step == self.steps - 1 and not self.finished
+
+
+def evaluation_plays(name: str, settings: EvaluationConfig) -> dict[str, tuple[str, int]]:
+    """Return the kind and the number of trajectories per problem of each file of an evaluation, by label."""
+    plays = {name: ("sampled", settings.samples_per_problem)} if settings.samples_per_problem else {}
+    return plays | ({f"{name}.greedy" if plays else name: ("greedy", 1)} if settings.greedy else {})
+
+
+def _kind_of(row: Mapping[str, Any], *, supervised: bool) -> str | None:
+    """Return the time that only rows of this kind have; None if a row has several, none, or metrics of another kind."""
+    kinds = [name for name in (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT) if name in row]
+    others = row.keys() - {"step", "time", *kinds}
+    validation = (names.VALIDATION_LOSS, names.VALIDATION_TOKENS) if supervised else ()
+    evaluated = {name for name in others if names.split_evaluation(name) or name in validation}
+    allowed = {names.TIME_STEP: others - evaluated, names.TIME_EVALUATION: evaluated, names.TIME_CHECKPOINT: set()}
+    return kinds[0] if len(kinds) == 1 and others == allowed[kinds[0]] else None
 
 
 def _rows(directory: Path, metrics: Check) -> list[dict[str, Any]]:
@@ -108,6 +161,9 @@ def _rows(directory: Path, metrics: Check) -> list[dict[str, Any]]:
 def read_file(path: Path, files: Check, expected: str) -> list[TrajectoryRecord] | None:
     """Read the trajectories of a file, or count it as a mismatch and return None.
 
+    A row that differs from the row that its record would be written as is a mismatch, too: a value that follows from
+    others, such as the sampled text, has changed, or a key is unknown.
+
     Args:
         path: Path of the file.
         files: Check that counts files.
@@ -117,10 +173,23 @@ def read_file(path: Path, files: Check, expected: str) -> list[TrajectoryRecord]
         files.add(False, f"{path.name}: expected {expected}, found no file")
         return None
     try:
-        return list(read_trajectories(path))
+        records = []
+        for number, (row, record) in enumerate(read_trajectory_rows(path), start=1):
+            if mismatch := _row_mismatch(row, encode_trajectory(record)):
+                files.add(False, f"{path.name}, line {number}: {mismatch}")
+            records.append(record)
+        return records
     except RecordError as error:
         files.add(False, f"expected {expected}, found {error}")
         return None
+
+
+def _row_mismatch(row: Mapping[str, Any], encoded: Mapping[str, Any]) -> str | None:
+    for key in {**encoded, **row}:
+        if (key in row, row.get(key)) != (key in encoded, encoded.get(key)):
+            expected, found = (f"{each[key]!r:.60}" if key in each else "no value" for each in (encoded, row))
+            return f"{key}: expected {expected}, found {found}"
+    return None
 
 
 def groups_of_row(row: Mapping[str, Any]) -> int:

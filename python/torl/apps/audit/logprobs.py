@@ -4,20 +4,25 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.history import RunHistory
+from torl.config import LearningConfig
 from torl.errors import TorlError
 from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
+from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import TrajectoryRecord
 from torl.training.health import engine_options, inexact_logprobs
+from torl.types import BoolArray, Float32Array
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
 # them; an attention mask or a position that is off by one exceeds them by far.
 _LIMITS = {"float32": (1e-5, 1e-3), "bfloat16": (5e-2, 2.0)}
+_ADAPTER_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-6}
+_EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}  # may change in an export
 _MAX_LOGITS = 1 << 25  # of a batch, 128 MiB in float32; a single trajectory may have more
 
 
@@ -26,69 +31,112 @@ def has_weights(run: Path, version: int) -> bool:
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
 
 
+class Sample(NamedTuple):
+    """Log-probabilities of a trajectory that are compared.
+
+    Attributes:
+        record: Record of the trajectory.
+        logprobs_T: Recorded log-probabilities.
+        mask_T: Tokens that are compared.
+        temperature: Temperature of the log-probabilities.
+        dtype: Precision that they were computed in.
+    """
+
+    record: TrajectoryRecord
+    logprobs_T: Float32Array
+    mask_T: BoolArray
+    temperature: float
+    dtype: str
+
+
 class SampledTrajectories:
     """The first trajectories of each policy version whose weights are available."""
 
     def __init__(self, history: RunHistory, count: int) -> None:
         """Collect up to `count` trajectories of each version."""
         self._history, self._count = history, count
-        self._by_version: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
+        self._by_version: defaultdict[int, list[Sample]] = defaultdict(list)
+        self._by_learner: defaultdict[int, list[Sample]] = defaultdict(list)
         self._has_weights: dict[int, bool] = {}
         self._skip_reason = ""
 
-    def add(self, episodes: Sequence[TrajectoryRecord]) -> None:
-        """Add trajectories of a step."""
+    def add_step(self, episodes: Sequence[TrajectoryRecord]) -> None:
+        """Add trajectories of a step, with the log-probabilities of the learner and of the reference model, if any."""
         for record in [each for episode in episodes for each in episode.episode_trajectories]:
-            reason = inexact_logprobs(self._history.config_at(record.step))
-            if reason is not None:
-                self._skip_reason = reason
-                continue
-            for version in {int(version) for version in record.trajectory.policy_versions_T if version >= 0}:
-                if version not in self._has_weights:
-                    self._has_weights[version] = has_weights(self._history.directory, version)
-                if self._has_weights[version] and len(self._by_version[version]) < self._count:
-                    self._by_version[version].append(record)
+            config = self._history.config_at(record.step)
+            temperature = config.rollout.temperature
+            self._add_sampled(record, temperature, inexact_logprobs(config))
+            initial = config.algorithm.kl.path is None and config.algorithm.kl.prompt is None
+            for name, version in (("old_logprobs", record.step), *([("ref_logprobs", 0)] if initial else [])):
+                numbers = record.token_arrays.get(name)
+                if numbers is not None and numbers.any():  # a masked trajectory has zeros
+                    mask, dtype = record.trajectory.loss_mask_T, config.learner.dtype
+                    self._add(self._by_learner, version, Sample(record, numbers, mask, temperature, dtype))
 
-    def check(self, check: Check) -> None:
-        """Check the log-probabilities of the collected trajectories."""
-        if self._skip_reason:
-            check.add_note(self._skip_reason)
-        elif self._count and not any(self._by_version.values()):
-            check.add_note("no checkpoint has the weights of these steps")
-        if any(self._by_version.values()):
-            check_logprobs(
-                check, self._history, resolve_model(self._history.configs[-1][1].model.path), self._by_version
+    def add_evaluation(self, episodes: Sequence[TrajectoryRecord], *, greedy: bool) -> None:
+        """Add trajectories of an evaluation. Log-probabilities of greedy turns have temperature 1."""
+        for record in [each for episode in episodes for each in episode.episode_trajectories]:
+            config = self._history.config_at(record.step)
+            top_p = config.evaluation.top_p or config.rollout.top_p
+            exact = config.model_copy(
+                update={"rollout": config.rollout.model_copy(update={"top_p": 1.0 if greedy else top_p})}
             )
+            temperature = 1.0 if greedy else config.evaluation.temperature
+            self._add_sampled(record, temperature, inexact_logprobs(exact))
+
+    def check(self, logprobs: Check, export: Check) -> None:
+        """Check the log-probabilities of the collected trajectories, and the weights of the exported model."""
+        if self._skip_reason:
+            logprobs.add_note(self._skip_reason)
+        elif self._count and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
+            logprobs.add_note("no checkpoint has the weights of these steps")
+        if self._count:
+            check_weights(logprobs, export, self._history, [self._by_version, self._by_learner])
+
+    def _add_sampled(self, record: TrajectoryRecord, temperature: float, reason: str | None) -> None:
+        if reason is not None:
+            self._skip_reason = reason
+            return
+        trajectory, dtype = record.trajectory, engine_options(self._history.config_at(record.step)).dtype
+        for version in {int(version) for version in trajectory.policy_versions_T if version >= 0}:
+            mask = trajectory.policy_versions_T == version
+            sample = Sample(record, trajectory.rollout_logprobs_T, mask, temperature, dtype)
+            self._add(self._by_version, version, sample)
+
+    def _add(self, samples: dict[int, list[Sample]], version: int, sample: Sample) -> None:
+        if version not in self._has_weights:
+            self._has_weights[version] = has_weights(self._history.directory, version)
+        if self._has_weights[version] and len(samples[version]) < self._count:
+            samples[version].append(sample)
 
 
-def check_logprobs(
-    check: Check, history: RunHistory, model: Path, by_version: Mapping[int, Sequence[TrajectoryRecord]]
+def check_weights(
+    logprobs: Check, export: Check, history: RunHistory, groups: Sequence[Mapping[int, Sequence[Sample]]]
 ) -> None:
-    """Compare the engine's log-probabilities with plain transformers.
+    """Compare log-probabilities with plain transformers, and the exported model with the last checkpoint.
 
     Args:
-        check: Result that the comparisons are counted in.
+        logprobs: Result that trajectories are counted in.
+        export: Result that a mismatch of the exported model is counted in.
         history: History of the run.
-        model: Directory of the initial model.
-        by_version: Trajectories by the policy versions that sampled them. Versions without weights are left out.
+        groups: Samples by the policy versions that they belong to. Versions without weights are left out.
     """
-    mean_limit, limit = _LIMITS[engine_options(history.configs[-1][1]).dtype]
-    policies = PolicyVersions(history, model)
+    exported = history.directory / EXPORT_DIRECTORY
+    has_export = history.finished and exported.is_dir() and has_weights(history.directory, history.steps)
+    versions = {version for group in groups for version, samples in group.items() if samples}
+    config = history.configs[-1][1]
+    policies = PolicyVersions(history, resolve_model(config.model.path))
     gaps: list[float] = []
-    for version, records in sorted(by_version.items()):
-        per_token: list[float] = []
-        with check.reading(f"policy version {version}"):
+    for version in sorted(versions | ({history.steps} if has_export else set())):
+        with logprobs.reading(f"policy version {version}"):
             policy = policies.load(version)
-            for record, difference in _gaps(policy, records, version, history):
-                worst = max(difference, default=0.0)
-                check.add(worst <= limit, f"{place_of(record)}: a logprob differs by {worst:.2g}", worst)
-                per_token += difference
-        if per_token and (mean := statistics.fmean(per_token)) > mean_limit:
-            check.add(False, f"policy version {version}: logprobs differ by {mean:.2g} on average", mean)
-        gaps += per_token
-    check.mean_difference = statistics.fmean(gaps) if gaps else None
-    versions = ", ".join(map(str, sorted(by_version)))
-    check.add_note(f"policy versions {versions}")
+            for group in groups:
+                gaps += _check_version(logprobs, policy, version, group.get(version, ()))
+            if has_export and version == history.steps:
+                _check_export(export, policies.load_rounded(version), exported, config)
+    logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
+    if versions:
+        logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
 
 
 class PolicyVersions:
@@ -101,10 +149,10 @@ class PolicyVersions:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()  # it would overwrite the report
-        self._directory, self._adapters = history.directory, history.configs[-1][1].model.adapters
+        self._directory, self._config = history.directory, history.configs[-1][1]
         policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
         self._policy = policy.eval()
-        adapted = self._adapters is not None
+        adapted = self._config.model.adapters is not None
         self._base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
 
     def load(self, version: int) -> Any:
@@ -114,10 +162,70 @@ class PolicyVersions:
             TorlError: The weights of the checkpoint are damaged, or do not match the model.
         """
         if version > 0:
-            weights = read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
-            lora = self._adapters
+            weights, lora = self._read(version), self._config.model.adapters
             _load_weights(self._policy, weights if lora is None else merge_adapters(weights, self._base, lora))
         return self._policy
+
+    def load_rounded(self, version: int) -> Any:
+        """Return the model as `load` does, with adapters merged in the precision of the learner."""
+        lora = self._config.model.adapters
+        if lora is None or version == 0:
+            return self.load(version)
+        weights, base = (_rounded(each, self._config) for each in (self._read(version), self._base))
+        _load_weights(self._policy, merge_adapters(weights, base, lora))
+        return self._policy
+
+    def _read(self, version: int) -> dict[str, Any]:
+        return read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
+
+
+def _rounded(weights: Mapping[str, Any], config: LearningConfig) -> dict[str, Any]:
+    """Return weights as the learner computes with them."""
+    import torch
+
+    dtype = getattr(torch, config.learner.dtype)
+    return {name: weight.to(dtype).float() for name, weight in weights.items()}
+
+
+def _check_version(check: Check, policy: Any, version: int, samples: Sequence[Sample]) -> list[float]:
+    """Compare samples with a policy, and return the differences of all tokens."""
+    gaps: defaultdict[str, list[float]] = defaultdict(list)
+    for sample, difference in _gaps(policy, samples):
+        worst = max(difference, default=0.0)
+        example = f"{place_of(sample.record)}: a logprob differs by {worst:.2g}"
+        check.add(worst <= _LIMITS[sample.dtype][1], example, worst)
+        gaps[sample.dtype] += difference
+    for dtype, per_token in gaps.items():
+        if per_token and (mean := statistics.fmean(per_token)) > _LIMITS[dtype][0]:
+            check.add(False, f"policy version {version}: logprobs differ by {mean:.2g} on average", mean)
+    return [gap for per_token in gaps.values() for gap in per_token]
+
+
+def _check_export(check: Check, policy: Any, directory: Path, config: LearningConfig) -> None:
+    """Compare the exported model with the weights of the last checkpoint, rounded to its precision."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        exported: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", local_files_only=True)
+        found = dict(exported.named_parameters())
+    except (OSError, ValueError, RuntimeError) as error:
+        check.add(False, f"{directory.name}/: expected the exported model, found {type(error).__name__}: {error}")
+        return
+    before, after = policy.config.to_dict(), exported.config.to_dict()
+    for key in sorted({*before, *after} - _EXPORT_KEYS):
+        if before.get(key) != after.get(key):
+            check.expect(f"{directory.name}/config.json, {key}", before.get(key), after.get(key))
+    # Products of adapters are summed in another order, which may round a merged weight to a neighbor.
+    tolerance = 0.0 if config.model.adapters is None else _ADAPTER_TOLERANCE[config.learner.dtype]
+    for name, weight in policy.named_parameters():
+        other = found.get(name)
+        expected = f"{config.learner.dtype} {tuple(weight.shape)}"
+        actual = "none" if other is None else f"{str(other.dtype).removeprefix('torch.')} {tuple(other.shape)}"
+        if other is None or expected != actual:
+            check.expect(f"{directory.name}/, {name}", expected, actual)
+        elif not torch.allclose(other.float(), weight.to(other.dtype).float(), rtol=tolerance, atol=tolerance * 1e-2):
+            check.add(False, f"{directory.name}/: expected {name} as in the last checkpoint, found other weights")
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
@@ -129,41 +237,37 @@ def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
         raise TorlError(f"the weights of the checkpoint do not match the model: {absent + unexpected}")
 
 
-def _gaps(
-    policy: Any, records: Sequence[TrajectoryRecord], version: int, history: RunHistory
-) -> Iterator[tuple[TrajectoryRecord, list[float]]]:
-    """Yield each trajectory with |engine - transformers| on all tokens that this version sampled."""
-    ordered = sorted(records, key=_tokens)
-    batch: list[TrajectoryRecord] = []
-    for record in ordered:
-        if batch and (len(batch) + 1) * _tokens(record) * policy.config.vocab_size > _MAX_LOGITS:
-            yield from _gaps_of_batch(policy, batch, version, history)
+def _gaps(policy: Any, samples: Sequence[Sample]) -> Iterator[tuple[Sample, list[float]]]:
+    """Yield each sample with |recorded - transformers| of its tokens."""
+    batch: list[Sample] = []
+    for sample in sorted(samples, key=_tokens):
+        if batch and (len(batch) + 1) * _tokens(sample) * policy.config.vocab_size > _MAX_LOGITS:
+            yield from _gaps_of_batch(policy, batch)
             batch = []
-        batch.append(record)
+        batch.append(sample)
     if batch:
-        yield from _gaps_of_batch(policy, batch, version, history)
+        yield from _gaps_of_batch(policy, batch)
 
 
-def _gaps_of_batch(
-    policy: Any, batch: Sequence[TrajectoryRecord], version: int, history: RunHistory
-) -> Iterator[tuple[TrajectoryRecord, list[float]]]:
+def _gaps_of_batch(policy: Any, batch: Sequence[Sample]) -> Iterator[tuple[Sample, list[float]]]:
     """Run one forward pass. Rows are padded on the right, which causal attention ignores."""
     import torch
 
     ids = torch.zeros(len(batch), max(map(_tokens, batch)), dtype=torch.long)
-    for row, record in zip(ids, batch, strict=True):
-        tokens = [*record.trajectory.prompt.token_ids, *record.trajectory.token_ids_T.tolist()]
+    for row, sample in zip(ids, batch, strict=True):
+        trajectory = sample.record.trajectory
+        tokens = [*trajectory.prompt.token_ids, *trajectory.token_ids_T.tolist()]
         row[: len(tokens)] = torch.tensor(tokens)
-    temperatures = torch.tensor([history.config_at(record.step).rollout.temperature for record in batch])
+    temperatures = torch.tensor([sample.temperature for sample in batch])
     with torch.inference_mode():
         logits = policy(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperatures[:, None, None]
         logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-    for row, record in zip(logprobs, batch, strict=True):
-        trajectory = record.trajectory
+    for row, sample in zip(logprobs, batch, strict=True):
+        trajectory = sample.record.trajectory
         first = len(trajectory.prompt.token_ids) - 1  # a token is sampled from the logits of the token before it
-        gaps = (row[first : first + len(trajectory)] - torch.from_numpy(trajectory.rollout_logprobs_T)).abs()
-        yield record, gaps[torch.from_numpy(trajectory.policy_versions_T == version)].tolist()
+        gaps = (row[first : first + len(trajectory)] - torch.from_numpy(sample.logprobs_T)).abs()
+        yield sample, gaps[torch.from_numpy(sample.mask_T)].tolist()
 
 
-def _tokens(record: TrajectoryRecord) -> int:
-    return len(record.trajectory.prompt.token_ids) + len(record.trajectory)
+def _tokens(sample: Sample) -> int:
+    return len(sample.record.trajectory.prompt.token_ids) + len(sample.record.trajectory)

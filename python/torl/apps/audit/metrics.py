@@ -17,20 +17,44 @@ from torl.report.summary import summarize
 from torl.types import ScoredGroup
 
 _TOLERANCE = 1e-6
+_LOSS_TOLERANCE = 1e-5  # a sum of float32 numbers over all tokens
 _OF_ALL_PROBLEMS = (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)
 # They depend on a tool's complete output, which a record may truncate.
 _OF_OUTPUTS = (names.CROSS_CHECKED, names.CROSS_CHECK_AGREED, names.CROSS_CHECK_CORRECTED)
 
+_BY_KIND = names.kind_name("", "").removesuffix("/")
+# Counts of the process, counts that are checked elsewhere, and rewards by variants of prompts, which may be unknown.
+_COUNTED = (names.SPECULATED, names.FAILED_EPISODES, names.TOO_LONG, names.REWARD_VARIANT)
 
-def check_row(check: Check, place: str, expected: Mapping[str, float], row: Mapping[str, Any]) -> None:
-    """Compare recomputed metrics with a row of metrics."""
+
+def check_row(
+    check: Check, place: str, expected: Mapping[str, float], row: Mapping[str, Any], unknown: tuple[str, ...] = ()
+) -> None:
+    """Compare recomputed metrics with a row of metrics, which must have no others that follow from trajectories.
+
+    Args:
+        check: Result that the comparisons are counted in.
+        place: Place of the row, as text.
+        expected: Recomputed metrics.
+        row: Row of metrics.
+        unknown: Beginnings of plain names of metrics that follow from trajectories, but not from these records.
+    """
+    for name, found in row.items():
+        _, plain = names.split_evaluation(name) or ("", name)
+        if _follows_from_trajectories(plain) and name not in expected and not plain.startswith(unknown):
+            check.add(False, f"{place}, {name}: expected no value, found {found!r:.60}")
     for name, value in expected.items():
         found = row.get(name)
         is_number = isinstance(found, int | float) and not isinstance(found, bool)
-        right = is_number and math.isclose(value, found or 0, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+        tolerance = _LOSS_TOLERANCE if name == names.LOSS else _TOLERANCE
+        right = is_number and math.isclose(value, found or 0, rel_tol=tolerance, abs_tol=tolerance)
         gap = abs(value - (found or 0)) if is_number else 0.0
         text = "no value" if name not in row else f"{found:.6g}" if is_number else repr(found)
         check.add(right, f"{place}, {name}: expected {value:.6g}, found {text}", gap)
+
+
+def _follows_from_trajectories(name: str) -> bool:
+    return names.is_evaluation_metric(name) and not name.startswith(_COUNTED)
 
 
 def check_summary(check: Check, history: RunHistory) -> None:
@@ -43,6 +67,18 @@ def check_summary(check: Check, history: RunHistory) -> None:
         for name, value in summarize(history.directory, read_metrics(history.directory)).items():
             if name != "report":
                 check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
+
+
+def unknown_metrics(groups: Sequence[ScoredGroup], *, metadata: bool, accuracies: bool = True) -> tuple[str, ...]:
+    """Return the beginnings of the metrics that the records of these groups do not determine.
+
+    Args:
+        groups: Groups of a step or an evaluation.
+        metadata: Whether the problems have their metadata, as for `step_metrics`.
+        accuracies: Whether the number of problems is known.
+    """
+    unknown = () if metadata else (names.RIGHT_TOOL, _BY_KIND)
+    return unknown + (() if accuracies else _OF_ALL_PROBLEMS) + (() if _have_outputs(groups) else _OF_OUTPUTS)
 
 
 def step_metrics(groups: Sequence[ScoredGroup], step: int, config: TrainConfig, *, metadata: bool) -> dict[str, float]:
@@ -95,9 +131,12 @@ def _dynamics(groups: Sequence[ScoredGroup], config: LearningConfig, *, metadata
     metrics = training_dynamics(groups)
     if metadata and config.run.group_metrics_by is not None:
         metrics |= dynamics_by_value(groups, config.run.group_metrics_by)
-    if not metadata:
-        metrics.pop(names.RIGHT_TOOL, None)
+    unknown = unknown_metrics(groups, metadata=metadata)
+    return {name: value for name, value in metrics.items() if not name.startswith(unknown)}
+
+
+def _have_outputs(groups: Sequence[ScoredGroup]) -> bool:
+    """Whether the records have the complete outputs of all tools."""
     members = (member.trajectory for group in groups for member in group.members)
     calls = (call for member in members for each in member.episode_trajectories for call in each.tool_calls)
-    complete = all(is_complete(call.outcome) for call in calls)
-    return {name: value for name, value in metrics.items() if complete or name not in _OF_OUTPUTS}
+    return all(is_complete(call.outcome) for call in calls)

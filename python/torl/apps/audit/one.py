@@ -28,10 +28,13 @@ from torl.rewards import Reward, make_reward
 
 @dataclass(slots=True)
 class OwnCheck(Check):
-    """A check that counts only the comparisons of one trajectory."""
+    """A check that counts only the comparisons of one trajectory.
+
+    Attributes:
+        place: Position of the trajectory, with which its comparisons begin (`place_of`).
+    """
 
     place: str = ""
-    """Position of the trajectory, with which its comparisons begin (`place_of`)."""
 
     def add(self, right: bool, example: str, difference: float = 0.0) -> None:
         if example.startswith(f"{self.place}:"):

@@ -1,99 +1,20 @@
 """The check of prompts: questions against the problem source, and token ids against the template."""
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 
-from torl.apps.audit.checks import Check, place_of
+from torl.apps.audit.checks import Check, order_mismatch, place_of
 from torl.apps.audit.history import RunHistory
-from torl.config import LearningConfig, ProblemChoice, PromptConfig, TrainConfig
+from torl.apps.audit.problem_sets import ProblemSet
+from torl.config import LearningConfig, TrainConfig
 from torl.errors import CheckpointError, TorlError
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
 from torl.records.rows import TrajectoryRecord
 from torl.rollout.model_directory import ModelDirectory
 from torl.seeds import derive_seed
-from torl.text.prompts import PromptStream
 from torl.types import Problem, Prompt, ScoredGroup, Trajectory
 
 _MAX_SHOWN = 60
-
-
-class ProblemSet:
-    """The prompts of a problem source, read as far as the records need them and rendered again."""
-
-    def __init__(
-        self,
-        check: Check,
-        name: str,
-        choice: ProblemChoice,
-        config: PromptConfig,
-        model: ModelDirectory,
-        limit: int | None,
-    ) -> None:
-        """Prepare the set.
-
-        Args:
-            check: Check that receives notes on prompts that cannot be compared.
-            name: Key of the source in the configuration.
-            choice: Problem source.
-            config: Prompt template.
-            model: Model with its tokenizer and tools.
-            limit: Number of problems that are used. None for all.
-        """
-        self.name = name
-        self._check, self._config, self._model = check, config, model
-        self._problems: dict[str, Problem] = {}
-        self._rendered: dict[Problem, Prompt | None] = {}
-        self.available = True
-        """Whether the source can be read and contains the run's problems."""
-        self._unread: Iterator[Problem] = iter(())
-        try:
-            self._unread = iter(islice(choice.bind()(), limit))
-        except TorlError as error:
-            self.drop(f"cannot be read: {error}")
-
-    def drop(self, reason: str) -> None:
-        """Compare the prompts with the recorded questions alone from now on."""
-        self.available, self._unread = False, iter(())
-        self._problems.clear()
-        self._rendered.clear()
-        self._check.add_note(f"{self.name} {reason}; questions are taken from the records")
-
-    def count(self) -> int | None:
-        """Return the number of problems; None if the source cannot be read."""
-        self._read_until(None)
-        return len(self._problems) if self.available else None
-
-    def problem(self, problem_id: str) -> Problem | None:
-        """Return a problem of the source, or None."""
-        self._read_until(problem_id)
-        return self._problems.get(problem_id)
-
-    def prompts(self, recorded: Iterable[Problem]) -> dict[Problem, Prompt]:
-        """Return the prompt of each recorded problem, rendered again, if that is possible.
-
-        A recorded problem is replaced by the problem of the source with its id.
-        """
-        problems = list(dict.fromkeys(recorded))
-        missing = [problem for problem in problems if problem not in self._rendered]
-        if missing:
-            self._rendered |= dict.fromkeys(missing)
-            sources = [self.problem(problem.id) or problem for problem in missing]
-            tokenizer, template = self._model.tokenizer, self._config.template.bind()
-            try:
-                stream = PromptStream(lambda: sources, tokenizer, template, sys.maxsize, self._model.tool_schemas)
-                self._rendered |= zip(missing, list(stream), strict=True)
-            except TorlError as error:
-                self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
-        return {problem: prompt for problem in problems if (prompt := self._rendered.get(problem)) is not None}
-
-    def _read_until(self, problem_id: str | None) -> None:
-        try:
-            while problem_id not in self._problems and (problem := next(self._unread, None)) is not None:
-                self._problems[problem.id] = problem
-        except TorlError as error:
-            self.drop(f"cannot be read: {error}")
 
 
 class PromptAudit:
@@ -120,20 +41,44 @@ class PromptAudit:
         """Check the prompts of a step."""
         problems = self.training
         assert problems is not None  # of a training run
-        if problems.available and not self._knows_source and any(_differs(record, problems) for record in records):
-            self._knows_source = True
-            if self._source_has_changed():
-                problems.drop("has changed since the run")
+        if any(_differs(record, problems) for record in records):
+            self.source_has_changed()
         prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         for record in records:
             self._compare(record, problems, self._drawn(record, prompts))
 
-    def check_evaluation(self, name: str, records: Sequence[TrajectoryRecord]) -> None:
-        """Check the prompts of an evaluation."""
+    def source_has_changed(self) -> bool:
+        """Whether the training problems cannot be read, or are others than those of the newest checkpoint."""
+        problems = self.training
+        assert problems is not None  # of a training run
+        if problems.available and not self._knows_source:
+            self._knows_source = True
+            if self._has_other_problems():
+                problems.drop("has changed since the run")
+        return not problems.available
+
+    def evaluated(self, name: str) -> tuple[list[str], int] | None:
+        """Return the problems of an evaluation in their order, and the number of problems with too long prompts."""
+        return self.evaluations[name].fitting(self._config.evaluation.longest_prompt(self._config.data))
+
+    def check_evaluation(self, name: str, records: Sequence[TrajectoryRecord], place: str, *, failed: int) -> None:
+        """Check the prompts of an evaluation's file, in the order of the problem set.
+
+        Args:
+            name: Name of the problem set.
+            records: Records of the file.
+            place: Evaluation, as text.
+            failed: Number of failed episodes, for which problems may be missing.
+        """
         problems = self.evaluations[name]
         prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         for record in records:
             self._compare(record, problems, prompts.get(record.trajectory.prompt.problem))
+        if (known := self.evaluated(name)) is not None:
+            found = list(dict.fromkeys(record.trajectory.prompt.problem.id for record in records))
+            expected = [each for each in known[0] if not failed or each in found]
+            if found != expected:
+                self._check.add(False, f"{place}: {order_mismatch(expected, found, problems.name)}")
 
     def with_metadata(self, groups: Sequence[ScoredGroup], problems: ProblemSet) -> tuple[list[ScoredGroup], bool]:
         """Return groups with their problems' metadata and prompts' variants, and whether all problems were found."""
@@ -184,7 +129,7 @@ class PromptAudit:
         elif source is not None:
             self._check.add(True, place)
 
-    def _source_has_changed(self) -> bool:
+    def _has_other_problems(self) -> bool:
         """Whether the newest checkpoint was written with other problems than the source contains now."""
         assert isinstance(self._config, TrainConfig)
         data = self._config.data
@@ -204,8 +149,10 @@ class PromptAudit:
 
 
 def _differs(record: TrajectoryRecord, problems: ProblemSet) -> bool:
-    """Whether the source has another problem under the recorded id, or none."""
+    """Whether the source, if it can be read, has another problem under the recorded id, or none."""
     recorded = record.trajectory.prompt.problem
+    if not problems.available:
+        return False
     source = problems.problem(recorded.id)
     return source is None or (source.question, source.answer) != (recorded.question, recorded.answer)
 

@@ -4,18 +4,22 @@
 
 The records are recomputed independently and compared:
 
-- files: a file of trajectories for every step and evaluation, with the expected number of trajectories
+- files: a file of trajectories for every step and evaluation and no others, with the expected number of trajectories
 - groups: all samples of each prompt, once
-- prompts: questions and reference answers against the problem source, prompt tokens against the template
+- prompts: the problems of each step against the sampler, questions and reference answers against the problem source,
+  prompt tokens against the template
 - tokens: turns, loss mask, calls and observations from the token ids alone; the decoded text; observations against the
   outcomes of their calls; for agent programs, the tokens between turns against the program's messages
 - versions: the policy version of every token against `rollout.max_staleness`
 - rewards: second grading with the run's reward, including parts and turn rewards
 - selection: advantages in exactly the groups that the selection keeps
 - advantages: naive implementations of the estimators
-- metrics: all values in `metrics.jsonl` that follow from trajectories, and `summary.json`
-- checkpoints: the ones that the run keeps, with the hashes of their files
-- logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint
+- metrics: all values in `metrics.jsonl` that follow from trajectories, the learner's counts, learning rate and first
+  loss, and `summary.json`
+- checkpoints: the ones that the run keeps, with the hashes of their files and the position of the sampler; the exported
+  model against the last of them
+- logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including
+  greedy evaluations and the reference model
 
 Of fine-tuning, the checks of evaluations and checkpoints, and:
 
@@ -43,11 +47,11 @@ from torl.apps.audit.finetuning import check_finetuning
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.logprobs import SampledTrajectories
 from torl.apps.audit.metrics import check_summary
+from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
 from torl.errors import ConfigError, TorlError
-from torl.records.files import CONFIG_FILE
 from torl.rewards import Reward, make_reward
 
 
@@ -107,6 +111,7 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     checks = Checks()
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
+    order = ProblemOrder(checks.prompts)
     for _, config in history.configs:
         steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
         evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
@@ -116,11 +121,11 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
             await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
         if not config.plays_episodes:
             continue
-        audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks)
+        audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks, sampled)
         context = RunContext(seed=config.run.seed, directory=directory)
         async with _started(make_reward(config.reward), context) as reward:
-            if isinstance(config, TrainConfig):
-                step_audit = StepAudit(config, sampled, audit)
+            if isinstance(config, TrainConfig) and steps:
+                step_audit = await asyncio.to_thread(StepAudit.open, config, order, audit, steps[0])
                 for step in steps:
                     await step_audit.at_step(step).check_step(step, reward)
             if config.evaluation.reward is None:
@@ -128,19 +133,16 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
         if config.evaluation.reward is not None:
             async with _started(make_reward(config.evaluation.reward), context) as reward:
                 await _check_evaluations(audit, evaluations, reward)
-    if history.steps > (steps_of_run := history.configs[-1][1].total_steps):
-        checks.files.add(False, f"{CONFIG_FILE}: expected at most {steps_of_run} steps, found {history.steps}")
+    history.check_files(checks.files)
     await asyncio.to_thread(check_summary, checks.metrics, history)
-    await asyncio.to_thread(check_checkpoints, checks.checkpoints, history)
-    if isinstance(history.configs[-1][1], TrainConfig):
-        await asyncio.to_thread(sampled.check, checks.logprobs)
+    await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, order.positions)
+    await asyncio.to_thread(sampled.check, checks.logprobs, checks.checkpoints)
     return Audit(tuple(vars(checks).values()))
 
 
 async def _check_evaluations(audit: EvaluationAudit, steps: Sequence[int], reward: Reward) -> None:
     for step in steps:
-        for name in audit.config.data.evaluation:
-            await audit.check_evaluation(step, name, reward)
+        await audit.check_evaluation(step, reward)
 
 
 @asynccontextmanager

@@ -1,15 +1,17 @@
 """The checks of the steps that a run played with one configuration."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from torl.apps.audit.advantages import check_advantages, recorded_masks
+from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.checks import group_members
 from torl.apps.audit.evaluations import EvaluationAudit, count_of
 from torl.apps.audit.groups import RecordedSelection, check_groups, check_selection, expected_trajectories, scored_group
-from torl.apps.audit.logprobs import SampledTrajectories
-from torl.apps.audit.metrics import check_row, step_metrics
+from torl.apps.audit.learning import batch_metrics, check_learning_rate
+from torl.apps.audit.metrics import check_row, step_metrics, unknown_metrics
+from torl.apps.audit.order import ProblemOrder
 from torl.config import TrainConfig
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, trajectory_file
@@ -22,10 +24,23 @@ class StepAudit:
     """Compares steps with the results that follow from a configuration and their own records."""
 
     config: TrainConfig
-    sampled: SampledTrajectories
+    order: ProblemOrder
     evaluations: EvaluationAudit
 
-    def at_step(self, step: int) -> "StepAudit":
+    @classmethod
+    def open(cls, config: TrainConfig, order: ProblemOrder, evaluations: EvaluationAudit, first_step: int) -> Self:
+        """Read the problems to train on.
+
+        Args:
+            config: Configuration.
+            order: Order of the problems, after the steps of earlier configurations.
+            evaluations: Audit of the evaluations with the same configuration.
+            first_step: First step with this configuration.
+        """
+        order.open(config, evaluations.model.prompts(config.data.train, config.data), first_step)
+        return cls(config, order, evaluations)
+
+    def at_step(self, step: int) -> Self:
         """Return the audit with the configuration of a step, for `check_step`."""
         return replace(self, config=self.config.at_step(step))
 
@@ -45,6 +60,7 @@ class StepAudit:
         with checks.metrics.reading(f"{METRICS_FILE}, step {step}"):
             count = expected_trajectories(self.config, row)
         records = await asyncio.to_thread(shared.read, path, count)
+        await asyncio.to_thread(self._check_order, step, records, row)
         if records:
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
@@ -66,7 +82,7 @@ class StepAudit:
             prompts.check_step(records)
         context = replace(shared.context, rollout=config.rollout)
         shared.check_trajectories(records, context, config.rollout.max_staleness)
-        self.sampled.add(records)
+        shared.sampled.add_step(records)
         with checks.advantages.reading(place):
             check_advantages(checks.advantages, records, config)
         with checks.selection.reading(place):
@@ -81,6 +97,18 @@ class StepAudit:
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
             expected |= names.scheduled_values(shared.history.start_config_at(step).scheduled_values(step))
             if not config.ablation.shuffle_rewards:
-                masks = recorded_masks(records, config)
-                expected |= {names.masked(name): int(mask.sum()) for name, mask in masks.items()}
-            check_row(checks.metrics, place, expected, row)
+                expected |= batch_metrics(records, step, config)
+            check_row(checks.metrics, place, expected, row, unknown_metrics(scored, metadata=complete))
+        check_learning_rate(checks.metrics, shared.history, step)
+
+    def _check_order(self, step: int, records: Sequence[TrajectoryRecord], row: Mapping[str, Any] | None) -> None:
+        """Compare the problems of a step with those of the sampler. A step without a row may have failed episodes."""
+        shared = self.evaluations
+        with shared.checks.prompts.reading(f"problems of step {step}"):
+            self.order.check_step(
+                step,
+                group_members(records),
+                self.config,
+                failed=1 if row is None else count_of(row, names.FAILED_EPISODES),
+                source_has_changed=shared.prompts.source_has_changed,
+            )

@@ -52,7 +52,7 @@ async def _prepare(argv: Sequence[str]) -> None:
     defaults = PrepareOptions()
     parser = argparse.ArgumentParser(
         f"{PROGRAM} prepare",
-        description="Keep verifiable problems without duplicates and evaluation problems.",
+        description="Keep verifiable problems; drop duplicates and the problems of evaluation sets.",
         epilog="FILE and SET: a public set (torl data sources), SET=FILE for a copy of it, a file, or hf:owner/name.",
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="public sets or problem files")

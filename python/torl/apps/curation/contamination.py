@@ -1,13 +1,14 @@
 """Problems of evaluation sets among training problems: word n-grams and similar texts."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from torl.apps.curation.similarity import SimilarTexts, pair_hashes, words_of
+from torl.apps.curation.similarity import Hashes, SimilarTexts, pair_hashes, word_hashes, words_of
 from torl.types import Problem
 
 _MAX_PHRASE_COUNT = 5  # n-grams in more looked-up problems are common phrases
@@ -29,6 +30,13 @@ class ContaminationMatch:
     """Shared words, or the similarity."""
 
 
+class _Ngram(NamedTuple):
+    """An n-gram, and the offset of its rarest pair."""
+
+    words: tuple[str, ...]
+    offset: int
+
+
 class EvaluationSets:
     """An index of evaluation problems that finds contaminated training problems.
 
@@ -47,26 +55,25 @@ class EvaluationSets:
             similar: Index whose first texts are the questions of `sets`, in order. They become its members.
         """
         self._similar = similar
-        self._ngrams: dict[str, list[int]] = {}
-        self._phrases = Counter[str]()
         self._problems = [(name, problem.id) for name, problems in sets.items() for problem in problems]
         self._words = [words_of(problem.question) for problems in sets.values() for problem in problems]
-        self._sizes = sorted({max(1, min(ngram_size, len(words))) for words in self._words}, reverse=True)
-        rare = set[int]()
-        self._has_words = False
+        self._evaluated: dict[str, list[int]] = {}  # problems by n-gram
+        self._found_by: dict[int, list[_Ngram]] = {}  # n-grams by the hash of their rarest pair, or of a single word
+        self._phrases = Counter[str]()
         for index, words in enumerate(self._words):
             similar.add(index)
             size = max(1, min(ngram_size, len(words)))
-            pairs = pair_hashes(words)
-            frequency = similar.frequency(pairs)
-            for start, ngram in enumerate(_ngrams(words, size)):
-                self._ngrams.setdefault(ngram, []).append(index)
-                window = slice(start, start + size - 1)
-                if size > 1:
-                    rare.add(int(pairs[window][np.argmin(frequency[window])]))
-                else:
-                    self._has_words = True
-        self._rare = np.array(sorted(rare), np.uint32)
+            hashes = pair_hashes(words) if size > 1 else word_hashes(words)
+            frequency = similar.frequency(hashes)
+            for start in range(len(words) - size + 1):
+                ngram = tuple(words[start : start + size])
+                evaluated = self._evaluated.setdefault(" ".join(ngram), [])
+                evaluated.append(index)
+                if len(evaluated) == 1:
+                    offset = int(np.argmin(frequency[start : start + max(1, size - 1)]))
+                    self._found_by.setdefault(int(hashes[start + offset]), []).append(_Ngram(ngram, offset))
+        self._keys = np.array(sorted(self._found_by), np.uint32)
+        self._finds_words = any(min(ngram_size, len(words)) == 1 for words in self._words)
 
     def __len__(self) -> int:
         """Return the number of evaluation problems, which are the first texts of the index."""
@@ -74,11 +81,7 @@ class EvaluationSets:
 
     def may_share(self, index: int) -> bool:
         """Whether a text of the index contains the rarest pair of an n-gram, without which it has no n-gram."""
-        if self._has_words or not len(self._rare):
-            return self._has_words
-        pairs = self._similar.pairs(index)
-        places = np.minimum(self._rare.searchsorted(pairs), len(self._rare) - 1)
-        return bool((self._rare[places] == pairs).any())
+        return self._finds_words or bool(self._are_keys(self._similar.pairs(index)).any())
 
     def count_phrases(self, words: Sequence[str]) -> None:
         """Count the n-grams of a text that will be looked up."""
@@ -88,14 +91,14 @@ class EvaluationSets:
         """Remove the n-grams that occur in many of the counted texts."""
         for ngram, count in self._phrases.items():
             if count > _MAX_PHRASE_COUNT:
-                del self._ngrams[ngram]
+                del self._evaluated[ngram]
         self._phrases.clear()
 
     def find_ngram(self, problem_id: str, words: Sequence[str]) -> ContaminationMatch | None:
         """Return the first match of a problem by n-grams, or None."""
         compared: set[int] = set()
         for shared in self._shared(words):
-            for index in self._ngrams[shared]:
+            for index in self._evaluated[shared]:
                 if index not in compared and overlap_fraction(words, self._words[index]) >= _MIN_OVERLAP:
                     return ContaminationMatch(problem_id, *self._problems[index], "ngram", shared)
                 compared.add(index)
@@ -108,18 +111,21 @@ class EvaluationSets:
                 return ContaminationMatch(problem_id, *self._problems[index], "near_duplicate", f"{similarity:.2f}")
         return None
 
-    def _shared(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the n-grams that a text shares with the sets, the longest first."""
-        for size in self._sizes:
-            for ngram in _ngrams(words, size):
-                if ngram in self._ngrams:
-                    yield ngram
+    def _shared(self, words: Sequence[str]) -> list[str]:
+        """Return the n-grams that a text shares with the sets, the longest first."""
+        found: list[tuple[int, int, str]] = []
+        for hashes in (pair_hashes(words), word_hashes(words))[: 1 + self._finds_words]:
+            for place in self._are_keys(hashes).nonzero()[0].tolist():
+                for ngram in self._found_by[int(hashes[place])]:
+                    start, size = place - ngram.offset, len(ngram.words)
+                    if start >= 0 and tuple(words[start : start + size]) == ngram.words:
+                        found.append((-size, start, " ".join(ngram.words)))
+        return [text for _, _, text in sorted(found) if text in self._evaluated]
 
-
-def _ngrams(words: Sequence[str], size: int) -> Iterator[str]:
-    """Yield all n-grams of `size` words, or all words of a shorter text."""
-    for start in range(max(1, len(words) - size + 1)):
-        yield " ".join(words[start : start + size])
+    def _are_keys(self, hashes: Hashes) -> Any:
+        if not len(self._keys):
+            return np.zeros(len(hashes), bool)
+        return self._keys[np.minimum(self._keys.searchsorted(hashes), len(self._keys) - 1)] == hashes
 
 
 def overlap_fraction(one: Sequence[str], other: Sequence[str]) -> float:

@@ -26,9 +26,23 @@ def words_of(text: str) -> list[str]:
 
 def pair_hashes(words: Sequence[str]) -> Hashes:
     """Return the hashes of the pairs of adjacent words in their order, or of the word of a text with a single word."""
-    hashes = np.fromiter(map(hash, words), np.int64, len(words)).view(np.uint64)
-    pairs = hashes[:-1] * _FACTORS[0] + hashes[1:] if len(words) > 1 else hashes
-    return (((pairs ^ (pairs >> np.uint64(31))) * _FACTORS[1]) >> np.uint64(32)).astype(np.uint32)
+    if len(words) < 2:
+        return word_hashes(words)
+    hashes = _hashes(words)
+    return _mixed(hashes[:-1] * _FACTORS[0] + hashes[1:])
+
+
+def word_hashes(words: Sequence[str]) -> Hashes:
+    """Return the hashes of words."""
+    return _mixed(_hashes(words))
+
+
+def _hashes(words: Sequence[str]) -> Any:
+    return np.fromiter(map(hash, words), np.int64, len(words)).view(np.uint64)
+
+
+def _mixed(hashes: Any) -> Hashes:
+    return (((hashes ^ (hashes >> np.uint64(31))) * _FACTORS[1]) >> np.uint64(32)).astype(np.uint32)
 
 
 class Shingles:

@@ -20,7 +20,7 @@ from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, TorlError
-from torl.records.files import atomic_write
+from torl.records.files import EXPORT_DIRECTORY, atomic_write
 from torl.report.console import Console
 from torl.rollout.evaluation_sets import split_by_source
 from torl.runtime.processes.supervision import run_until_done
@@ -144,7 +144,7 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
         label = label if separator else (run.name or location).rpartition(":")[2]
         if not re.fullmatch(r"[\w.+-]+", label) or label in models:
             raise ConfigError(f"{argument}: the label {label!r} is invalid or already used: write LABEL={location}")
-        path = str(run / "model") if trained else location
+        path = str(run / EXPORT_DIRECTORY) if trained else location
         name = parsed.arguments.config or (location if trained else None)
         config = None if name is None else find_config(name)
         models[label] = load_config(EvaluateModelConfig, config, {**parsed.overrides, "model.path": path})

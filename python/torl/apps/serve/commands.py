@@ -60,7 +60,9 @@ SERVERS: dict[str, ServerCommand] = {
 def add_server_commands(commands: Any) -> None:
     """Add the server commands to the subparsers `commands`."""
     for name, command in SERVERS.items():
-        parser = commands.add_parser(name, help=command.help)
+        parser = commands.add_parser(
+            name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}."
+        )
         for settings in command.settings:
             add_options(parser, settings)
         parser.set_defaults(**command.defaults)
@@ -77,7 +79,9 @@ def add_options(parser: argparse.ArgumentParser, settings: Any) -> None:
         kind = int if field.default is None else type(field.default)
         help = description + ("" if field.default is None else " (default: %(default)s)")
         parse = str if kind is str else _number(field.name, kind)
-        parser.add_argument(name, type=parse, default=field.default, help=help)
+        unit = field.name.rpartition("_")[2].upper()
+        metavar = unit if unit in ("SECONDS", "MIB", "KIB", "HOST", "PORT") else "COUNT"
+        parser.add_argument(name, type=parse, default=field.default, metavar=metavar, help=help)
 
 
 def _field_docstrings(settings: Any) -> dict[str, str]:

@@ -1,34 +1,29 @@
 """The JSON interface of the page: targets, lists of trajectories, single ones, comparisons and runs in the sandbox."""
 
-import asyncio
 import json
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from torl.apps.view.children import ChildError
 from torl.apps.view.comparison import MAX_MEMBERS, compare
 from torl.apps.view.detail import trajectory_json
-from torl.apps.view.errors import CannotReplayError, CannotVerifyError
+from torl.apps.view.errors import CannotVerifyError
 from torl.apps.view.history import problem_history
 from torl.apps.view.live import LiveState, ViewedTarget
 from torl.apps.view.overview import metric_curve, overview
 from torl.apps.view.parameters import parse_number, parse_query
+from torl.apps.view.responses import AsciiJson, answering, as_download, call_number, in_thread, read_body, required
 from torl.apps.view.rows import Place, find_place, group_places, places_of, summaries
 from torl.apps.view.search import check_expression, search_pattern
 from torl.apps.view.selection import SORTS, Matches, count_facets, match, ordered
-from torl.errors import TorlError
 
 _MAX_PAGE: Final = 500
 _MAX_OFFSET: Final = 10_000_000
 _LIST_PARAMETERS: Final = ("run", "sort", "order", "offset", "limit", "pattern", "facets")
-_CHANGE_HEADER: Final = "x-torl-view"
-"""Header that requests with effects have. A page of another origin cannot send it."""
 
 
 class Api:
@@ -49,13 +44,13 @@ class Api:
             "/api/problem": self.problem,
         }
         return [
-            *(Route(path, _in_thread(work), methods=["GET"]) for path, work in reading.items()),
-            Route("/api/search", _answering(self.search), methods=["GET"]),
-            Route("/api/events", _answering(self.events), methods=["GET"]),
-            Route("/api/row", _in_thread(self.row, response=_download), methods=["GET"]),
-            Route("/api/verify", _answering(self.verify), methods=["POST"]),
-            Route("/api/replay", _answering(self.replay), methods=["POST"]),
-            Route("/api/experiment", _answering(self.experiment), methods=["POST"]),
+            *(Route(path, in_thread(work), methods=["GET"]) for path, work in reading.items()),
+            Route("/api/search", answering(self.search), methods=["GET"]),
+            Route("/api/events", answering(self.events), methods=["GET"]),
+            Route("/api/row", in_thread(self.row, response=as_download), methods=["GET"]),
+            Route("/api/verify", answering(self.verify), methods=["POST"]),
+            Route("/api/replay", answering(self.replay), methods=["POST"]),
+            Route("/api/experiment", answering(self.experiment), methods=["POST"]),
         ]
 
     # --- runs ---------------------------------------------------------------------------------------------
@@ -66,11 +61,11 @@ class Api:
 
     def metric(self, request: Request) -> Any:
         """Return the curve of one metric."""
-        return metric_curve([each.records for each in self._targets(request)], _required(request, "name"))
+        return metric_curve([each.records for each in self._targets(request)], required(request, "name"))
 
     def config(self, request: Request) -> Any:
         """Return the configuration of one run as TOML."""
-        return {"text": self._target(_required(request, "run")).records.config_text()}
+        return {"text": self._target(required(request, "run")).records.config_text()}
 
     async def events(self, request: Request) -> Response:
         """Send the states of all targets as server-sent events."""
@@ -100,7 +95,7 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         """Stream the trajectories that meet a query and whose response matches a regular expression."""
-        expression = _required(request, "pattern")
+        expression = required(request, "pattern")
         check_expression(expression)
         matches, sort, descending = await run_in_threadpool(self._matches, request)
         found = search_pattern(matches, expression, sort, descending=descending)
@@ -143,13 +138,13 @@ class Api:
 
     def problem(self, request: Request) -> Any:
         """Return all attempts at a problem."""
-        return problem_history([each.reader for each in self._targets(request)], _required(request, "id"))
+        return problem_history([each.reader for each in self._targets(request)], required(request, "id"))
 
     # --- work ---------------------------------------------------------------------------------------------
 
     async def verify(self, request: Request) -> Response:
         """Check a trajectory by `torl verify`."""
-        body = await _body(request)
+        body = await read_body(request)
         place = self._place(body.get)
         if not place.reader.target.is_run:
             raise CannotVerifyError(
@@ -161,18 +156,18 @@ class Api:
 
     async def replay(self, request: Request) -> Response:
         """Run a call again."""
-        body = await _body(request)
+        body = await read_body(request)
         place = self._place(body.get)
-        return AsciiJson(await self._replayer(place).replay(place, _call_number(body)))
+        return AsciiJson(await self._replayer(place).replay(place, call_number(body)))
 
     async def experiment(self, request: Request) -> Response:
         """Run other code instead of a call's."""
-        body = await _body(request)
+        body = await read_body(request)
         place = self._place(body.get)
         code = body.get("code")
         if not isinstance(code, str):
             raise ValueError("code must be text")
-        return AsciiJson(await self._replayer(place).experiment(place, _call_number(body), code))
+        return AsciiJson(await self._replayer(place).experiment(place, call_number(body), code))
 
     def _replayer(self, place: Place) -> Any:
         return self._target(place.reader.target.label).replayer
@@ -203,90 +198,3 @@ class Api:
         rest, _, line = text.rpartition(":")
         run = next((label for label in self._state.targets if rest.startswith(f"{label}:")), "")
         return self._place({"run": run, "file": rest.removeprefix(f"{run}:"), "line": line}.get)
-
-
-def _call_number(body: dict[str, Any]) -> int:
-    number = body.get("call")
-    if not isinstance(number, int):
-        raise ValueError("call must be a whole number")
-    return number
-
-
-def _required(request: Request, name: str) -> str:
-    value = request.query_params.get(name)
-    if not value:
-        raise ValueError(f"the parameter {name!r} is missing")
-    return value
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    if request.headers.get(_CHANGE_HEADER) != "1":
-        raise PermissionError(f"the header {_CHANGE_HEADER} is missing")
-    body = json.loads(await request.body())
-    if not isinstance(body, dict):
-        raise ValueError("expected a JSON object")
-    return body
-
-
-def _download(text: str) -> Response:
-    headers = {"Content-Disposition": 'attachment; filename="trajectory.json"'}
-    return Response(text.encode(), media_type="application/json", headers=headers)
-
-
-def _in_thread(
-    work: Callable[[Request], Any], response: Callable[[Any], Response] | None = None
-) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of work that blocks."""
-
-    async def handle(request: Request) -> Response:
-        return (response or AsciiJson)(await run_in_threadpool(work, request))
-
-    return _answering(handle)
-
-
-_STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (CannotReplayError, 409),
-    (CannotVerifyError, 409),
-    (PermissionError, 403),
-    (LookupError, 404),
-    (ValueError, 400),
-    (TypeError, 422),
-    (TorlError, 422),
-    (OSError, 422),
-    (ChildError, 500),
-)
-
-
-def _answering(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return a handler that answers errors with their message."""
-
-    async def handle(request: Request) -> Response:
-        try:
-            return await work(request)
-        except asyncio.CancelledError:
-            raise
-        except tuple(kind for kind, _ in _STATUSES) as error:
-            status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-            return AsciiJson({"error": str(error.args[0] if error.args else error)}, status)
-
-    return handle
-
-
-class AsciiJson(JSONResponse):
-    """JSON with ASCII characters only: texts of models may contain lone surrogates, which UTF-8 cannot encode."""
-
-    def render(self, content: Any) -> bytes:
-        """Return the JSON of `content`, with null for numbers that are not finite."""
-        try:
-            text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            text = json.dumps(_finite(content), allow_nan=False, separators=(",", ":"))
-        return text.encode("ascii")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(member) for name, member in value.items()}
-    return [_finite(member) for member in value] if isinstance(value, list | tuple) else value

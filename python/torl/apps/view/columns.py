@@ -59,7 +59,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of the index."""
+    """A problem of the index.
+
+    Attributes:
+        name: Id of the problem.
+        question: Text of the question.
+        answer: Reference answer.
+    """
 
     name: str
     question: str

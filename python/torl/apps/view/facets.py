@@ -42,22 +42,29 @@ FINISHES: Final = (*(reason.value for reason in FinishReason), "unknown")
 
 
 class Flag(IntFlag):
-    """Properties of a trajectory that are true or false."""
+    """Properties of a trajectory that are true or false.
+
+    Attributes:
+        CORRECT: The answer is correct.
+        VALID_FORMAT: The response has the format that the reward requires.
+        ANSWERED: The response has an answer.
+        GRADER_FAILURE: The grader failed.
+        TRAINED: The trajectory has an advantage.
+        INVENTED: The model wrote the result of a tool itself.
+        RECOVERED: The response is correct, and a failed run is followed by a successful one.
+        BRANCHES: The episode has several token sequences.
+        DAMAGED: The line is not a trajectory.
+    """
 
     CORRECT = 1
     VALID_FORMAT = 2
     ANSWERED = 4
     GRADER_FAILURE = 8
     TRAINED = 16
-    """The trajectory has an advantage."""
     INVENTED = 32
-    """The model wrote the result of a tool itself."""
     RECOVERED = 64
-    """The response is correct, and a failed run is followed by a successful one."""
     BRANCHES = 128
-    """The episode has several token sequences."""
     DAMAGED = 256
-    """The line is not a trajectory."""
 
 
 def status_names(bits: int) -> list[str]:

@@ -15,13 +15,17 @@ from torl.types import OutcomeStatus, StopReason
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facets of a line, and the texts that are stored or searched elsewhere."""
+    """The facets of a line, and the texts that are stored or searched elsewhere.
+
+    Attributes:
+        facets: Facets by name. Missing ones are 0.
+        problem: Id, question and reference answer of the problem. None for a damaged line.
+        text: Text of the response.
+    """
 
     facets: dict[str, int | float]
     problem: tuple[str, str, str] | None
-    """Id, question and reference answer of the problem. None for a damaged line."""
     text: str
-    """Text of the response."""
 
 
 DAMAGED: Final = Facts({"flags": int(Flag.DAMAGED), "advantage": float("nan"), "oldest": -1, "newest": -1}, None, "")

@@ -46,25 +46,39 @@ _WORDS = "CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none',
 
 
 class IndexedFile(NamedTuple):
-    """The state of a file when it was indexed."""
+    """The state of a file when it was indexed.
+
+    Attributes:
+        id: Number of the file in the index.
+        name: Name of the file (`Source.name`).
+        inode: Inode.
+        size: Size in bytes.
+        mtime_ns: Time of the last change, in nanoseconds. 0 until all lines are indexed.
+        indexed: Size of the indexed lines, in bytes.
+        lines: Number of the indexed lines.
+        checksum: CRC-32 of the indexed lines.
+        tail: CRC-32 of their last bytes.
+    """
 
     id: int
     name: str
     inode: int = 0
     size: int = 0
     mtime_ns: int = 0
-    """Time of the last change. 0 until all lines are indexed."""
     indexed: int = 0
-    """Size of the indexed lines, in bytes."""
     lines: int = 0
     checksum: int = 0
-    """CRC-32 of the indexed lines."""
     tail: int = 0
-    """CRC-32 of their last bytes."""
 
 
 class Chunk(NamedTuple):
-    """The facets of consecutive rows."""
+    """The facets of consecutive rows.
+
+    Attributes:
+        id: Number of the chunk.
+        first: Number of its first row.
+        facets: Facets of the rows.
+    """
 
     id: int
     first: int

@@ -36,7 +36,12 @@ _TAIL_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of indexing, in bytes of all files."""
+    """The progress of indexing, in bytes of all files.
+
+    Attributes:
+        done: Size of the indexed lines.
+        total: Size of all files.
+    """
 
     done: int
     total: int

@@ -23,12 +23,17 @@ _EXCERPT: Final = 160
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The position of a trajectory: a target, a file and the number of a line, from 0. It is stable, unlike rows."""
+    """The position of a trajectory: a target, a file and the number of a line, from 0. It is stable, unlike rows.
+
+    Attributes:
+        reader: Reader of the target.
+        columns: Columns of the target.
+        position: Index in the columns.
+    """
 
     reader: IndexReader
     columns: Columns
     position: int
-    """Index in the columns."""
 
     @property
     def file(self) -> str:

@@ -61,14 +61,19 @@ class Query:
 
 @dataclass(frozen=True)
 class Matches:
-    """The rows of one target that meet a query."""
+    """The rows of one target that meet a query.
+
+    Attributes:
+        reader: Reader of the target.
+        columns: Columns of the target.
+        conditions: Mask of the rows that meet the condition on a facet, for each facet with a condition.
+        failures: Number of conditions that each row fails.
+    """
 
     reader: IndexReader
     columns: Columns
     conditions: Mapping[str, Array]
-    """Mask of the rows that meet the condition on a facet, for each facet with a condition."""
     failures: Array
-    """Number of conditions that each row fails."""
 
     @cached_property
     def mask(self) -> Array:

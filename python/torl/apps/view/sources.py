@@ -22,18 +22,27 @@ _EVALUATION = re.compile(r"evaluation_\d{6,}_(.+)\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of trajectories."""
+    """A file of trajectories.
+
+    Attributes:
+        path: Path of the file.
+        name: Name in the index and in links: the path below the target, without the suffix.
+        set_name: `TRAINING`, or the name of an evaluation set.
+    """
 
     path: Path
     name: str
-    """Name in the index and in links: the path below the target, without the suffix."""
     set_name: str
-    """`TRAINING`, or the name of an evaluation set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A directory or file that is viewed, with its label."""
+    """A directory or file that is viewed, with its label.
+
+    Attributes:
+        label: Label in the page and in links.
+        path: Path of a run, of a directory with files of trajectories, or of such a file.
+    """
 
     label: str
     path: Path

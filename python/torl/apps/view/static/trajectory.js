@@ -21,25 +21,33 @@ export function Trajectory({ parts }) {
     chosenToken.value = null;
     setStart(0);
   }, [run, file, line]);
+  // These also work while a trajectory is loaded, so that one can leaf through a list.
+  const listed = neighborsOf(place);
+  onKey("j", "next trajectory of the list", () => listed(1) && go(linkTo(listed(1))));
+  onKey("k", "previous trajectory of the list", () => listed(-1) && go(linkTo(listed(-1))));
+  onKey("u", "back to the list", () => go(lastList.value.address));
   if (error && !data) return html`<${Failure} error=${error} />`;
   if (!data || (isLoading && data.facets.line !== place.line)) return html`<${Loading} />`;
   return html`<${Shown} key=${`${run} ${file} ${line}`} data=${data} place=${place} setStart=${setStart} />`;
 }
 
+// The function of a distance that returns a neighbor in the last list, if the trajectory is in it.
+function neighborsOf(place) {
+  const { places } = lastList.value;
+  const index = places.findIndex((each) => each.run === place.run && each.file === place.file && each.line === place.line);
+  return (by) => (index < 0 ? undefined : places[index + by]);
+}
+
 function Shown({ data, place, setStart }) {
   const { facets, grade, problem, sequence } = data;
   const position = data.members.findIndex((member) => member.file === place.file && member.line === place.line);
-  const inList = lastList.value.places.findIndex((each) => each.run === place.run && each.file === place.file && each.line === place.line);
   const member = (by) => data.members[position + by];
-  const listed = (by) => (inList < 0 ? undefined : lastList.value.places[inList + by]);
+  const listed = neighborsOf(place);
   const open = (each) => each && go(linkTo(each));
-  onKey("j", "next trajectory of the list", () => open(listed(1)));
-  onKey("k", "previous trajectory of the list", () => open(listed(-1)));
   onKey("]", "next member of the group", () => open(member(1)));
   onKey("[", "previous member of the group", () => open(member(-1)));
   onKey("g", "the group side by side", () => go(link("group", [place.run, place.file, place.line])));
   onKey("p", "the problem over all steps", () => go(link("problem", [], { id: problem.id, run: place.run })));
-  onKey("u", "back to the list", () => go(lastList.value.address));
   onKey("c", "next color of tokens", () => nextColor(sequence.tokens));
   onKey("ArrowRight", "next token", () => moveToken(sequence.tokens, 1), { isGlobal: false });
   onKey("ArrowLeft", "previous token", () => moveToken(sequence.tokens, -1), { isGlobal: false });
@@ -48,7 +56,7 @@ function Shown({ data, place, setStart }) {
       <a href=${lastList.value.address}>← list</a>
       <span class="dim">${place.run} · ${facets.set} · step ${facets.step} · group ${visible(data.group)} · sample ${facets.sample}</span>
       <span class="actions">
-        ${inList >= 0 &&
+        ${(listed(1) || listed(-1)) &&
         html`<a class=${listed(-1) ? "button" : "button off"} href=${listed(-1) ? linkTo(listed(-1)) : undefined}>‹ previous</a>
           <a class=${listed(1) ? "button" : "button off"} href=${listed(1) ? linkTo(listed(1)) : undefined}>next ›</a>`}
       </span>

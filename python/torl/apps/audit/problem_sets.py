@@ -1,0 +1,102 @@
+"""The problem sets of a run, read again and rendered again as prompts."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from torl.apps.audit.checks import Check
+from torl.config import ProblemChoice, PromptConfig
+from torl.errors import TorlError
+from torl.rollout.model_directory import ModelDirectory
+from torl.text.prompts import PromptStream
+from torl.types import Problem, Prompt
+
+
+class ProblemSet:
+    """The prompts of a problem source, read as far as the records need them and rendered again."""
+
+    def __init__(
+        self,
+        check: Check,
+        name: str,
+        choice: ProblemChoice,
+        config: PromptConfig,
+        model: ModelDirectory,
+        limit: int | None,
+    ) -> None:
+        """Prepare the set.
+
+        Args:
+            check: Check that receives notes on prompts that cannot be compared.
+            name: Key of the source in the configuration.
+            choice: Problem source.
+            config: Prompt template.
+            model: Model with its tokenizer and tools.
+            limit: Number of problems that are used. None for all.
+        """
+        self.name = name
+        self._check, self._config, self._model = check, config, model
+        self._problems: dict[str, Problem] = {}
+        self._rendered: dict[Problem, Prompt | None] = {}
+        self.available = True
+        """Whether the source can be read and contains the run's problems."""
+        self._fitting: dict[int, tuple[list[str], int] | None] = {}
+        self._unread: Iterator[Problem] = iter(())
+        try:
+            self._unread = iter(islice(choice.bind()(), limit))
+        except TorlError as error:
+            self.drop(f"cannot be read: {error}")
+
+    def drop(self, reason: str) -> None:
+        """Compare the prompts with the recorded questions alone from now on."""
+        self.available, self._unread = False, iter(())
+        self._problems.clear()
+        self._rendered.clear()
+        self._check.add_note(f"{self.name} {reason}; questions are taken from the records")
+
+    def fitting(self, max_prompt_tokens: int) -> tuple[list[str], int] | None:
+        """Return the ids of the problems whose prompts fit, and the number of the others; None if that is unknown."""
+        if max_prompt_tokens not in self._fitting:
+            self._fitting[max_prompt_tokens] = self._find_fitting(max_prompt_tokens)
+        return self._fitting[max_prompt_tokens] if self.available else None
+
+    def problem(self, problem_id: str) -> Problem | None:
+        """Return a problem of the source, or None."""
+        self._read_until(problem_id)
+        return self._problems.get(problem_id)
+
+    def prompts(self, recorded: Iterable[Problem]) -> dict[Problem, Prompt]:
+        """Return the prompt of each recorded problem, rendered again, if that is possible.
+
+        A recorded problem is replaced by the problem of the source with its id.
+        """
+        problems = list(dict.fromkeys(recorded))
+        missing = [problem for problem in problems if problem not in self._rendered]
+        if missing:
+            self._rendered |= dict.fromkeys(missing)
+            sources = [self.problem(problem.id) or problem for problem in missing]
+            tokenizer, template = self._model.tokenizer, self._config.template.bind()
+            try:
+                stream = PromptStream(lambda: sources, tokenizer, template, sys.maxsize, self._model.tool_schemas)
+                self._rendered |= zip(missing, list(stream), strict=True)
+            except TorlError as error:
+                self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
+        return {problem: prompt for problem in problems if (prompt := self._rendered.get(problem)) is not None}
+
+    def _find_fitting(self, max_prompt_tokens: int) -> tuple[list[str], int] | None:
+        self._read_until(None)
+        tokenizer, template, tools = self._model.tokenizer, self._config.template.bind(), self._model.tool_schemas
+        try:
+            stream = PromptStream(self._problems.values, tokenizer, template, max_prompt_tokens, tools)
+            ids = [prompt.problem.id for prompt in stream]
+        except TorlError as error:
+            self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
+            return None
+        return ids, len(self._problems) - len(ids)
+
+    def _read_until(self, problem_id: str | None) -> None:
+        try:
+            while problem_id not in self._problems and (problem := next(self._unread, None)) is not None:
+                self._problems[problem.id] = problem
+        except TorlError as error:
+            self.drop(f"cannot be read: {error}")
