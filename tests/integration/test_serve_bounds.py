@@ -179,10 +179,10 @@ def test_ten_thousand_notebooks_leave_nothing_in_memory() -> None:
 
 
 def test_sigterm_finishes_requests_and_exits_with_0() -> None:
-    with run_server("--workers", "1") as server:
+    with run_server("--workers", "1", "--grace-period-seconds", "600") as server:
         connections = [send_code(server, SLOW.format(number), run_timeout=60) for number in range(4)]
         until(lambda: server.metric(OPEN) == 4)
-        assert server.terminate() == 0
+        assert server.terminate(seconds=280) == 0
         for number, connection in enumerate(connections):
             answer = json.loads(received(connection).partition(b"\r\n\r\n")[2])
             assert answer["run_result"]["stdout"] == f"{number}\n"
