@@ -226,7 +226,8 @@ def _files(
 ) -> Sequence[RowFile]:
     split, patterns = file.layout.split or "train", file.layout.files
     if file.path.startswith(DATASET_PREFIX):
-        return find_dataset(file.path, split, patterns)
+        with file.errors():
+            return find_dataset(file.path, split, patterns)
     try:
         located = resolve_path(file.path)
     except DataError as error:
