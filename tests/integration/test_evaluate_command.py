@@ -84,7 +84,7 @@ async def test_called_from_python() -> None:
         (["--rollout.max_tool_cals", "1"], "did you mean --rollout.max_tool_calls?"),
         (["--max-tool-calls", "0,many"], "--max-tool-calls must be numbers of tool calls such as 0,2,4, got '0,many'"),
         ([f"base={MODEL}"], "the label 'base' is invalid or already used: write LABEL="),
-        (["--suite", "aime24"], "lacks aime24.jsonl"),
+        (["--suite", "hmmt_feb24"], "lacks hmmt_feb24.jsonl"),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_refused(

@@ -305,3 +305,12 @@ def test_importing_a_grader_imports_no_mathematics(module: str) -> None:
     """Also in the worker: it sets its memory limit before it loads any."""
     program = f"import sys, {module}; print([m for m in ('sympy', 'math_verify', 'torch') if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
+
+
+def test_exact_grader_accepts_no_decimal_of_an_irrational_number() -> None:
+    """In its processes, and for pairs that need none."""
+    pairs = [("\\sqrt2", "1.41421356"), ("\\frac13", "0.33333333")]
+    with Grader(1, TIMEOUT_SECONDS, exact=True) as grader:
+        assert [grader.grade(*pair).correct for pair in pairs] == [False, False]
+        assert grader.grade("\\frac12", "0.5").correct
+        assert grader.grade("(\\frac12, \\sqrt{12})", "(0.5, 2*sqrt(3))").correct

@@ -136,7 +136,9 @@ def read_problems(
     known: dict[int, int] = {}  # hashes of the ids and contents of rows with an id
     layout = file.layout
     find_dataset = resolve_dataset if download else stream_dataset
-    for location, row in numbered_rows(find_files(file.path, layout.split, find_dataset, layout.files), layout.fields):
+    with file.errors():
+        files = find_files(file.path, layout.split, find_dataset, layout.files)
+    for location, row in numbered_rows(files, layout.fields):
         try:
             problem = layout.read(location, row)
             if problem is None:
