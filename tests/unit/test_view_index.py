@@ -40,6 +40,7 @@ def test_members_equal_those_of_the_json_library(value: dict[str, Any], has_blan
     assert found == value
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False)))
 def test_skipped_array_has_its_length(values: list[float]) -> None:
     assert len(read_members(json.dumps({"a": values}))["a"]) == len(values)

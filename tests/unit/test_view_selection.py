@@ -158,6 +158,7 @@ def test_range_may_be_open_at_either_end() -> None:
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), max_size=8), min_size=1, max_size=6)
 
 
+@settings(max_examples=60, deadline=None)
 @given(SEQUENCES)
 def test_paths_of_the_prefix_tree_are_the_sequences(sequences: list[list[int]]) -> None:
     nodes = list(prefix_tree([np.array(each, np.int64) for each in sequences]))
@@ -166,6 +167,7 @@ def test_paths_of_the_prefix_tree_are_the_sequences(sequences: list[list[int]]) 
         assert [each for part in path for each in part] == sequence
 
 
+@settings(max_examples=60, deadline=None)
 @given(SEQUENCES)
 def test_two_sequences_share_exactly_their_common_prefix(sequences: list[list[int]]) -> None:
     nodes = list(prefix_tree([np.array(each, np.int64) for each in sequences]))
