@@ -17,7 +17,8 @@ from torl.records import metric_names
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/write_reference.py from the code; edit the docstrings there. -->"
 _API = {
-    "Calls": "train sample evaluate verify Policy Run History SampledGroups SandboxPool Execution Grader JudgeClient",
+    "Calls": "train finetune sample evaluate verify Policy Run History SampledGroups SandboxPool Execution Grader "
+    "JudgeClient",
     "Base classes of components": "Component RunContext Tool StatefulTool ToolSession Environment EnvironmentSession "
     "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
     "EngineSetup",
