@@ -302,7 +302,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _ATTENTION,
     ),
     # --- the learner on CUDA
-    ("learner/model/loading.py", "enter_context(device)", 'enter_context(torch.device("cpu"))', f"{_CUDA}ranks.py"),
+    ("learner/model/loading.py", "with device:", 'with torch.device("cpu"):', f"{_CUDA}ranks.py"),
     (
         "learner/model/loading.py",
         "                _copy_constants(",
