@@ -29,10 +29,12 @@ HERE = Path(__file__).parent
 class Side:
     """A process that makes an optimizer step whenever it is its turn."""
 
-    def __init__(self, name: str, python: str, directory: Path, options: list[str]) -> None:
+    def __init__(
+        self, name: str, python: str, directory: Path, options: list[str], benchmark: str = "train_step"
+    ) -> None:
         self.name, self.steps = name, list[dict[str, float]]()
         self.log = directory / f"{name}.log"
-        command = [python, str(HERE / f"train_step_{name}.py"), str(directory), *options]
+        command = [python, str(HERE / f"{benchmark}_{name}.py"), str(directory), *options]
         environment = os.environ | {
             "CUDA_VISIBLE_DEVICES": "",
             "TOKENIZERS_PARALLELISM": "false",
@@ -90,7 +92,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--vocabulary", type=int, default=151_936)
-    parser.add_argument("--row-tokens", type=int, default=2048, help="maximum tokens per row, for torl and verl")
+    parser.add_argument("--max-row-tokens", type=int, default=2048, help="maximum tokens per row, for torl and verl")
     parser.add_argument(
         "--micro-batch", type=int, default=8, help="samples of a micro-batch of TRL, whose default it is"
     )

@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--row-tokens", type=int, required=True)
+    parser.add_argument("--max-row-tokens", type=int, required=True)
     parser.add_argument("--micro-batch", type=int, required=True, help="not used: rows are filled by tokens")
     arguments = parser.parse_args()
     os.environ |= ONE_RANK

@@ -10,14 +10,15 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import torl
 import torl.errors
-from torl.config import EvaluateConfig, SampleConfig, TrainConfig
+from torl.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.config.help import Setting, section_title, settings_of
 from torl.records import metric_names
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/write_reference.py from the code; edit the docstrings there. -->"
 _API = {
-    "Calls": "train sample evaluate verify Policy Run History SampledGroups SandboxPool Execution Grader JudgeClient",
+    "Calls": "train finetune sample evaluate verify Policy Run History SampledGroups SandboxPool Execution Grader "
+    "JudgeClient",
     "Base classes of components": "Component RunContext Tool StatefulTool ToolSession Environment EnvironmentSession "
     "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
     "EngineSetup",
@@ -34,7 +35,7 @@ _API = {
     "Errors": "TorlError ConfigError RewardError ToolUnavailableError",
 }
 """The public names by subject."""
-_CONFIGS = ((TrainConfig, None), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
+_CONFIGS = ((TrainConfig, None), (FinetuneConfig, "finetune"), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
 
 
 def main() -> None:

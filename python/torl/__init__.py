@@ -6,10 +6,10 @@
         groups = policy.sample(["Find 12345 squared."], samples_per_problem=4)
     print(groups[0].members[0].trajectory.text)
 
-`train`, `sample`, `evaluate` and `verify` are the commands as functions; `Policy` keeps an engine between calls, and
-`Run` reads the records of a run. `SandboxPool` runs untrusted Python, and `Grader` compares answers. The base classes
-`Tool`, `Format`, `Reward`, `Environment`, `Agent` and `Engine` are for custom components. Names are imported at their
-first use; none of them imports torch.
+`train`, `finetune`, `sample`, `evaluate` and `verify` are the commands as functions; `Policy` keeps an engine between
+calls, and `Run` reads the records of a run. `SandboxPool` runs untrusted Python, and `Grader` compares answers. The
+base classes `Tool`, `Format`, `Reward`, `Environment`, `Agent` and `Engine` are for custom components. Names are
+imported at their first use; none of them imports torch.
 """
 
 from importlib import import_module
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torl.api import Run as Run
     from torl.api import SampledGroups as SampledGroups
     from torl.api import evaluate as evaluate
+    from torl.api import finetune as finetune
     from torl.api import sample as sample
     from torl.api import train as train
     from torl.api import verify as verify
@@ -122,7 +123,7 @@ _MODULES = {
     "torl.algorithms.losses": "BatchTokens CorrectionInputs ImportanceCorrection LossInputs PolicyLoss "
     "PolicyLossValues",
     "torl.algorithms.requirements": "requires",
-    "torl.api": "History Policy Run SampledGroups evaluate sample train verify",
+    "torl.api": "History Policy Run SampledGroups evaluate finetune sample train verify",
     "torl.component": "Component RunContext",
     "torl.data": "ProblemSource",
     "torl.engine": "Engine EngineOptions EngineSetup",

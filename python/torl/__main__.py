@@ -9,6 +9,7 @@ from torl.version import __version__
 
 COMMANDS = {
     "train": ("torl.commands.launch:train", "train a model"),
+    "finetune": ("torl.commands.launch:finetune", "fine-tune a model on examples"),
     "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file"),
     "evaluate": (
         "torl.apps.evaluation.command:main",

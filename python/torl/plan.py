@@ -119,6 +119,7 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: arg
     require_division(config, shape)
     resolved = with_update_settings(resolve(config, machine), shape)
     ledger = compute_ledger(resolved, shape)
+    assert ledger.engine is not None  # of a training run
     print(f"{shape.parameters / 1e9:.2f} B parameters; {resolved.placement}")
     print(_table(ledger))
     print(describe_update(resolved.config.learner))
@@ -126,7 +127,7 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: arg
     card = options.card or _known_card(machine)
     prompt = options.prompt_tokens or config.data.max_prompt_tokens // 2
     response = options.response_tokens or config.rollout.max_response_tokens // 4
-    seconds = step_seconds(ledger, CARDS[card], prompt=prompt, response=response)
+    seconds = step_seconds(resolved.config, ledger, CARDS[card], prompt=prompt, response=response)
     print(
         f"a step takes at least {seconds:.1f} s with prompts of {prompt} and responses of {response} tokens: "
         f"an unmeasured roofline estimate, from the data sheet of the {card}"
@@ -139,18 +140,20 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: arg
     return 0 if fits else 1
 
 
-def step_seconds(ledger: Ledger, card: Card, *, prompt: int, response: int) -> float:
+def step_seconds(config: TrainConfig, ledger: Ledger, card: Card, *, prompt: int, response: int) -> float:
     """Estimate the time of a step by the roofline model: rollout and update at the peak rates of a card.
 
     Offloading, weight transfer and the network are left out. No measurement has confirmed the estimate.
 
     Args:
+        config: Configuration of the run.
         ledger: Memory of the run.
         card: Peak rates of the GPUs.
         prompt: Mean tokens of a prompt.
         response: Mean tokens of a response.
     """
-    config, engine = ledger.learner.config, ledger.engine
+    engine = ledger.engine
+    assert engine is not None  # of a training run
     learner, algorithm, parameters = config.learner, config.algorithm, ledger.learner.shape.parameters
     episodes = config.rollout.prompts_per_step * config.rollout.samples_per_prompt
     per_engine = -(-episodes // ledger.placement.replicas)
@@ -197,7 +200,8 @@ def _summary(ledger: Ledger) -> dict[str, Any]:
         }
         for stage in ledger.stages
     }
-    return {"parameters": ledger.learner.shape.parameters, "cache_tokens": ledger.engine.cache_tokens, "stages": stages}
+    cache_tokens = None if ledger.engine is None else ledger.engine.cache_tokens
+    return {"parameters": ledger.learner.shape.parameters, "cache_tokens": cache_tokens, "stages": stages}
 
 
 if __name__ == "__main__":

@@ -46,6 +46,9 @@ max_problems = 4
         assert command.wait(280) == 0, command.output()
         command.assert_nothing_left()
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    # ToRL's own test file holds three sets.
+    sets = {name.split("/")[1] for row in rows for name in row if name.startswith("evaluation/")}
+    assert sets == {"aime24", "aime25", "math500"}
     trained = [row for row in rows if "time/step" in row]
     assert [row["step"] for row in trained] == [0, 1]
     # A random model is never right, so every advantage is 0: what moves the policy is the entropy bonus alone.

@@ -505,8 +505,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("config/loading.py", "merged.pop(key, None)", "pass", _CONFIG),
     ("config/loading.py", 'if both and (same or "name" not in new) else new', "if both else new", _CONFIG),
     ("config/explain.py", "if others:", "if False:", _CONFIG),
-    ("config/commands.py", "name not in _OTHERS or name in cls", "name in cls", _CONFIG),
-    ("config/commands.py", " if name not in _PROBLEM_SETS}", "}", _CONFIG),
+    ("config/commands.py", "name not in _OTHERS or name in known", "name in known", _CONFIG),
+    ("config/commands.py", " if name not in others}", "}", _CONFIG),
     # --- measurements and records
     ("records/dynamics.py", "trajectory.turns[1:]]", "trajectory.turns]", _DYNAMICS),
     ("records/behaviors.py", "True in succeeded[succeeded.index(False) :]", "True in succeeded", _DYNAMICS),
@@ -646,7 +646,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- whole runs: nothing smaller notices these
     ("config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
     ("training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),
-    ("learner/messages.py", "temperature=config.rollout.temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
+    ("learner/messages.py", "temperature=config.policy_temperature", "temperature=1.0", f"{_VERIFY}one_temperature"),
     # --- agent programs
     (
         "rollout/agents/episode.py",

@@ -14,6 +14,7 @@ from hub_server import COMMIT, serving, using_hub
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.data import load_problems, stream_problems
+from torl.data.public_sets import pinned_problems
 from torl.errors import DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
 from torl.report.console import Console
@@ -70,6 +71,9 @@ def test_error_without_network_names_download(repository: Repository) -> None:
     with pytest.raises(DataError) as error:
         load_problems("hf:GAIR/Absent")
     assert "`hf download GAIR/Absent --repo-type dataset --local-dir Absent`" in str(error.value)
+    for read in (load_problems, pinned_problems):
+        with pytest.raises(DataError, match=r"hf download HuggingFaceH4/MATH-500 .*, as math500=DIRECTORY"):
+            read("math500")
     with pytest.raises(DataError, match="a dataset of the Hub is hf:owner/name"):
         load_problems("hf:absent")
     with pytest.raises(DataError, match=r"no such file .*; the dataset of that name on the Hub is hf:GAIR/Absent"):

@@ -38,7 +38,7 @@ FLOORS: list[set[str]] = [
     {"interop"},
     {"api", "commands", "plan"},
     {"__main__"},
-    {"train", "sample", "evaluate", "verify"},
+    {"train", "finetune", "sample", "evaluate", "verify"},
     {"recipes"},
 ]
 # The libraries that only one place may import.

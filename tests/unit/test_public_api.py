@@ -16,7 +16,7 @@ from torl.__main__ import COMMANDS, main
 
 GIANTS = ["torch", "vllm", "deepspeed", "transformers"]
 MODULE_OF = vars(torl)["_MODULE_OF"]
-PROGRAMS = ["train", "sample", "evaluate", "verify"]
+PROGRAMS = ["train", "finetune", "sample", "evaluate", "verify"]
 
 
 def output_of(program: str) -> str:

@@ -4,20 +4,23 @@ The keywords are the sections of a configuration: `rollout={"max_tool_calls": 2}
 work where an event loop is running, and show their progress.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torl.api.event_loop import BackgroundLoop
 from torl.api.policy import Model, Policy, Problems, Section
 from torl.api.results import FinishedRun, Run, SampledGroups
 from torl.apps.audit.run import Audit
-from torl.config import TrainConfig
+from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.explain import Layer
 from torl.config.loading import extended_layers, find_config, read_layers, validate_config
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation
 from torl.training import run as training_run
+from torl.training import supervised_run
+
+AnyConfig = TypeVar("AnyConfig", bound=LearningConfig)
 
 
 class _SampledPolicy(Policy):
@@ -101,13 +104,34 @@ def train(
     Raises:
         TorlError: The configuration or the data is invalid, or a component fails; all records are kept.
     """
-    caller = "torl.train"
-    if not isinstance(config, TrainConfig):
+    return _run(TrainConfig, "torl.train", config, overrides, sections, training_run.train)
+
+
+def finetune(
+    config: str | Path | FinetuneConfig, overrides: Mapping[str, Any] | None = None, **sections: Section
+) -> FinishedRun:
+    """Fine-tune a model on examples: `finetune("demo", finetune={"train": "examples.jsonl"})`.
+
+    Arguments, result and errors are those of `train`. The sections for reinforcement learning are ignored.
+    """
+    return _run(FinetuneConfig, "torl.finetune", config, overrides, sections, supervised_run.finetune)
+
+
+def _run(
+    config_class: type[AnyConfig],
+    caller: str,
+    config: str | Path | AnyConfig,
+    overrides: Mapping[str, Any] | None,
+    sections: Mapping[str, Section],
+    work: Callable[[AnyConfig, Console], Coroutine[Any, Any, dict[str, Any]]],
+) -> FinishedRun:
+    if not isinstance(config, config_class):
+        assert isinstance(config, str | Path)
         tree = dict(sections)
         layers = [*read_layers(find_config(config)), *extended_layers(tree, caller), Layer(caller, tree)]
-        config = validate_config(TrainConfig, layers, overrides, caller=caller, keywords=("config", "overrides"))
+        config = validate_config(config_class, layers, overrides, caller=caller, keywords=("config", "overrides"))
     with Console() as console, BackgroundLoop() as loop:
-        summary = loop.call(training_run.train(config, console))
+        summary = loop.call(work(config, console))
     return FinishedRun(config.run.directory, summary)
 
 

@@ -1,4 +1,4 @@
-"""The results of `torl.sample` and `torl.train`: sampled groups, runs and their metrics."""
+"""The results of `torl.sample`, `torl.train` and `torl.finetune`: sampled groups, runs and their metrics."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any, overload
 
 from torl.api.event_loop import BackgroundLoop
 from torl.apps.audit.run import Audit, verify_run
-from torl.config import TrainConfig
-from torl.config.loading import load_config
+from torl.config import FinetuneConfig, TrainConfig
 from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, evaluation_files, step_of_file, training_files
 from torl.records.reading import read_metrics, read_trajectories
 from torl.records.rows import TrajectoryRecord
+from torl.records.run_directory import read_config
 from torl.report.notebook import charts_html, groups_html, metrics_html
 from torl.report.series import values_of
 from torl.types import ScoredGroup
@@ -104,13 +104,13 @@ class Run:
             raise RecordError(f"{self.directory}: not the directory of a run ({CONFIG_FILE} is missing)")
 
     @property
-    def config(self) -> TrainConfig:
+    def config(self) -> TrainConfig | FinetuneConfig:
         """The resolved configuration.
 
         Raises:
             ConfigError: The configuration cannot be read.
         """
-        return load_config(TrainConfig, self.directory / CONFIG_FILE)
+        return read_config(self.directory)
 
     @property
     def metrics(self) -> History:
@@ -161,7 +161,7 @@ class Run:
 
 
 class FinishedRun(Run, Mapping[str, Any]):
-    """The result of `torl.train`: the run, and its summary as a mapping (`run["accuracy_after"]`)."""
+    """A run that has ended, with its summary as a mapping (`run["accuracy_after"]`)."""
 
     def __init__(self, directory: Path, summary: Mapping[str, Any]) -> None:
         super().__init__(directory)

@@ -1,11 +1,11 @@
-"""The commands that take a configuration and end with a line of JSON: `torl train` and `torl sample`."""
+"""The commands that take a configuration and end with a line of JSON: `train`, `finetune` and `sample`."""
 
 import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from torl.config import ModelRunConfig, SampleConfig, TrainConfig
+from torl.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import TorlError
 from torl.options import load_object
@@ -16,6 +16,16 @@ def train(arguments: Sequence[str] | None = None) -> int:
     """Run `torl train CONFIG... [--section.setting VALUE ...]` and return the exit status."""
     description = "Train a language model to reason with tools."
     return launch(TrainConfig, "torl train", description, "torl.training.run:train", arguments)
+
+
+def finetune(arguments: Sequence[str] | None = None) -> int:
+    """Run `torl finetune CONFIG... --finetune.train FILE [--section.setting VALUE ...]` and return the exit status.
+
+    CONFIG may be the configuration of a training run, whose model, prompts and evaluation sets are used.
+    """
+    description = "Fine-tune a language model on examples."
+    work = "torl.training.supervised_run:finetune"
+    return launch(FinetuneConfig, "torl finetune", description, work, arguments)
 
 
 def sample(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, EvaluateModelConfig, SampleConfig
+from torl.config.finetuning import FinetuneConfig, FinetuneOptions
 from torl.config.learning import (
     AlgorithmConfig,
     CriticConfig,
@@ -15,6 +16,7 @@ from torl.config.sections import (
     AblationConfig,
     CheckpointConfig,
     EvaluationConfig,
+    LearningConfig,
     ModelRunConfig,
     RunConfig,
     TrainConfig,
@@ -32,8 +34,11 @@ __all__ = [
     "EvaluateConfig",
     "EvaluateModelConfig",
     "EvaluationConfig",
+    "FinetuneConfig",
+    "FinetuneOptions",
     "KlConfig",
     "LearnerConfig",
+    "LearningConfig",
     "LoraConfig",
     "ModelConfig",
     "ModelRunConfig",

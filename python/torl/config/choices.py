@@ -23,6 +23,7 @@ from torl.algorithms.masks import MASK, Mask
 from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, GroupFilter, MemberFilter
 from torl.algorithms.teacher_prompts import TeacherPrompt, check_teacher_prompt
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler, check_problem
+from torl.data.examples import EXAMPLE_SOURCES, ExampleSource, check_example
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
 from torl.formats import FORMATS, Format
@@ -37,6 +38,8 @@ from torl.trackers import TRACKERS, Tracker
 
 PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"), item_check=check_problem)
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
+EXAMPLES = ChosenFrom(EXAMPLE_SOURCES, "example source", "file", shorthand=("file", "path"), item_check=check_example)
+ExampleChoice = Annotated[Choice[ExampleSource], EXAMPLES]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", positional_count=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], TEMPLATE]
 FormatChoice = Annotated[Choice[Format], ChosenFrom(FORMATS, "format", "torl", bases=(Format,))]

@@ -7,17 +7,16 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from torl.config.choices import ProblemChoice
-from torl.config.rollout import DataConfig, PromptConfig
+from torl.config.rollout import DataConfig
 from torl.config.sections import EvaluationConfig, ModelRunConfig, TrainConfig
 from torl.options import Choice, OutputPath, PositiveInt, Section, Seed
 from torl.rewards import Reward
 
 _OTHERS = frozenset(TrainConfig.model_fields) - frozenset(ModelRunConfig.model_fields)
-_PROBLEM_SETS = frozenset(DataConfig.model_fields) - frozenset(PromptConfig.model_fields)
 
 
 class CommandConfig(ModelRunConfig):
-    """The configuration of a command that does not train; it ignores the sections for training."""
+    """The configuration of a command; it ignores the sections of a training run that it does not have."""
 
     @model_validator(mode="before")
     @classmethod
@@ -25,9 +24,12 @@ class CommandConfig(ModelRunConfig):
         """Drop the sections for training; a key that belongs to no command is still an error."""
         if not isinstance(tree, dict):
             return tree
-        tree = {name: value for name, value in tree.items() if name not in _OTHERS or name in cls.model_fields}
+        known = {name for name, info in cls.model_fields.items() if not info.exclude}
+        tree = {name: value for name, value in tree.items() if name not in _OTHERS or name in known}
         if isinstance(data := tree.get("data"), dict):
-            tree["data"] = {name: value for name, value in data.items() if name not in _PROBLEM_SETS}
+            data_class: Any = cls.model_fields["data"].annotation
+            others = DataConfig.model_fields.keys() - data_class.model_fields.keys()
+            tree["data"] = {name: value for name, value in data.items() if name not in others}
         return tree
 
 

@@ -11,9 +11,14 @@ from torl.options import ChosenFrom
 
 
 def fields_of(config_class: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, pydantic FieldInfo) for every leaf of a configuration tree; a choice is a leaf."""
+    """Yield (dotted name, pydantic FieldInfo) for every leaf of a configuration tree; a choice is a leaf.
+
+    Excluded fields are not part of the tree: their values are fixed.
+    """
     for name, info in config_class.model_fields.items():
         section = info.annotation
+        if info.exclude:
+            continue
         if isinstance(section, type) and issubclass(section, BaseModel):
             yield from fields_of(section, f"{prefix}{name}.")
         else:
@@ -36,7 +41,7 @@ def choice_at(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom 
     if not path:
         return None
     info = config_class.model_fields.get(path[0])
-    if info is None:
+    if info is None or info.exclude:
         return None
     if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
         return choice_at(info.annotation, path[1:])

@@ -72,16 +72,10 @@ class PromptConfig(Section):
     """Maximum prompt length, in tokens. Problems with longer prompts are dropped and counted."""
 
 
-class DataConfig(PromptConfig):
-    """Problems and prompts."""
+class EvaluationSets(PromptConfig):
+    """Prompts, and problems to evaluate on."""
 
-    train: ProblemChoice
-    """Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set (`torl data sources`), a dataset
-    of the Hub (hf:owner/name), or package.module:Name for a custom source."""
-    sampler: SamplerChoice = default_choice("shuffled")
-    """Order of the problems: "shuffled" epochs, a "curriculum" that skips problems, or a "stream" that buffers a part
-    of them."""
-    evaluation: dict[str, ProblemChoice] = Field({})
+    evaluation: dict[str, ProblemChoice] = Field(default={})
     """Problems to evaluate on, by the name of the set in the metrics. A file with several values of `data_source` is
     several sets."""
 
@@ -92,6 +86,17 @@ class DataConfig(PromptConfig):
             if not FILE_NAME_PATTERN.fullmatch(name):
                 raise ValueError(f"evaluation set {name!r}: use letters, digits and . _ + - in its name")
         return sets
+
+
+class DataConfig(EvaluationSets):
+    """Problems and prompts."""
+
+    train: ProblemChoice
+    """Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set (`torl data sources`), a dataset
+    of the Hub (hf:owner/name), or package.module:Name for a custom source."""
+    sampler: SamplerChoice = default_choice("shuffled")
+    """Order of the problems: "shuffled" epochs, a "curriculum" that skips problems, or a "stream" that buffers a part
+    of them."""
 
 
 def _is_chat(format: Any) -> bool:

@@ -90,6 +90,9 @@ def _is_list_of_pairs(value: Any) -> bool:
 
 
 def _accepts_schedule(config_class: type[BaseModel], path: Path) -> bool:
+    section = config_class.model_fields.get(path[0])
+    if section is None or section.exclude:
+        return False
     choice = choice_at(config_class, path[:-1])
     if choice is not None:
         return choice.by_step

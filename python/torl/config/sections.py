@@ -22,7 +22,7 @@ from torl.algorithms.masks import wants_reference
 from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
-from torl.config.rollout import DataConfig, ModelConfig, PromptConfig, RolloutConfig
+from torl.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
 from torl.engine import EngineOptions
 from torl.options import (
@@ -58,15 +58,13 @@ _COMMON_SETTINGS = (
 )
 
 
-class RunConfig(Section):
-    """Directory, seed and length of the run."""
+class RunSettings(Section):
+    """Directory and seed of a run."""
 
     directory: OutputPath
     """Directory that the run writes all its files to."""
     seed: Seed = 0
     """Random seed; all other seeds of the run are derived from it."""
-    steps: PositiveInt
-    """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""
     note: str = ""
     """Note on the run, shown in its report."""
     group_metrics_by: str | None = None
@@ -76,6 +74,13 @@ class RunConfig(Section):
     resume: bool = False
     """Resume from the latest checkpoint in `directory`. When false, a directory that already contains a run is an
     error."""
+
+
+class RunConfig(RunSettings):
+    """Directory, seed and length of the run."""
+
+    steps: PositiveInt
+    """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""
 
 
 class EvaluationConfig(Section):
@@ -228,6 +233,11 @@ class ModelRunConfig(Section):
         """The reward of evaluations, if it is not `reward`."""
         return None
 
+    @property
+    def plays_episodes(self) -> bool:
+        """Whether an engine samples."""
+        return True
+
     @model_validator(mode="after")
     def _format_reaches_tools(self) -> Self:
         form = self.rollout.format.make()
@@ -258,7 +268,49 @@ class ModelRunConfig(Section):
         return self
 
 
-class TrainConfig(ModelRunConfig):
+class LearningConfig(ModelRunConfig):
+    """The sections that training and fine-tuning share."""
+
+    run: RunSettings
+    data: EvaluationSets
+    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
+    learner: LearnerConfig = Field(default_factory=LearnerConfig)
+    critic: CriticConfig = Field(default_factory=CriticConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
+
+    @property
+    def longest_prompt(self) -> int:
+        """The maximum length of a prompt that training or an evaluation plays, in tokens."""
+        return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
+
+    @property
+    def longest_response(self) -> int:
+        """The maximum length of a response that training or an evaluation plays, in tokens."""
+        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
+
+    @property
+    def evaluation_reward(self) -> Choice[Reward] | None:
+        """The reward of evaluations, if it is not `reward`."""
+        return self.evaluation.reward
+
+    @property
+    def longest_sample(self) -> int:
+        """The maximum length of a sample that is trained, in tokens."""
+        return self.longest_prompt + self.rollout.max_response_tokens
+
+    @property
+    def policy_temperature(self) -> float:
+        """The temperature by which the learner divides logits."""
+        return self.rollout.temperature
+
+    @property
+    def total_steps(self) -> int:
+        """The number of training steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no steps")
+
+
+class TrainConfig(LearningConfig):
     """The configuration of a training run."""
 
     common_settings: ClassVar[Collection[str]] = (
@@ -289,27 +341,12 @@ class TrainConfig(ModelRunConfig):
     run: RunConfig
     data: DataConfig
     selection: SelectionConfig = Field(default_factory=SelectionConfig)
-    algorithm: AlgorithmConfig = Field(default_factory=AlgorithmConfig)
-    learner: LearnerConfig = Field(default_factory=LearnerConfig)
-    critic: CriticConfig = Field(default_factory=CriticConfig)
-    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
-    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig)
     ablation: AblationConfig = Field(default_factory=AblationConfig)
 
     @property
-    def longest_prompt(self) -> int:
-        """The maximum length of a prompt that training or an evaluation plays, in tokens."""
-        return max(self.data.max_prompt_tokens, self.evaluation.longest_prompt(self.data))
-
-    @property
-    def longest_response(self) -> int:
-        """The maximum length of a response that training or an evaluation plays, in tokens."""
-        return max(self.rollout.max_response_tokens, self.evaluation.longest_response(self.rollout))
-
-    @property
-    def evaluation_reward(self) -> Choice[Reward] | None:
-        """The reward of evaluations, if it is not `reward`."""
-        return self.evaluation.reward
+    def total_steps(self) -> int:
+        """The number of training steps."""
+        return self.run.steps
 
     @property
     def min_group_size(self) -> int:

@@ -7,13 +7,15 @@ that cannot be decoded is an `InvalidRowError`; only a file that cannot be read 
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torl.errors import DataError
-from torl.hub import RemoteFile
+from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, RemoteFile, files_in, hub_errors, name_hint
+from torl.paths import resolve_path
 
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
@@ -21,6 +23,8 @@ Row: TypeAlias = tuple[str, Any]
 """The location of a row ("train.jsonl, line 3") and its value, or the `InvalidRowError` that replaces the value."""
 Fields: TypeAlias = Collection[str] | None
 """Names of the columns to read; None reads all. A reader may return more columns."""
+DatasetFinder: TypeAlias = Callable[[str, str, Sequence[str]], Sequence[RowFile]]
+"""A function of the name of a dataset on the Hub, a split, and patterns, that returns the files."""
 
 _BATCH_SIZE = 1_000  # parquet rows per batch, to bound the memory of their objects
 _MAX_CSV_FIELD = 2**31 - 1  # characters; the default of 131,072 ends the file at a longer field
@@ -111,6 +115,49 @@ READERS: Mapping[str, Callable[[RowFile, Fields], Iterator[Row]]] = MappingProxy
     {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet, ".csv": _read_csv}
 )
 """Readers by the suffix of a file. The second argument selects columns."""
+
+
+def find_files(
+    path: str, split: str | None, find_dataset: DatasetFinder, patterns: Sequence[str] = ()
+) -> Sequence[RowFile]:
+    """Return the files of a path: a file, a directory in the layout of the Hub, or a dataset on the Hub.
+
+    Args:
+        path: Path on disk, path inside the package (`torl:`), or name of a dataset on the Hub (`hf:`).
+        split: Split of a directory or a dataset. The default is "train".
+        find_dataset: Function that returns the files of a dataset on the Hub.
+        patterns: Patterns that select files of a directory or a dataset instead of a split.
+
+    Raises:
+        DataError: The path does not exist, or is a file in another format.
+    """
+    if path.startswith(DATASET_PREFIX):
+        return find_dataset(path, split or "train", patterns)
+    try:
+        located = resolve_path(path)
+    except DataError as error:
+        raise DataError(f"{error}{name_hint(path)}") from error
+    if located.is_dir() and located.suffix not in READERS:
+        return files_in(located, split or "train", patterns)
+    if located.suffix not in READERS:
+        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
+    if not located.is_file():
+        raise DataError(f"{path}: not a file")
+    return [located]
+
+
+def numbered_rows(files: Sequence[RowFile], fields: Fields = None) -> Iterator[Row]:
+    """Yield the rows of all files. Row numbers continue from file to file."""
+    number = 0
+    for file in files:
+        with (
+            nullcontext()
+            if isinstance(file, Path)
+            else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
+        ):
+            for location, row in READERS[file.suffix](file, fields):
+                number += 1
+                yield location if len(files) == 1 else f"{file}, row {number}", row
 
 
 def _decode(location: str, data: bytes) -> str:

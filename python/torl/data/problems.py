@@ -6,27 +6,17 @@ protects a run from a wrong column. `torl data prepare` drops any number.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from torl.data.files import READERS, InvalidRowError, Row, RowFile, SkippedRowError
+from torl.data.files import InvalidRowError, SkippedRowError, find_files, numbered_rows
 from torl.data.layout import Layout
 from torl.data.public_sets import ProblemFile, find_problem_file
 from torl.data.values import row_id
 from torl.errors import DataError
-from torl.hub import (
-    DATASET_PREFIX,
-    IN_PLACE_OF_NAME,
-    files_in,
-    hub_errors,
-    name_hint,
-    resolve_dataset,
-    stream_dataset,
-)
-from torl.paths import resolve_path
+from torl.hub import resolve_dataset, stream_dataset
 from torl.types import Problem
 
 MAX_INVALID_FRACTION = 0.01
@@ -145,7 +135,10 @@ def read_problems(
     """
     known: dict[int, int] = {}  # hashes of the ids and contents of rows with an id
     layout = file.layout
-    for location, row in _rows(_files(file, resolve_dataset if download else stream_dataset), layout):
+    find_dataset = resolve_dataset if download else stream_dataset
+    with file.errors():
+        files = find_files(file.path, layout.split, find_dataset, layout.files)
+    for location, row in numbered_rows(files, layout.fields):
         try:
             problem = layout.read(location, row)
             if problem is None:
@@ -219,36 +212,3 @@ class RowCounts:
 def count_reasons(counts: Mapping[str, int]) -> str:
     """Return counts by reason as text: "3 no answer, 1 not json"."""
     return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items())
-
-
-def _files(
-    file: ProblemFile, find_dataset: Callable[[str, str, Sequence[str]], Sequence[RowFile]]
-) -> Sequence[RowFile]:
-    split, patterns = file.layout.split or "train", file.layout.files
-    if file.path.startswith(DATASET_PREFIX):
-        return find_dataset(file.path, split, patterns)
-    try:
-        located = resolve_path(file.path)
-    except DataError as error:
-        raise DataError(f"{error}{name_hint(file.path)}") from error
-    if located.is_dir() and located.suffix not in READERS:
-        return files_in(located, split, patterns)
-    if located.suffix not in READERS:
-        raise DataError(f"{file.path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
-    if not located.is_file():
-        raise DataError(f"{file.path}: not a file")
-    return [located]
-
-
-def _rows(files: Sequence[RowFile], layout: Layout) -> Iterator[Row]:
-    """Yield the rows of all files. Row numbers continue from file to file."""
-    number = 0
-    for file in files:
-        with (
-            nullcontext()
-            if isinstance(file, Path)
-            else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
-        ):
-            for location, row in READERS[file.suffix](file, layout.fields):
-                number += 1
-                yield location if len(files) == 1 else f"{file}, row {number}", row

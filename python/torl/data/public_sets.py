@@ -1,7 +1,8 @@
 """Public sets of problems by name, and the names that stand for problem files: `math500`, `math500=FILE`, `hf:...`."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib import resources
@@ -64,13 +65,27 @@ class ProblemFile:
     public: PublicSet | None = None
     """The public set that the file is, if it was named by it."""
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Add to the error of a public set that is unavailable how to name a copy of it.
+
+        Raises:
+            DataError: The block raised one.
+        """
+        try:
+            yield
+        except DataError as error:
+            if self.public is None or not self.path.startswith(DATASET_PREFIX):
+                raise
+            raise DataError(f"{error}, as {self.public.name}=DIRECTORY") from error
+
 
 def find_problem_file(name: str, options: Layout | None = None) -> ProblemFile:
     """Return the file that a name stands for.
 
     Args:
         name: Name of a public set, optionally with `@revision`; `SET=FILE` for a copy of it; or a file, a directory
-            or a dataset on the Hub (`hf:owner/name`).
+            or a dataset on the Hub (`hf:owner/name`). A directory with the name of a set is `./math`.
         options: Parts of the layout that replace those of the public set.
 
     Raises:
@@ -102,7 +117,9 @@ def pinned_problems(name: str) -> str:
         return pinned_dataset(name)
     if equals:
         return f"{label}={pinned_dataset(path)}"
-    commit = pinned_dataset(find_problem_file(name).path).partition("@")[2]
+    file = find_problem_file(name)
+    with file.errors():
+        commit = pinned_dataset(file.path).partition("@")[2]
     return f"{label}@{commit}" if commit else name
 
 

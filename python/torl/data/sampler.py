@@ -64,6 +64,8 @@ class PromptSampler:
 
     kind = "shuffled"
     """Name in checkpoints."""
+    contents = "problems than data.train contains"
+    """Contents in errors."""
 
     def __init__(self, prompts: Iterable[Prompt], seed: int) -> None:
         """Start at the beginning of epoch 0.
@@ -139,7 +141,7 @@ class PromptSampler:
                 f"the checkpoint was written with data.sampler {state.get('sampler')}, not {self.kind}"
             )
         if state.get("problems") != self._fingerprint:
-            raise CheckpointError("the checkpoint was written with other problems than data.train contains now")
+            raise CheckpointError(f"the checkpoint was written with other {self.contents} now")
         if state.get("seed") != self._seed:
             raise CheckpointError(f"the checkpoint was written with seed {state.get('seed')}, not {self._seed}")
         numbers = [state.get(name) for name in ("epoch", "position", "shared")]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
+from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LearningConfig, ModelConfig
 from torl.config.schedule import with_value
 from torl.errors import (
     CheckpointError,
@@ -58,7 +58,7 @@ class LearnerSetup:
         return self
 
     @classmethod
-    def from_config(cls, config: TrainConfig) -> Self:
+    def from_config(cls, config: LearningConfig) -> Self:
         """Create the setup of a run. Models on the Hub are resolved to local directories."""
         model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
         critic, path = config.critic, config.algorithm.kl.path
@@ -72,10 +72,10 @@ class LearnerSetup:
             learner=config.learner,
             algorithm=config.algorithm,
             critic=critic,
-            temperature=config.rollout.temperature,
-            total_steps=config.run.steps,
+            temperature=config.policy_temperature,
+            total_steps=config.total_steps,
             seed=config.run.seed,
-            later=tuple((step, each.algorithm, each.rollout.temperature) for step, each in stages),
+            later=tuple((step, each.algorithm, each.policy_temperature) for step, each in stages),
         )
 
 

@@ -81,6 +81,8 @@ class Placement:
             engines = f"{format_ranges(devices)} ({self.replicas} x {len(self.engine_devices[0])})"
         if not self.learner_devices:
             return f"engines on {self.machine.device}s {engines}"
+        if not self.engine_devices:
+            return f"learner on {self.machine.device}s {format_ranges(self.learner_devices)}"
         kind = "colocated" if self.colocated else "split"
         text = f"{kind}: learner on {self.machine.device}s {format_ranges(self.learner_devices)}, engines on {engines}"
         if not self.machine.nodes:

@@ -3,15 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
-from torl.config import LearnerConfig, ModelRunConfig, TrainConfig
+from torl.config import LearnerConfig, LearningConfig, ModelRunConfig
 from torl.errors import ConfigError
 from torl.placement.learner_bytes import Bytes
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine
 from torl.placement.resolve import ResolvedConfig, local_engine_options, resolve
 from torl.placement.shape import ModelShape
+
+Config = TypeVar("Config", bound=LearningConfig)
 
 _GIB = 1 << 30
 _MIN_FAST_ROW = 1 << 12  # fills a GPU with matrix products
@@ -41,7 +43,7 @@ def divides(shape: ModelShape, size: int) -> bool:
     return shape.heads % size == 0 and (shape.kv_heads % size == 0 or size % shape.kv_heads == 0)
 
 
-def require_room(config: TrainConfig, resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> None:
+def require_room(config: LearningConfig, resolved: ResolvedConfig[LearningConfig], shape: ModelShape) -> None:
     """Raise ConfigError if a stage of a run needs more memory than its GPUs or the host have; suggests changes.
 
     Args:
@@ -74,7 +76,7 @@ def explain(ledger: Ledger) -> str:
     return "\n".join(lines)
 
 
-def advice(config: TrainConfig, machine: Machine, shape: ModelShape) -> str:
+def advice(config: LearningConfig, machine: Machine, shape: ModelShape) -> str:
     """Suggest how to make a run fit: the cheapest changes of settings, and a number of GPUs."""
     chosen = cheapest(config, machine, shape)
     gpus = enough_gpus(config, machine, shape)
@@ -99,7 +101,7 @@ def gib(size: float) -> str:
 # --- rows and recomputation --------------------------------------------------------------------------------
 
 
-def with_update_settings(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> ResolvedConfig[TrainConfig]:
+def with_update_settings(resolved: ResolvedConfig[Config], shape: ModelShape) -> ResolvedConfig[Config]:
     """Resolve "auto" for `learner.max_row_tokens` and `learner.gradient_checkpointing`.
 
     Rows are the longest that leave a tenth of the learner's GPUs free, and at least as long as the longest sample, even
@@ -122,7 +124,7 @@ def with_update_settings(resolved: ResolvedConfig[TrainConfig], shape: ModelShap
     return _with_longest_rows(resolved, shape)
 
 
-def _with_longest_rows(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> ResolvedConfig[TrainConfig]:
+def _with_longest_rows(resolved: ResolvedConfig[Config], shape: ModelShape) -> ResolvedConfig[Config]:
     if resolved.config.learner.max_row_tokens != "auto":
         return resolved
     shortest = compute_ledger(resolved, shape).learner.longest_sample
@@ -132,12 +134,12 @@ def _with_longest_rows(resolved: ResolvedConfig[TrainConfig], shape: ModelShape)
     return _with_learner(resolved, max_row_tokens=tokens)
 
 
-def _with_learner(resolved: ResolvedConfig[TrainConfig], **changes: Any) -> ResolvedConfig[TrainConfig]:
+def _with_learner(resolved: ResolvedConfig[Config], **changes: Any) -> ResolvedConfig[Config]:
     learner = resolved.config.learner.model_copy(update=changes)
     return replace(resolved, config=resolved.config.model_copy(update={"learner": learner}))
 
 
-def _leaves_room(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> bool:
+def _leaves_room(resolved: ResolvedConfig[LearningConfig], shape: ModelShape) -> bool:
     ledger = compute_ledger(resolved, shape)
     (update,) = [stage for stage in ledger.stages if stage.name == "update"]
     gpus = resolved.placement.machine.gpus
@@ -165,16 +167,15 @@ class Change:
     cost: str
 
 
-def changes(config: TrainConfig) -> Iterator[Change]:
+def changes(config: LearningConfig) -> Iterator[Change]:
     """Yield changes that save memory, the cheapest first. None of them changes the result of training."""
     learner, options = config.learner, local_engine_options(config)
     if learner.gradient_checkpointing is False:
         yield Change("learner.gradient_checkpointing", True, "a third more compute")
     if learner.zero_stage < 2:
         yield Change("learner.zero_stage", 2, "nothing on more than one GPU")
-    longest = config.longest_prompt + config.rollout.max_response_tokens
-    if learner.max_row_tokens != "auto" and learner.max_row_tokens > longest:
-        yield Change("learner.max_row_tokens", longest, "shorter rows")
+    if learner.max_row_tokens != "auto" and learner.max_row_tokens > config.longest_sample:
+        yield Change("learner.max_row_tokens", config.longest_sample, "shorter rows")
     if learner.max_stored_logits > 1 << 25:
         yield Change("learner.max_stored_logits", 1 << 25, "smaller products in the head")
     for fraction in (0.75, 0.6, 0.45, 0.3):
@@ -189,7 +190,7 @@ def changes(config: TrainConfig) -> Iterator[Change]:
         yield Change("learner.offload_optimizer", True, "optimizer steps on the CPU")
 
 
-def cheapest(config: TrainConfig, machine: Machine, shape: ModelShape) -> tuple[Change, ...] | None:
+def cheapest(config: LearningConfig, machine: Machine, shape: ModelShape) -> tuple[Change, ...] | None:
     """Return the smallest set of changes with which the run fits, among equals the cheapest; None if none does."""
     possible = list(changes(config))
     for count in range(1, _MAX_CHANGES + 1):
@@ -200,7 +201,7 @@ def cheapest(config: TrainConfig, machine: Machine, shape: ModelShape) -> tuple[
     return None
 
 
-def enough_gpus(config: TrainConfig, machine: Machine, shape: ModelShape) -> int | None:
+def enough_gpus(config: LearningConfig, machine: Machine, shape: ModelShape) -> int | None:
     """Return the number of GPUs, like the largest of the machine, on which the run fits; None if no number suffices."""
     card = max(machine.gpus, key=lambda gpu: gpu.memory_bytes)
     for count in _GPUS:
@@ -210,13 +211,13 @@ def enough_gpus(config: TrainConfig, machine: Machine, shape: ModelShape) -> int
     return None
 
 
-def fits(config: TrainConfig, machine: Machine, shape: ModelShape) -> bool:
+def fits(config: LearningConfig, machine: Machine, shape: ModelShape) -> bool:
     """Whether the run can be placed on the machine, with enough memory for every stage."""
     ledger = try_ledger(config, machine, shape)
     return ledger is not None and not ledger.excess()
 
 
-def try_ledger(config: TrainConfig, machine: Machine, shape: ModelShape) -> Ledger | None:
+def try_ledger(config: LearningConfig, machine: Machine, shape: ModelShape) -> Ledger | None:
     """Compute the ledger of a run; None if it cannot be placed."""
     try:
         return compute_ledger(resolve(config, machine), shape)
@@ -224,7 +225,7 @@ def try_ledger(config: TrainConfig, machine: Machine, shape: ModelShape) -> Ledg
         return None
 
 
-def with_changes(config: TrainConfig, chosen: tuple[Change, ...]) -> TrainConfig:
+def with_changes(config: LearningConfig, chosen: tuple[Change, ...]) -> LearningConfig:
     """Return the configuration with changed options of the learner and the engine."""
     sections: dict[str, dict[str, Any]] = {"learner": {}, "engine": {}}
     for change in chosen:

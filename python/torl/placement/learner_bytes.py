@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
-from torl.config import TrainConfig, reference_model
+from torl.config import LearningConfig, reference_model
 from torl.hub import resolve_model
 from torl.placement.shape import ModelShape
 
@@ -111,7 +111,7 @@ class LearnerBytes:
         ranks: Number of ranks.
     """
 
-    config: TrainConfig
+    config: LearningConfig
     shape: ModelShape
     ranks: int
 
@@ -142,8 +142,7 @@ class LearnerBytes:
     @property
     def longest_sample(self) -> int:
         """Number of tokens of the longest sample on one rank."""
-        longest = self.config.longest_prompt + self.config.rollout.max_response_tokens
-        return -(-longest // self.config.learner.sequence_parallel)
+        return -(-self.config.longest_sample // self.config.learner.sequence_parallel)
 
     @property
     def written(self) -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torl.config import TrainConfig
+from torl.config import LearningConfig
 from torl.errors import ConfigError
 from torl.placement.assign import Placement
 from torl.placement.learner_bytes import Bytes, LearnerBytes, page_locked_bytes
@@ -113,13 +113,13 @@ class Ledger:
         placement: Devices of the run.
         stages: Stages of a step, in order.
         learner: Bytes of the learner.
-        engine: Bytes of an engine.
+        engine: Bytes of an engine. None for a run without episodes.
     """
 
     placement: Placement
     stages: tuple[Stage, ...]
     learner: LearnerBytes
-    engine: EngineBytes
+    engine: EngineBytes | None
 
     def excess(self) -> list[tuple[Stage, str, int, int]]:
         """List shortages of memory as (stage, location, bytes needed, bytes available).
@@ -137,10 +137,11 @@ class Ledger:
         host = sum(fullest.host.values())
         if host > self.placement.machine.host_bytes:
             shortages.append((fullest, "host", host, self.placement.machine.host_bytes))
-        if self.engine.cache_tokens < self.min_cache_tokens:
-            needed = self.engine.share + self.min_cache_tokens * self.engine.token_bytes - self.engine.cache
+        engine = self.engine
+        if engine is not None and engine.cache_tokens < self.min_cache_tokens:
+            needed = engine.share + self.min_cache_tokens * engine.token_bytes - engine.cache
             sampling = next(stage for stage in self.stages if stage.name == "sample")
-            shortages.append((sampling, "cache for one sample", needed, self.engine.share))
+            shortages.append((sampling, "cache for one sample", needed, engine.share))
         return shortages
 
     @property
@@ -150,7 +151,7 @@ class Ledger:
         return config.longest_prompt + config.longest_response
 
 
-def compute_ledger(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> Ledger:
+def compute_ledger(resolved: ResolvedConfig[LearningConfig], shape: ModelShape) -> Ledger:
     """Compute the memory of a run on GPUs.
 
     Raises:
@@ -158,29 +159,31 @@ def compute_ledger(resolved: ResolvedConfig[TrainConfig], shape: ModelShape) -> 
     """
     config, placement = resolved.config, resolved.placement
     options = local_engine_options(config)
-    if options is None:
+    if options is None and config.plays_episodes:
         raise ConfigError(f"the memory of the engine {config.engine.name!r} cannot be predicted")
     learner = LearnerBytes(config, shape, placement.ranks)
-    engine = EngineBytes(options, shape, min(gpu.memory_bytes for gpu in placement.machine.gpus))
+    card = min(gpu.memory_bytes for gpu in placement.machine.gpus)
+    engine = None if options is None else EngineBytes(options, shape, card)
     offloaded = learner.always()
     resident = offloaded | learner.parameters() | learner.optimizer()
     between = offloaded | learner.parameters()
-    moves, sleeps = bool(config.learner.offload_while_sampling), bool(options.sleep_while_learning)
-    idle = engine.asleep() if sleeps else engine.awake()
-    receiving = engine.with_weights() if sleeps else engine.awake()
+    moves, sleeps = bool(config.learner.offload_while_sampling), options is not None and options.sleep_while_learning
+    awake = {} if engine is None else engine.awake()
+    idle = engine.asleep() if engine is not None and sleeps else awake
+    receiving = engine.with_weights() if engine is not None and sleeps else awake
     waiting = offloaded if moves else resident
     starts_alone = placement.colocated
     host = {name: size * placement.ranks for name, size in _host_bytes(learner).items()}
     loading = {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}  # by rank 0
     stages = (
-        Stage("load", _sum(offloaded, _loading_bytes(learner)), {} if starts_alone else engine.awake(), loading),
-        Stage("sample", waiting, engine.awake(), host),
+        Stage("load", _sum(offloaded, _loading_bytes(learner)), {} if starts_alone else awake, loading),
+        Stage("sample", waiting, awake, host),
         Stage("update", _sum(resident, learner.backward()), idle, host),
         Stage("step", _sum(resident, learner.step()), idle, host),
         Stage("wake", between if moves else resident, receiving, host),
         Stage("sync", _sum(between if moves else resident, learner.gathering()), receiving, host),
         # The checkpoint is written during the next rollouts, the export after the last step.
-        Stage("checkpoint", waiting, engine.awake(), _sum(host, {"copy": learner.written * placement.ranks})),
+        Stage("checkpoint", waiting, awake, _sum(host, {"copy": learner.written * placement.ranks})),
         Stage("export", _sum(resident, learner.gathering()), idle, _sum(host, {"model": learner.exported})),
     )
     return Ledger(placement, stages, learner, engine)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from torl.config import LearnerConfig, ModelRunConfig, RolloutConfig, TrainConfig
+from torl.config import LearnerConfig, LearningConfig, ModelRunConfig, RolloutConfig, TrainConfig
 from torl.options import Choice, Precision
 from torl.placement.assign import Placement, place
 from torl.placement.machine import Machine
@@ -12,6 +12,7 @@ from torl.rewards import RubricOptions
 from torl.rewards.math import MIN_WORKERS
 
 Config = TypeVar("Config", bound=ModelRunConfig)
+_Resolved = TypeVar("_Resolved", bound=ModelRunConfig, covariant=True)
 
 _EPISODES = 1024
 _EPISODES_OF_GPU_ENGINE = 512
@@ -56,13 +57,16 @@ class LocalEngineOptions(Protocol):
 
 
 def local_engine_options(config: ModelRunConfig) -> LocalEngineOptions | None:
-    """Return the options of an engine on the devices of the run; None for an engine elsewhere, or a custom one."""
+    """Return the options of an engine on the devices of the run.
+
+    None for an engine elsewhere, a custom one, and a run without episodes.
+    """
     options = config.engine.options
-    return options if isinstance(options, LocalEngineOptions) else None
+    return options if isinstance(options, LocalEngineOptions) and config.plays_episodes else None
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvedConfig(Generic[Config]):
+class ResolvedConfig(Generic[_Resolved]):
     """A configuration with every setting that depended on the devices, and the placement of the run.
 
     Attributes:
@@ -70,13 +74,14 @@ class ResolvedConfig(Generic[Config]):
         placement: Devices of the learner and the engines.
     """
 
-    config: Config
+    config: _Resolved
     placement: Placement
 
     @property
     def has_known_memory(self) -> bool:
-        """Whether the memory of the run can be predicted: on GPUs, with an engine whose memory torl knows."""
-        return bool(self.placement.machine.gpus) and local_engine_options(self.config) is not None
+        """Whether the memory of the run can be predicted: on GPUs, with an engine whose memory torl knows, or none."""
+        is_known = local_engine_options(self.config) is not None or not self.config.plays_episodes
+        return bool(self.placement.machine.gpus) and is_known
 
 
 def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
@@ -85,14 +90,14 @@ def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
     Raises:
         ConfigError: The devices do not allow the requested placement.
     """
-    learner = config.learner if isinstance(config, TrainConfig) else None
+    learner = config.learner if isinstance(config, LearningConfig) else None
     options = local_engine_options(config)
     request = PlacementRequest(
         ranks=learner.ranks if learner else None,
         replicas=options.replicas if options else None,
         tensor_parallel=options.tensor_parallel if options else 1,
         learns=learner is not None,
-        asynchronous=config.rollout.max_staleness > 0 and learner is not None,
+        asynchronous=config.rollout.max_staleness > 0 and isinstance(config, TrainConfig),
         has_local_engine=options is not None,
     )
     placement = place(config.placement, request, machine)

@@ -3,6 +3,7 @@
 config.toml                                  configuration of the latest start; `config.1.toml`, ... of earlier starts.
                                              The first line has the first step that it applies to
 metrics.jsonl                                one row per step and evaluation: {"step", "time", name: value}
+examples.jsonl                               one row per step of fine-tuning: {"step", "examples": ids in their order}
 trajectories/step_000012.jsonl               one row per trajectory of a training step
 trajectories/evaluation_000000_<set>.jsonl   one row per trajectory of an evaluation; if it also samples, its greedy
                                              responses are in ..._<set>.greedy.jsonl
@@ -83,6 +84,7 @@ def record_errors(path: Path) -> Iterator[None]:
 
 CONFIG_FILE = "config.toml"
 METRICS_FILE = "metrics.jsonl"
+EXAMPLES_FILE = "examples.jsonl"
 REPORT_FILE = "report.html"
 SUMMARY_FILE = "summary.json"
 EXPORT_DIRECTORY = "model"

@@ -227,6 +227,21 @@ LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"
 LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
 """Estimated KL divergence of the engine from the trainer, in nats per token."""
 
+LEARNED_TOKENS: Final = "learner/tokens"
+"""Number of tokens in the rows of the update, prompts included."""
+TRAINED_TOKENS: Final = "learner/sampled_tokens"
+"""Number of sampled tokens in the rows of the update; in fine-tuning, of tokens with a loss."""
+IMITATED_TOKENS: Final = "learner/imitated_tokens"
+"""Number of tokens with an imitation weight. Only logged if there are any."""
+
+# --- fine-tuning ------------------------------------------------------------------------------------------
+
+VALIDATION_LOSS: Final = "validation/loss"
+"""Mean cross-entropy of the trained tokens of the validation examples, in nats (`torl finetune`). The loss of a step is
+`learner/loss`."""
+VALIDATION_TOKENS: Final = "validation/tokens"
+"""Number of trained tokens of the validation examples."""
+
 # --- time, in seconds ---------------------------------------------------------------------------------------
 
 TIME_STEP: Final = "time/step"

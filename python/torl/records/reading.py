@@ -16,7 +16,7 @@ def read_metrics(run_directory: Path) -> list[dict[str, Any]]:
     Raises:
         RecordError: The file is missing, or a finished line is damaged.
     """
-    return list(_read_rows(run_directory / METRICS_FILE))
+    return list(read_rows(run_directory / METRICS_FILE))
 
 
 def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
@@ -30,7 +30,7 @@ def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
 
 def read_trajectory_rows(path: Path) -> Iterator[tuple[dict[str, Any], TrajectoryRecord]]:
     """Yield each row of a trajectory file with its record. Raises the errors of `read_trajectories`."""
-    for number, row in enumerate(_read_rows(path), start=1):
+    for number, row in enumerate(read_rows(path), start=1):
         try:
             yield row, decode_trajectory(row)
         except (KeyError, TypeError, ValueError) as error:
@@ -51,7 +51,7 @@ def find_damage(run_directory: Path, step: int, max_bytes: int = 1 << 28) -> Rec
         if max_bytes < 0:
             break
         try:
-            lines = sum(1 for _ in _read_rows(path))
+            lines = sum(1 for _ in read_rows(path))
         except RecordError as error:
             return error
         if not path.read_bytes().endswith(b"\n"):  # the files are written as a whole
@@ -59,7 +59,12 @@ def find_damage(run_directory: Path, step: int, max_bytes: int = 1 << 28) -> Rec
     return None
 
 
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file of JSON lines, without an unfinished last line of a killed process.
+
+    Raises:
+        RecordError: The file is missing, or a finished line is damaged.
+    """
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):

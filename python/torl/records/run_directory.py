@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torl.config import TrainConfig
+from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.files import CONFIG_FILE, atomic_write, dotted_leaves, record_errors
@@ -31,7 +31,7 @@ class ChangedKey(NamedTuple):
 
 
 @contextmanager
-def open_run_directory(config: TrainConfig) -> Iterator[Path]:
+def open_run_directory(config: LearningConfig) -> Iterator[Path]:
     """Create the directory, or open it for a resumed run. Creates an empty `logs/`.
 
     The directory is locked until the end of the block, so that no second run writes it.
@@ -54,7 +54,7 @@ def open_run_directory(config: TrainConfig) -> Iterator[Path]:
         yield directory
 
 
-def write_config(directory: Path, config: TrainConfig, first_step: int = 0) -> list[str]:
+def write_config(directory: Path, config: LearningConfig, first_step: int = 0) -> list[str]:
     """Write the resolved configuration, once it has been checked, and return its changes as lines.
 
     `config.toml` is the configuration of the latest start. Earlier, different ones are kept as `config.1.toml`,
@@ -83,7 +83,16 @@ def write_config(directory: Path, config: TrainConfig, first_step: int = 0) -> l
     return [str(change) for change in changes]
 
 
-def read_configs(directory: Path) -> list[tuple[int, TrainConfig]]:
+def read_config(directory: Path) -> TrainConfig | FinetuneConfig:
+    """Return the configuration of the latest start of a run.
+
+    Raises:
+        ConfigError: The configuration cannot be read.
+    """
+    return _load(directory / CONFIG_FILE)
+
+
+def read_configs(directory: Path) -> list[tuple[int, TrainConfig | FinetuneConfig]]:
     """Return the configurations of a run in the order of its starts, each with the first step that it applies to.
 
     A step was played with the last configuration whose first step is not above it.
@@ -93,7 +102,15 @@ def read_configs(directory: Path) -> list[tuple[int, TrainConfig]]:
     """
     earlier = itertools.takewhile(Path.exists, _earlier_files(directory))
     files = [*earlier, directory / CONFIG_FILE]
-    return [(_first_step(file), load_config(TrainConfig, file)) for file in files]
+    return [(_first_step(file), _load(file)) for file in files]
+
+
+def _load(path: Path) -> TrainConfig | FinetuneConfig:
+    """Load a configuration, of fine-tuning if it has its section."""
+    with suppress(OSError, ValueError):
+        if "finetune" in tomllib.loads(path.read_text(encoding="utf-8")):
+            return load_config(FinetuneConfig, path)
+    return load_config(TrainConfig, path)
 
 
 def _first_step(path: Path) -> int:
@@ -104,7 +121,7 @@ def _first_step(path: Path) -> int:
     return 0
 
 
-def changed_keys(directory: Path, config: TrainConfig) -> list[ChangedKey]:
+def changed_keys(directory: Path, config: LearningConfig) -> list[ChangedKey]:
     """Return the changes since the latest start of the run; empty for a new run.
 
     Raises:

@@ -13,8 +13,10 @@ from typing import Self
 
 from torl.errors import RecordError
 from torl.records.files import (
+    EXAMPLES_FILE,
     METRICS_FILE,
     SUMMARY_FILE,
+    append_atomically,
     atomic_write,
     record_errors,
     step_of_file,
@@ -22,7 +24,7 @@ from torl.records.files import (
     trajectory_files,
     write_or_roll_back,
 )
-from torl.records.reading import read_metrics
+from torl.records.reading import read_rows
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
 from torl.trackers import Tracker
 
@@ -71,6 +73,15 @@ class RunWriter:
             write_or_roll_back(self._file.fileno(), row)
         for tracker in self._trackers:
             tracker.write(step, metrics, now)
+
+    def write_examples(self, step: int, ids: Sequence[str]) -> None:
+        """Append the ids of the examples of a step of fine-tuning.
+
+        Raises:
+            RecordError: The row could not be written, or the run directory no longer exists.
+        """
+        self._check_place()
+        append_atomically(self._run_directory / EXAMPLES_FILE, encode_row({"step": step, "examples": list(ids)}))
 
     def write_trajectories(
         self, step: int, records: Sequence[TrajectoryRecord], *, evaluation_set: str | None = None
@@ -132,12 +143,13 @@ def write_trajectories(
 
 
 def truncate_records(run_directory: Path, step: int) -> None:
-    """Remove the metrics and trajectories of `step` and later, which a resumed run writes again, and the summary.
+    """Remove the records of `step` and later, which a resumed run writes again, and the summary.
 
     Raises:
         RecordError: The records could not be removed.
     """
-    truncate_metrics(run_directory, step)
+    for name in (METRICS_FILE, EXAMPLES_FILE):
+        truncate_rows(run_directory / name, step)
     with record_errors(run_directory):
         (run_directory / SUMMARY_FILE).unlink(missing_ok=True)
         for path in trajectory_files(run_directory):
@@ -146,16 +158,15 @@ def truncate_records(run_directory: Path, step: int) -> None:
                 path.unlink()
 
 
-def truncate_metrics(run_directory: Path, step: int) -> None:
+def truncate_rows(path: Path, step: int) -> None:
     """Remove the rows of `step` and later, and an unfinished last line, in one atomic replacement.
 
     Raises:
         RecordError: A row is damaged, or the file could not be replaced.
     """
-    path = run_directory / METRICS_FILE
     if not path.exists():
         return
-    rows = read_metrics(run_directory)
+    rows = list(read_rows(path))
     if not all(isinstance(row.get("step"), int) for row in rows):
         raise RecordError(f"{path}: damaged: a row has no step")
     kept = [row for row in rows if row["step"] < step]

@@ -109,11 +109,18 @@ def chart_sections(rows: Sequence[Row]) -> list[tuple[Chart, str]]:
     """Return each chart that has data, with its HTML, which needs plotly.js on the page."""
     sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
     sections = []
-    for index, chart in enumerate((*CHARTS, *_by_kind(rows), _reward_parts(rows))):
+    for index, chart in enumerate((*_losses(rows), *CHARTS, *_by_kind(rows), _reward_parts(rows))):
         figure = _figure(chart, rows, sets)
         if figure is not None:
             sections.append((chart, chart_html(figure, f"chart-{index}")))
     return sections
+
+
+def _losses(rows: Sequence[Row]) -> Iterator[Chart]:
+    """Yield the chart of the losses of fine-tuning. The loss of a policy gradient shows nothing."""
+    if not any(names.REWARD_MEAN in row for row in rows):
+        lines = {"training": names.LOSS, "validation": names.VALIDATION_LOSS}
+        yield Chart("Loss", "Mean cross-entropy of the trained tokens, in nats.", lines, {})
 
 
 def _by_kind(rows: Sequence[Row]) -> Iterator[Chart]:

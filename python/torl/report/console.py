@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
 import rich.console
 import rich.progress
@@ -19,13 +19,25 @@ SHOW_AFTER_SECONDS: Final = 2.0
 REPEAT_SECONDS: Final = 30.0
 _HEADER_EVERY: Final = 25
 
-_COLUMNS: Final = (
+Columns: TypeAlias = tuple[tuple[str, str, str], ...]
+"""Columns of the table of steps: title, metric and format."""
+
+_COLUMNS: Final[Columns] = (
     ("accuracy", names.ACCURACY, "{:.3f}"),
     ("code", names.CODE_RATIO, "{:.2f}"),
     ("pass", names.PASS_RATIO, "{:.2f}"),
     ("reward", names.REWARD_MEAN, "{:+.3f}"),
     ("entropy", names.ENTROPY, "{:.3f}"),
     ("tokens", names.RESPONSE_TOKENS, "{:.0f}"),
+    ("seconds", names.TIME_STEP, "{:.1f}"),
+)
+
+SUPERVISED_COLUMNS: Final[Columns] = (
+    ("loss", names.LOSS, "{:.4f}"),
+    ("entropy", names.ENTROPY, "{:.3f}"),
+    ("gradient", names.GRADIENT_NORM, "{:.3f}"),
+    ("rate", names.LEARNING_RATE, "{:.2e}"),
+    ("tokens", names.LEARNED_TOKENS, "{:.0f}"),
     ("seconds", names.TIME_STEP, "{:.1f}"),
 )
 
@@ -90,15 +102,15 @@ class Console:
         with self._lock:
             self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
-    def step(self, step: int, steps: int, metrics: Mapping[str, float]) -> None:
+    def step(self, step: int, steps: int, metrics: Mapping[str, float], columns: Columns = _COLUMNS) -> None:
         """Print the line of a training step, and the header of the table from time to time."""
         width = max(len("step"), 2 * len(str(steps)) + 1)
         with self._lock:
             if self._rows % _HEADER_EVERY == 0:
-                header = "  ".join(f"{title:>8}" for title, _, _ in _COLUMNS)
+                header = "  ".join(f"{title:>8}" for title, _, _ in columns)
                 self._rich.print(f"[bold]{'step':>{width}}  {header}[/bold]")
             self._rows += 1
-            cells = "  ".join(f"{_cell(metrics.get(name), form):>8}" for _, name, form in _COLUMNS)
+            cells = "  ".join(f"{_cell(metrics.get(name), form):>8}" for _, name, form in columns)
             self._rich.print(f"{f'{step}/{steps}':>{width}}  {cells}")
 
     def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:

@@ -104,8 +104,9 @@ def read_config(run_directory: Path) -> str:
 def _subtitle(rows: Sequence[Row], config_text: str) -> str:
     config = tomllib.loads(config_text)
     estimator = config.get("algorithm", {}).get("estimator", {}).get("name", "")
-    pieces = [str(config.get("model", {}).get("path", "")), str(estimator)]
-    steps, _ = values_of(rows, names.REWARD_MEAN)
+    method = "fine-tuning" if "finetune" in config else str(estimator)
+    pieces = [str(config.get("model", {}).get("path", "")), method]
+    steps, _ = values_of(rows, names.TIME_STEP)
     pieces.append(f"{len(steps)} training steps")
     if rows:
         pieces.append(_duration(rows[-1]["time"] - rows[0]["time"]) + " from the first to the last record")

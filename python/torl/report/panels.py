@@ -89,6 +89,12 @@ _TRAINING: Final = (
         {"": (names.RESPONSE_TOKENS,), ", sampled": (names.SAMPLED_TOKENS,)},
     ),
     Panel("Reward", "Mean total reward of a response.", {"": (names.REWARD_MEAN,)}),
+    Panel(
+        "Validation loss",
+        "Mean cross-entropy of the trained tokens of the validation examples, in nats (fine-tuning).",
+        {"": (names.VALIDATION_LOSS,)},
+        evaluated=True,
+    ),
     Panel("Entropy", "Mean entropy at the learned tokens, in nats.", {"": (names.ENTROPY,)}),
     Panel("Seconds of a step", "Comparable only on the same machine (ToRL, table 4).", {"": (names.TIME_STEP,)}),
 )

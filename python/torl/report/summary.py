@@ -35,7 +35,8 @@ def summarize(directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     """Summarize the metrics of a run.
 
     The first evaluation set is at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
-    `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints.
+    `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints. With
+    validation examples, their loss is at the top level as well.
     """
     by_set = {
         name: {
@@ -45,8 +46,10 @@ def summarize(directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
         }
         for name, evaluations in _evaluations(rows).items()
     }
+    losses = [row[names.VALIDATION_LOSS] for row in rows if names.VALIDATION_LOSS in row]
     return {
         **next(iter(by_set.values()), {}),
+        **({"validation_loss_before": losses[0], "validation_loss_after": losses[-1]} if losses else {}),
         "train_seconds": round(sum(row.get(name, 0.0) for row in rows for name in _TIMED), 1),
         "report": str(directory / REPORT_FILE),
         "evaluation": by_set,

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from torl.config import EvaluationConfig, ModelRunConfig, ProblemChoice, PromptConfig, TrainConfig
+from torl.config import EvaluationConfig, LearningConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.config.choices import EnvironmentChoice, ToolChoice
 from torl.environments import ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
@@ -121,7 +121,7 @@ def require_same_vocabulary(model: ModelDirectory, other: str, setting: str) -> 
         )
 
 
-def require_fitting(config: TrainConfig, model: Path) -> None:
+def require_fitting(config: LearningConfig, model: Path) -> None:
     """Check the settings that depend on the files of a model only, before anything is loaded.
 
     Raises:
@@ -130,7 +130,7 @@ def require_fitting(config: TrainConfig, model: Path) -> None:
     """
     prompt, response, window = config.longest_prompt, config.longest_response, context_window(model)
     overrides = getattr(config.engine.options, "arguments", {}).get("hf_overrides")
-    if window is not None and prompt + response > window and not overrides:
+    if config.plays_episodes and window is not None and prompt + response > window and not overrides:
         section = "rollout" if response == config.rollout.max_response_tokens else "evaluation"
         setting = f"{section}.max_response_tokens"
         raise ConfigError(

@@ -109,11 +109,17 @@ def _text(part: str | Markup) -> str:
 class ControlTokenEscaper:
     """Replaces spelled control tokens in untrusted text with numbers while a template is rendered."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        """Read the added tokens of a Hugging Face tokenizer; without a fast backend it has no added tokens."""
+    def __init__(self, tokenizer: Any, *, special_only: bool = False) -> None:
+        """Read the added tokens of a Hugging Face tokenizer; without a fast backend it has no added tokens.
+
+        Args:
+            tokenizer: Tokenizer of the model.
+            special_only: Whether tokens that are not special, such as <tool_call>, stay tokens.
+        """
         backend = getattr(tokenizer, "backend_tokenizer", None)
         added = {} if backend is None else backend.get_added_tokens_decoder()
-        tokens = {token.content for token in added.values()} | {_BEFORE, _AFTER}
+        escaped = {token.content for token in added.values() if token.special or not special_only}
+        tokens = escaped | {_BEFORE, _AFTER}
         self._starts = {token[:2] for token in tokens}  # a faster test than the whole pattern
         # Longest first: one token may begin with another.
         self._pattern = re.compile("|".join(map(re.escape, sorted(tokens, key=lambda each: (-len(each), each)))))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torl.config import CheckpointConfig, TrainConfig
+from torl.config import CheckpointConfig, LearningConfig
 from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.learner.learner import Learner
@@ -79,7 +79,7 @@ def _retrieve_error(task: "asyncio.Task[None]") -> None:
         task.exception()
 
 
-def require_evaluation_metric(config: TrainConfig) -> None:
+def require_evaluation_metric(config: LearningConfig) -> None:
     """Raise ConfigError unless `checkpoint.keep_best` can be a metric of the run's evaluations."""
     best, sets = config.checkpoint.keep_best, config.data.evaluation
     if best is None:

@@ -1,48 +1,44 @@
-"""The components of a training run: validate all inputs, then start the engine, the tools and the learner."""
+"""The components of a run, and those of reinforcement learning: validate all inputs, then start everything."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Generic
 
-from torl.component import RunContext
-from torl.config import TrainConfig
+from torl.config import LearningConfig, TrainConfig
 from torl.data import Sampler
+from torl.engine import EngineOptions
 from torl.errors import ConfigError
 from torl.hub import require_trainable, resolve_model
-from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
-from torl.learner.messages import LearnerSetup
-from torl.placement.fit import describe_update, require_division, require_room, with_update_settings
-from torl.placement.resolve import ResolvedConfig, resolve
-from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
-from torl.records.reading import find_damage
 from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory, require_fitting, require_same_vocabulary
-from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
+from torl.rollout.startup import Components, Rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
-from torl.training.checkpoints import Checkpoints, require_evaluation_metric, require_shared_storage
+from torl.training.checkpoints import Checkpoints, require_evaluation_metric
+from torl.training.residency import DeviceSharing, Residency
+from torl.training.startup import Config, RunInputs, prepare_inputs, start_sides
 from torl.types import Problem, Prompt
 
 
 @dataclass(slots=True)
-class RunComponents:
+class RunComponents(Generic[Config]):
     """The started components of a run.
 
     Attributes:
         config: Resolved configuration.
         directory: Directory of the run.
         console: Console for progress and warnings.
-        sampler: Source of prompts.
-        encode: Function that puts a problem into the run's template and encodes it.
+        sampler: Order of the problems or examples.
+        encode: Function that puts a problem into the run's template and encodes it. None for fine-tuning.
         evaluation_sets: Evaluation sets by name.
-        rollouts: Player of episodes and reward.
+        playing: Player of episodes and reward. None for a run without episodes.
         learner: Learner.
         writer: Writer of metrics and trajectories.
         checkpoint: Checkpoint that the run resumes from.
@@ -52,13 +48,13 @@ class RunComponents:
         checkpoints: Checkpoints of the run.
     """
 
-    config: TrainConfig
+    config: Config
     directory: Path
     console: Console
     sampler: Sampler
-    encode: Callable[[Problem], Prompt]
+    encode: Callable[[Problem], Prompt] | None
     evaluation_sets: Mapping[str, EncodedPrompts]
-    rollouts: Rollouts
+    playing: Rollouts | None
     learner: Learner
     writer: RunWriter
     checkpoint: Path | None
@@ -69,9 +65,31 @@ class RunComponents:
     _idle_seconds: float = field(default=0.0, init=False)
 
     @property
+    def rollouts(self) -> Rollouts:
+        """Player of episodes and reward, of a run with episodes."""
+        assert self.playing is not None, "the run has no episodes"
+        return self.playing
+
+    @property
     def player(self) -> EpisodePlayer:
         """Player of the episodes."""
         return self.rollouts.player
+
+    def residency(self) -> Residency:
+        """Return the owner of the devices' memory, with the engine awake."""
+        options = self.config.engine.options
+        sharing = DeviceSharing(
+            colocated=self.colocated,
+            engine_sleeps=isinstance(options, EngineOptions) and bool(options.sleep_while_learning),
+            learner_offloads=bool(self.config.learner.offload_while_sampling),
+        )
+        return Residency(
+            self.player.engine,
+            self.learner,
+            sharing,
+            policy_version=self.first_step,
+            checksum=self.config.learner.verify_weights,
+        )
 
     def counters(self) -> dict[str, float]:
         """Return the counters of all components as metrics."""
@@ -81,23 +99,10 @@ class RunComponents:
         return metrics | player.metrics() | names.reward_counts(self.rollouts.reward.metrics())
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """The validated inputs of a run, before any process is started."""
-
-    model: ModelDirectory
-    sampler: Sampler
-    encode: Callable[[Problem], Prompt]
-    evaluation_sets: Mapping[str, EncodedPrompts]
-    checkpoint: Path | None
-    first_step: int
-    resolved: ResolvedConfig[TrainConfig]
-
-
 @asynccontextmanager
 async def open_run_components(
     config: TrainConfig, directory: Path, console: Console, cluster: Cluster
-) -> AsyncIterator[RunComponents]:
+) -> AsyncIterator[RunComponents[TrainConfig]]:
     """Validate all inputs, then start the components on a cluster; they are closed at the end of the block.
 
     Raises:
@@ -107,13 +112,40 @@ async def open_run_components(
     components = replace(
         Components.from_config(inputs.resolved.config), shuffle_observations=config.ablation.shuffle_observations
     )
+    async with start_components(config, inputs, components, directory, console, cluster) as started:
+        yield started
+
+
+@asynccontextmanager
+async def start_components(
+    config: Config,
+    inputs: RunInputs[Config],
+    components: Components | None,
+    directory: Path,
+    console: Console,
+    cluster: Cluster,
+) -> AsyncIterator[RunComponents[Config]]:
+    """Write the configuration and start the components of a run; they are closed at the end of the block.
+
+    Args:
+        config: Configuration of the user.
+        inputs: Validated inputs.
+        components: Components of the rollouts. None for a run without episodes.
+        directory: Directory of the run.
+        console: Console for progress and warnings.
+        cluster: Cluster of the run.
+
+    Raises:
+        TorlError: A component does not start.
+    """
     for line in write_config(directory, config, inputs.first_step):
         console.line(line)
     async with AsyncExitStack() as stack:
         resume_step = inputs.first_step if config.run.resume else None
         trackers = [choice.make(directory, resume_step) for choice in config.run.trackers.values()]
         writer = stack.enter_context(RunWriter(directory, resume_step=resume_step, trackers=trackers))
-        rollouts, learner = await _start(stack, inputs, components, directory / "logs", console, cluster)
+        starting = start_sides(inputs, components, directory / "logs", console, cluster)
+        rollouts, learner = await stack.enter_async_context(starting)
         checkpoints = Checkpoints(config.checkpoint, directory, learner)
         if inputs.checkpoint is not None:
             checkpoints.load_history(inputs.first_step)
@@ -124,7 +156,7 @@ async def open_run_components(
             sampler=inputs.sampler,
             encode=inputs.encode,
             evaluation_sets=inputs.evaluation_sets,
-            rollouts=rollouts,
+            playing=rollouts,
             learner=learner,
             writer=writer,
             checkpoint=inputs.checkpoint,
@@ -135,13 +167,11 @@ async def open_run_components(
         )
 
 
-async def _read_inputs(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> _Inputs:
+async def _read_inputs(
+    config: TrainConfig, directory: Path, console: Console, cluster: Cluster
+) -> RunInputs[TrainConfig]:
     """Read the model, the problems and the checkpoint, and place the run."""
-    require_evaluation_metric(config)
-    model_path = resolve_model(config.model.path)
-    require_fitting(config, model_path)
-    require_trainable(model_path)  # imports transformers, which takes seconds
-    model = ModelDirectory.open(str(model_path), config.rollout.tools, config.rollout.environment)
+    model = open_model(config)
     if config.algorithm.needs_reference and config.algorithm.kl.path is not None:
         require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.path")
     prompts = model.prompts(config.data.train, config.data)
@@ -152,101 +182,31 @@ async def _read_inputs(config: TrainConfig, directory: Path, console: Console, c
             f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has "
             f"{len(sampler)} problems that can be sampled at the same time"
         )
-    evaluation_sets = {
+    evaluation_sets = read_evaluation_sets(config, model, console)
+    inputs = await prepare_inputs(config, model, sampler, evaluation_sets, directory, console, cluster)
+    return replace(inputs, encode=prompts.encode)
+
+
+def open_model(config: LearningConfig) -> ModelDirectory:
+    """Open the model of a run, and check that it can be trained as configured.
+
+    Raises:
+        TorlError: The model is missing or cannot be trained, or settings do not fit it.
+    """
+    require_evaluation_metric(config)
+    path = resolve_model(config.model.path)
+    require_fitting(config, path)
+    require_trainable(path)  # imports transformers, which takes seconds
+    return ModelDirectory.open(str(path), config.rollout.tools, config.rollout.environment)
+
+
+def read_evaluation_sets(config: LearningConfig, model: ModelDirectory, console: Console) -> dict[str, EncodedPrompts]:
+    """Read the evaluation sets of a run, by name.
+
+    Raises:
+        DataError: The problems of a set cannot be read, or all of its prompts are too long.
+    """
+    return {
         name: model.problem_set(name, problems, config.data, config.evaluation, console)
         for name, problems in config.data.evaluation.items()
     }
-    checkpoint = latest_checkpoint(directory) if config.run.resume else None
-    first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
-    resolved = resolve(config, await machine_of(cluster))
-    console.line(f"placement: {resolved.placement}")
-    if cluster.is_remote:
-        await require_shared_storage(cluster, directory, resolved.placement.rank_nodes)
-    resolved = _fit_memory(config, resolved, model.path, console)
-    return _Inputs(model, sampler, prompts.encode, evaluation_sets, checkpoint, first_step, resolved)
-
-
-def _resume(config: TrainConfig, sampler: Sampler, checkpoint: Path | None, console: Console) -> int:
-    """Restore the sampler's state from a checkpoint and return the number of the next step."""
-    if checkpoint is None:
-        console.warning(f"{config.run.directory} has no checkpoint: starting at the first step")
-        return 0
-    state = read_controller_state(checkpoint)
-    step: int = state["step"]
-    if step > config.run.steps:
-        raise ConfigError(f"run.steps is {config.run.steps}, but {checkpoint} was written after {step} steps")
-    sampler.load_state_dict(state["sampler"])
-    console.line(f"resuming from {checkpoint}")
-    if damage := find_damage(config.run.directory, step):
-        console.warning(f"{damage}; the run continues, but its report and its audit cannot read this file")
-    return step
-
-
-def _fit_memory(
-    config: TrainConfig, resolved: ResolvedConfig[TrainConfig], model: Path, console: Console
-) -> ResolvedConfig[TrainConfig]:
-    """Set rows and recomputation; raise ConfigError if the model cannot be divided or a stage does not fit."""
-    if not resolved.placement.machine.gpus:
-        return resolved
-    try:
-        shape = ModelShape.read(model)
-    except ConfigError as error:
-        console.warning(f"memory was not checked: {error}")
-        return resolved
-    if config.placement.check_memory:
-        require_division(config, shape)
-        require_room(config, resolved, shape)
-    fitted = with_update_settings(resolved, shape)
-    console.line(describe_update(fitted.config.learner))
-    return fitted
-
-
-async def _start(
-    stack: AsyncExitStack,
-    inputs: _Inputs,
-    components: Components,
-    logs: Path,
-    console: Console,
-    cluster: Cluster,
-) -> tuple[Rollouts, Learner]:
-    """Start the rollouts and the learner, at the same time unless they share GPUs."""
-    config, placement = inputs.resolved.config, inputs.resolved.placement
-    opening = start_rollouts(
-        inputs.resolved,
-        inputs.model,
-        console,
-        RunContext(cluster, seed=config.run.seed, directory=logs),
-        components,
-        load_weights=inputs.checkpoint is None,  # a resumed learner sends its weights before the first turn
-    )
-    starting = _start_learner(stack, inputs, logs, console, cluster)
-    if placement.colocated and placement.machine.gpus:
-        # The engine measures the free memory of its GPU, so the learner must be offloaded before.
-        learner = await starting
-        return await stack.enter_async_context(opening), learner
-    async with asyncio.TaskGroup() as starts:
-        rollouts_start = starts.create_task(stack.enter_async_context(opening))
-        learner_start = starts.create_task(starting)
-    return rollouts_start.result(), learner_start.result()
-
-
-async def _start_learner(
-    stack: AsyncExitStack, inputs: _Inputs, logs: Path, console: Console, cluster: Cluster
-) -> Learner:
-    """Start the learner and load the checkpoint. Offload the learner if the engine uses the devices first."""
-    config, placement = inputs.resolved.config, inputs.resolved.placement
-    with console.progress("starting the learner"):
-        learner = await Learner.start(
-            LearnerSetup.from_config(config),
-            log_directory=logs,
-            devices=placement.rank_visible_devices,
-            cluster=cluster,
-            nodes=placement.rank_nodes,
-        )
-        await stack.enter_async_context(learner)
-        if inputs.checkpoint is not None:
-            await learner.load_checkpoint(inputs.checkpoint, verified=True)
-        if config.learner.offload_while_sampling:
-            await learner.offload("optimizer")
-            await learner.offload("parameters")
-    return learner

@@ -6,9 +6,10 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torl.config import TrainConfig
-from torl.engine import EngineOptions
+from torl.config import LearningConfig, TrainConfig
+from torl.engine import Engine, EngineOptions
 from torl.errors import EngineError, HangError, SandboxError
+from torl.learner.learner import Learner
 from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
 from torl.runtime.processes.supervision import first_error
@@ -135,7 +136,7 @@ def _coarser_dtype(config: TrainConfig) -> str:
     return config.learner.dtype if options.dtype == "float32" else options.dtype
 
 
-def inexact_logprobs(config: TrainConfig) -> str | None:
+def inexact_logprobs(config: LearningConfig) -> str | None:
     """Return the reason why the engine's log-probabilities differ from the policy's by configuration, or None."""
     if config.rollout.top_p < 1:
         return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
@@ -144,7 +145,7 @@ def inexact_logprobs(config: TrainConfig) -> str | None:
     return None
 
 
-def engine_options(config: TrainConfig) -> EngineOptions:
+def engine_options(config: LearningConfig) -> EngineOptions:
     """Return the options of the run's engine, or the defaults for a custom engine without these options."""
     options = config.engine.options
     return options if isinstance(options, EngineOptions) else EngineOptions()
@@ -161,7 +162,7 @@ class HangRecorder:
         controller_log: Log of this process.
     """
 
-    def __init__(self, components: RunComponents, controller_log: Path) -> None:
+    def __init__(self, components: RunComponents[Any], controller_log: Path) -> None:
         self._components = components
         self._log = controller_log
         self._recorded = False
@@ -177,12 +178,13 @@ class HangRecorder:
             raise
 
     async def _dump_stacks(self) -> None:
-        engine, learner = self._components.player.engine, self._components.learner
+        sides: list[Learner | Engine] = [self._components.learner]
+        if self._components.playing is not None:
+            sides.append(self._components.player.engine)
         dump_own_stacks(self._log, asyncio.get_running_loop())
+        logs = {log: processes for side in sides for log, processes in side.processes_by_log.items()}
         unresponsive, *_ = await asyncio.gather(
-            asyncio.to_thread(dump_stacks, {**engine.processes_by_log, **learner.processes_by_log}),
-            engine.dump_remote_stacks(),
-            learner.dump_remote_stacks(),
+            asyncio.to_thread(dump_stacks, logs), *(side.dump_remote_stacks() for side in sides)
         )
         missing = f", except for the unresponsive processes {unresponsive}" if unresponsive else ""
         self._components.console.warning(f"the stacks of all processes are in {self._log.parent}{missing}")

@@ -63,7 +63,7 @@ def _kept(history: RunHistory, existing: set[int]) -> set[int]:
     for step in range(1, history.steps + 1):
         config = history.config_at(step - 1)
         interval = config.checkpoint.every_steps
-        if step == config.run.steps or (interval > 0 and step % interval == 0):
+        if step == config.total_steps or (interval > 0 and step % interval == 0):
             written.append(step)
             kept = [*kept, step][-config.checkpoint.keep_last :]
     if not written:

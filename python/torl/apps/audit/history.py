@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check
-from torl.config import EvaluationConfig, TrainConfig
+from torl.config import EvaluationConfig, FinetuneConfig, LearningConfig, TrainConfig
 from torl.errors import RecordError
 from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.records import metric_names as names
@@ -47,7 +47,7 @@ class RunHistory:
     """
 
     directory: Path
-    configs: Sequence[tuple[int, TrainConfig]]
+    configs: Sequence[tuple[int, LearningConfig]]
     steps: int
     finished: bool
     step_rows: Mapping[int, Mapping[str, Any]]
@@ -65,10 +65,11 @@ class RunHistory:
         played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         checkpoints = checkpoint_steps(directory)
         finished = (directory / SUMMARY_FILE).exists()
+        supervised = isinstance(configs[-1][1], FinetuneConfig)
         step_rows: dict[int, Mapping[str, Any]] = {}
         evaluation_rows: dict[int, Mapping[str, Any]] = {}
         for row in _rows(directory, metrics):
-            step, kind = row.get("step"), _kind_of(row)
+            step, kind = row.get("step"), _kind_of(row, supervised=supervised)
             if not isinstance(step, int) or isinstance(step, bool):
                 metrics.add(False, f"{METRICS_FILE}: expected a step in each row, found {step!r}")
             elif kind is None:
@@ -82,17 +83,17 @@ class RunHistory:
                 found[step] = row
         steps = max([0, *played, *checkpoints, *(step + 1 for step in step_rows)])
         if finished:
-            steps = max(steps, configs[-1][1].run.steps)
+            steps = max(steps, configs[-1][1].total_steps)
         for step in sorted(evaluation_rows):
             if step > steps:
                 metrics.add(False, f"{METRICS_FILE}: expected no evaluation after step {steps}, found step {step}")
         return cls(directory, configs, steps, finished, step_rows, evaluation_rows)
 
-    def config_at(self, step: int) -> TrainConfig:
+    def config_at(self, step: int) -> LearningConfig:
         """Return the configuration that a step was played with, with the values of its schedules."""
         return self.start_config_at(step).at_step(step)
 
-    def start_config_at(self, step: int) -> TrainConfig:
+    def start_config_at(self, step: int) -> LearningConfig:
         """Return the configuration of the start that played a step."""
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
 
@@ -103,7 +104,7 @@ class RunHistory:
     def _must_evaluate(self, step: int) -> bool:
         config = self.config_at(step)
         interval = config.evaluation.every_steps
-        due = step in (0, config.run.steps) or (interval > 0 and step % interval == 0)
+        due = step in (0, config.total_steps) or (interval > 0 and step % interval == 0)
         return due and (step < self.steps or self.finished)
 
     def check_files(self, files: Check) -> None:
@@ -111,14 +112,15 @@ class RunHistory:
 
         A note describes a run that has not ended.
         """
-        first, steps = self.configs[0][0], self.configs[-1][1].run.steps
+        first, steps = self.configs[0][0], self.configs[-1][1].total_steps
         if first > 0:
             files.add(False, f"expected a configuration of step 0, found configurations from step {first} on")
         if self.steps > steps:
             files.add(False, f"{CONFIG_FILE}: expected at most {steps} steps, found {self.steps}")
         if not self.finished:
             files.add_note(f"the run has not ended: {self.steps} of {steps} steps")
-        known = {trajectory_file(self.directory, step) for step in range(self.steps)}
+        played = [step for step in range(self.steps) if isinstance(self.start_config_at(step), TrainConfig)]
+        known = {trajectory_file(self.directory, step) for step in played}
         for step in [*self.evaluations(), *([] if self.finished else [self.steps])]:
             config = self.config_at(step)
             labels = (label for name in config.data.evaluation for label in evaluation_plays(name, config.evaluation))
@@ -138,11 +140,12 @@ def evaluation_plays(name: str, settings: EvaluationConfig) -> dict[str, tuple[s
     return plays | ({f"{name}.greedy" if plays else name: ("greedy", 1)} if settings.greedy else {})
 
 
-def _kind_of(row: Mapping[str, Any]) -> str | None:
+def _kind_of(row: Mapping[str, Any], *, supervised: bool) -> str | None:
     """Return the time that only rows of this kind have; None if a row has several, none, or metrics of another kind."""
     kinds = [name for name in (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT) if name in row]
     others = row.keys() - {"step", "time", *kinds}
-    evaluated = {name for name in others if names.split_evaluation(name)}
+    validation = (names.VALIDATION_LOSS, names.VALIDATION_TOKENS) if supervised else ()
+    evaluated = {name for name in others if names.split_evaluation(name) or name in validation}
     allowed = {names.TIME_STEP: others - evaluated, names.TIME_EVALUATION: evaluated, names.TIME_CHECKPOINT: set()}
     return kinds[0] if len(kinds) == 1 and others == allowed[kinds[0]] else None
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.history import RunHistory
-from torl.config import TrainConfig
+from torl.config import LearningConfig
 from torl.errors import TorlError
 from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
@@ -88,7 +88,7 @@ class SampledTrajectories:
         """Check the log-probabilities of the collected trajectories, and the weights of the exported model."""
         if self._skip_reason:
             logprobs.add_note(self._skip_reason)
-        elif self._count and not any(self._by_version.values()):
+        elif self._count and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
             logprobs.add_note("no checkpoint has the weights of these steps")
         if self._count:
             check_weights(logprobs, export, self._history, [self._by_version, self._by_learner])
@@ -121,37 +121,65 @@ def check_weights(
         history: History of the run.
         groups: Samples by the policy versions that they belong to. Versions without weights are left out.
     """
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
-
     exported = history.directory / EXPORT_DIRECTORY
     has_export = history.finished and exported.is_dir() and has_weights(history.directory, history.steps)
     versions = {version for group in groups for version, samples in group.items() if samples}
-    disable_progress_bar()  # it would overwrite the report
     config = history.configs[-1][1]
-    model = resolve_model(config.model.path)
-    policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True).eval()
-    lora = config.model.adapters
-    base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if lora is not None else {}
+    policies = PolicyVersions(history, resolve_model(config.model.path))
     gaps: list[float] = []
     for version in sorted(versions | ({history.steps} if has_export else set())):
         with logprobs.reading(f"policy version {version}"):
-            if version > 0:
-                weights = read_policy_weights(checkpoint_path(history.directory, version) / LEARNER)
-                _load_weights(policy, weights if lora is None else merge_adapters(weights, base, lora))
+            policy = policies.load(version)
             for group in groups:
                 gaps += _check_version(logprobs, policy, version, group.get(version, ()))
             if has_export and version == history.steps:
-                if lora is not None:
-                    _load_weights(policy, merge_adapters(_rounded(weights, config), _rounded(base, config), lora))
-                _check_export(export, policy, exported, config)
+                _check_export(export, policies.load_rounded(version), exported, config)
     logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
     if versions:
         logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
 
 
-def _rounded(weights: Mapping[str, Any], config: TrainConfig) -> dict[str, Any]:
+class PolicyVersions:
+    """A model of transformers in float32 with the weights of a run's policy versions, one at a time."""
+
+    def __init__(self, history: RunHistory, model: Path) -> None:
+        """Load the initial model."""
+        import torch
+        from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()  # it would overwrite the report
+        self._directory, self._config = history.directory, history.configs[-1][1]
+        policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
+        self._policy = policy.eval()
+        adapted = self._config.model.adapters is not None
+        self._base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
+
+    def load(self, version: int) -> Any:
+        """Return the model with the weights of a version, in ascending order of versions.
+
+        Raises:
+            TorlError: The weights of the checkpoint are damaged, or do not match the model.
+        """
+        if version > 0:
+            weights, lora = self._read(version), self._config.model.adapters
+            _load_weights(self._policy, weights if lora is None else merge_adapters(weights, self._base, lora))
+        return self._policy
+
+    def load_rounded(self, version: int) -> Any:
+        """Return the model as `load` does, with adapters merged in the precision of the learner."""
+        lora = self._config.model.adapters
+        if lora is None or version == 0:
+            return self.load(version)
+        weights, base = (_rounded(each, self._config) for each in (self._read(version), self._base))
+        _load_weights(self._policy, merge_adapters(weights, base, lora))
+        return self._policy
+
+    def _read(self, version: int) -> dict[str, Any]:
+        return read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
+
+
+def _rounded(weights: Mapping[str, Any], config: LearningConfig) -> dict[str, Any]:
     """Return weights as the learner computes with them."""
     import torch
 
@@ -173,7 +201,7 @@ def _check_version(check: Check, policy: Any, version: int, samples: Sequence[Sa
     return [gap for per_token in gaps.values() for gap in per_token]
 
 
-def _check_export(check: Check, policy: Any, directory: Path, config: TrainConfig) -> None:
+def _check_export(check: Check, policy: Any, directory: Path, config: LearningConfig) -> None:
     """Compare the exported model with the weights of the last checkpoint, rounded to its precision."""
     import torch
     from transformers import AutoModelForCausalLM

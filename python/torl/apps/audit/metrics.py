@@ -8,7 +8,7 @@ from typing import Any
 from torl.apps.audit.checks import Check
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import is_complete
-from torl.config import TrainConfig
+from torl.config import LearningConfig, TrainConfig
 from torl.records import metric_names as names
 from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
 from torl.records.files import SUMMARY_FILE
@@ -100,7 +100,7 @@ def evaluation_metrics(
     set_name: str,
     groups: Sequence[ScoredGroup],
     greedy: Sequence[ScoredGroup],
-    config: TrainConfig,
+    config: LearningConfig,
     *,
     too_long: int,
     problems: int | None,
@@ -127,7 +127,7 @@ def evaluation_metrics(
     return names.evaluation_metrics(set_name, metrics)
 
 
-def _dynamics(groups: Sequence[ScoredGroup], config: TrainConfig, *, metadata: bool) -> dict[str, float]:
+def _dynamics(groups: Sequence[ScoredGroup], config: LearningConfig, *, metadata: bool) -> dict[str, float]:
     metrics = training_dynamics(groups)
     if metadata and config.run.group_metrics_by is not None:
         metrics |= dynamics_by_value(groups, config.run.group_metrics_by)

@@ -11,12 +11,12 @@ from typing import Self
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
 from torl.apps.audit.checks import Check, check_rewards, place_of, version_mismatch
+from torl.apps.audit.evaluations import evaluated_rollout
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import ReplayContext
-from torl.apps.audit.steps import evaluated_rollout
 from torl.apps.audit.tokens import token_mismatch
 from torl.component import RunContext
-from torl.config import RolloutConfig, TrainConfig
+from torl.config import LearningConfig, RolloutConfig, TrainConfig
 from torl.errors import RecordError
 from torl.hub import resolve_model
 from torl.options import Choice
@@ -49,7 +49,7 @@ class TrajectoryAudit:
         self._directory = directory
         self._stack = AsyncExitStack()
         self._rewards: list[tuple[Choice[Reward], Reward]] = []
-        self._contexts: list[tuple[TrainConfig, ReplayContext]] = []
+        self._contexts: list[tuple[LearningConfig, ReplayContext]] = []
         self._file: tuple[object, Sequence[TrajectoryRecord]] = (None, ())
 
     async def verify(self, path: Path, line: int) -> list[Check]:
@@ -83,7 +83,7 @@ class TrajectoryAudit:
             await check_rewards(rewards, group, await self._reward(choice, config), rollout.max_response_tokens)
         if not rewards.compared and record.grade.failure is not None:
             rewards.add_note(f"the grader failed: {record.grade.failure}")
-        if not is_training or step is None:
+        if not is_training or step is None or not isinstance(config, TrainConfig):
             advantages.add_note("an evaluation has no advantages")
         elif record.advantage is None:
             advantages.add_note("outside the batch")
@@ -93,7 +93,7 @@ class TrajectoryAudit:
         return [tokens, versions, rewards, advantages]
 
     def _check_tokens(
-        self, check: Check, record: TrajectoryRecord, config: TrainConfig, rollout: RolloutConfig
+        self, check: Check, record: TrajectoryRecord, config: LearningConfig, rollout: RolloutConfig
     ) -> None:
         context = replace(self._context(config), rollout=rollout)
         mismatch = token_mismatch if rollout.agent is None else agent_mismatch
@@ -107,7 +107,7 @@ class TrajectoryAudit:
             self._file = stamp, list(read_trajectories(path))
         return self._file[1]
 
-    def _context(self, config: TrainConfig) -> ReplayContext:
+    def _context(self, config: LearningConfig) -> ReplayContext:
         for known, context in self._contexts:
             if (known.rollout, known.model.path) == (config.rollout, config.model.path):
                 return context
@@ -115,7 +115,7 @@ class TrajectoryAudit:
         self._contexts.append((config, context))
         return context
 
-    async def _reward(self, choice: Choice[Reward], config: TrainConfig) -> Reward:
+    async def _reward(self, choice: Choice[Reward], config: LearningConfig) -> Reward:
         for known, reward in self._rewards:
             if known == choice:
                 return reward

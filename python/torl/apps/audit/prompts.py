@@ -6,7 +6,7 @@ from dataclasses import replace
 from torl.apps.audit.checks import Check, order_mismatch, place_of
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.problem_sets import ProblemSet
-from torl.config import TrainConfig
+from torl.config import LearningConfig, TrainConfig
 from torl.errors import CheckpointError, TorlError
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
 from torl.records.rows import TrajectoryRecord
@@ -20,11 +20,13 @@ _MAX_SHOWN = 60
 class PromptAudit:
     """The check of the prompts of a run."""
 
-    def __init__(self, check: Check, config: TrainConfig, model: ModelDirectory, history: RunHistory) -> None:
+    def __init__(self, check: Check, config: LearningConfig, model: ModelDirectory, history: RunHistory) -> None:
         """Prepare the problem sets of a configuration; they are read on demand."""
         self._check, self._config, self._model, self._history = check, config, model, history
         data, evaluation = config.data, config.evaluation
-        self.training = ProblemSet(check, "data.train", data.train, data, model, None)
+        self.training = None
+        if isinstance(config, TrainConfig):
+            self.training = ProblemSet(check, "data.train", config.data.train, data, model, None)
         self.evaluations = {
             name: ProblemSet(check, f"data.evaluation.{name}", choice, data, model, evaluation.max_problems)
             for name, choice in data.evaluation.items()
@@ -37,19 +39,23 @@ class PromptAudit:
 
     def check_step(self, records: Sequence[TrajectoryRecord]) -> None:
         """Check the prompts of a step."""
-        if any(map(self._differs, records)):
+        problems = self.training
+        assert problems is not None  # of a training run
+        if any(_differs(record, problems) for record in records):
             self.source_has_changed()
-        prompts = self.training.prompts(record.trajectory.prompt.problem for record in records)
+        prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         for record in records:
-            self._compare(record, self.training, self._drawn(record, prompts))
+            self._compare(record, problems, self._drawn(record, prompts))
 
     def source_has_changed(self) -> bool:
         """Whether the training problems cannot be read, or are others than those of the newest checkpoint."""
-        if self.training.available and not self._knows_source:
+        problems = self.training
+        assert problems is not None  # of a training run
+        if problems.available and not self._knows_source:
             self._knows_source = True
             if self._has_other_problems():
-                self.training.drop("has changed since the run")
-        return not self.training.available
+                problems.drop("has changed since the run")
+        return not problems.available
 
     def evaluated(self, name: str) -> tuple[list[str], int] | None:
         """Return the problems of an evaluation in their order, and the number of problems with too long prompts."""
@@ -123,16 +129,9 @@ class PromptAudit:
         elif source is not None:
             self._check.add(True, place)
 
-    def _differs(self, record: TrajectoryRecord) -> bool:
-        """Whether the source, if it can be read, has another problem under the recorded id, or none."""
-        recorded = record.trajectory.prompt.problem
-        if not self.training.available:
-            return False
-        source = self.training.problem(recorded.id)
-        return source is None or (source.question, source.answer) != (recorded.question, recorded.answer)
-
     def _has_other_problems(self) -> bool:
         """Whether the newest checkpoint was written with other problems than the source contains now."""
+        assert isinstance(self._config, TrainConfig)
         data = self._config.data
         for step in reversed(checkpoint_steps(self._history.directory)):
             try:
@@ -147,6 +146,15 @@ class PromptAudit:
             else:
                 return False
         return False
+
+
+def _differs(record: TrajectoryRecord, problems: ProblemSet) -> bool:
+    """Whether the source, if it can be read, has another problem under the recorded id, or none."""
+    recorded = record.trajectory.prompt.problem
+    if not problems.available:
+        return False
+    source = problems.problem(recorded.id)
+    return source is None or (source.question, source.answer) != (recorded.question, recorded.answer)
 
 
 def _with_problem(trajectory: Trajectory, problem: Problem, variant: str | None) -> Trajectory:

@@ -21,6 +21,13 @@ The records are recomputed independently and compared:
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including
   greedy evaluations and the reference model
 
+Of fine-tuning, the checks of evaluations and checkpoints, and:
+
+- files: the examples of every step
+- selection: distinct examples in a step, and no example used twice more often than another
+- metrics: token counts from the encoded examples, and learning rates
+- logprobs: losses of steps and validations by torch's cross-entropy in float32, with the same weights
+
 Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read. The last line of the output is JSON.
 """
 
@@ -35,12 +42,15 @@ from pathlib import Path
 
 from torl.apps.audit.checkpoints import check_checkpoints
 from torl.apps.audit.checks import COLUMNS, Check
+from torl.apps.audit.evaluations import Checks, EvaluationAudit
+from torl.apps.audit.finetuning import check_finetuning
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.logprobs import SampledTrajectories
 from torl.apps.audit.metrics import check_summary
 from torl.apps.audit.order import ProblemOrder
-from torl.apps.audit.steps import Checks, StepAudit
+from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
+from torl.config import FinetuneConfig, TrainConfig
 from torl.errors import ConfigError, TorlError
 from torl.rewards import Reward, make_reward
 
@@ -107,13 +117,17 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
         evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
         if not steps and not evaluations:
             continue  # the run was started again before a step was played with this configuration
-        audit = await asyncio.to_thread(
-            StepAudit.open, config, history, checks, sampled, order, min(steps, default=None)
-        )
+        if isinstance(config, FinetuneConfig):
+            await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
+        if not config.plays_episodes:
+            continue
+        audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks, sampled)
         context = RunContext(seed=config.run.seed, directory=directory)
         async with _started(make_reward(config.reward), context) as reward:
-            for step in steps:
-                await audit.at_step(step).check_step(step, reward)
+            if isinstance(config, TrainConfig) and steps:
+                step_audit = await asyncio.to_thread(StepAudit.open, config, order, audit, steps[0])
+                for step in steps:
+                    await step_audit.at_step(step).check_step(step, reward)
             if config.evaluation.reward is None:
                 await _check_evaluations(audit, evaluations, reward)
         if config.evaluation.reward is not None:
@@ -126,7 +140,7 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     return Audit(tuple(vars(checks).values()))
 
 
-async def _check_evaluations(audit: StepAudit, steps: Sequence[int], reward: Reward) -> None:
+async def _check_evaluations(audit: EvaluationAudit, steps: Sequence[int], reward: Reward) -> None:
     for step in steps:
         await audit.check_evaluation(step, reward)
 

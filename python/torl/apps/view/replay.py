@@ -12,7 +12,7 @@ from torl.apps.view.errors import CannotReplayError
 from torl.apps.view.rows import Place
 from torl.apps.view.sources import TRAINING, Target
 from torl.component import RunContext
-from torl.config import TrainConfig
+from torl.config import LearningConfig, TrainConfig
 from torl.errors import ConfigError
 from torl.options import Choice
 from torl.records.rows import MAX_OUTPUT_CHARACTERS
@@ -104,7 +104,7 @@ class Replayer:
         choice = config.rollout.tools.get(name)
         if choice is None or not (isinstance(choice.target, type) and issubclass(choice.target, PythonTool)):
             raise CannotReplayError(f"the tool {name!r} is not the sandbox of torl: its calls may not be repeatable")
-        if config.ablation.shuffle_observations:
+        if isinstance(config, TrainConfig) and config.ablation.shuffle_observations:
             raise CannotReplayError("ablation.shuffle_observations: the model saw outcomes of other calls")
         options = choice.options.model_copy(update={"workers": 1})
         limited: Choice[BaseTool] = replace(choice, options=options)
@@ -126,7 +126,7 @@ class Replayer:
         self._tools.append((key, tool))
         return tool
 
-    def _config_at(self, step: int) -> TrainConfig:
+    def _config_at(self, step: int) -> LearningConfig:
         try:
             configs = read_configs(self._target.directory)
         except ConfigError as error:

@@ -1,0 +1,190 @@
+"""The checks of a fine-tuning run: examples and their order, tokens, learning rates, and losses of known weights."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torl.apps.audit.evaluations import Checks
+from torl.apps.audit.history import RunHistory
+from torl.apps.audit.logprobs import PolicyVersions, has_weights
+from torl.apps.audit.metrics import check_row
+from torl.config import FinetuneConfig
+from torl.errors import RecordError, TorlError
+from torl.hub import resolve_model
+from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
+from torl.records import metric_names as names
+from torl.records.files import EXAMPLES_FILE, METRICS_FILE
+from torl.records.reading import read_rows
+from torl.rollout.model_directory import ModelDirectory
+from torl.text.tokenizer import load_tokenizer
+from torl.training.examples import Example, Examples
+from torl.types import TrainingSample
+
+# Limits of |difference| of a loss to plain transformers in float32, by the learner's dtype.
+_LIMITS = {"float32": 1e-4, "bfloat16": 5e-2}
+
+
+def check_finetuning(
+    config: FinetuneConfig, history: RunHistory, checks: Checks, steps: Sequence[int], evaluations: Sequence[int]
+) -> None:
+    """Check the steps of a fine-tuning run, if its examples are available unchanged.
+
+    Args:
+        config: Configuration of the steps.
+        history: History of the run.
+        checks: Results of the checks.
+        steps: Numbers of the steps.
+        evaluations: Numbers of steps before each validation.
+    """
+    try:
+        audit = FinetuneAudit.open(config, history, checks)
+    except (TorlError, LookupError) as error:
+        checks.selection.add_note(f"the examples cannot be compared: {error}")
+        return
+    audit.check_losses(audit.check_steps(steps), evaluations)
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneAudit:
+    """Compares the steps of a fine-tuning run with its examples and its weights."""
+
+    config: FinetuneConfig
+    history: RunHistory
+    checks: Checks
+    examples: Examples
+
+    @classmethod
+    def open(cls, config: FinetuneConfig, history: RunHistory, checks: Checks) -> "FinetuneAudit":
+        """Read the examples.
+
+        Raises:
+            TorlError: The model or the examples cannot be read, or the examples have changed since the run.
+        """
+        path, rollout = resolve_model(config.model.path), config.rollout
+        model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
+        examples = Examples.read(config, model)
+        for step in checkpoint_steps(history.directory)[-1:]:
+            examples.sampler.load_state_dict(read_controller_state(checkpoint_path(history.directory, step))["sampler"])
+        return cls(config, history, checks, examples)
+
+    def check_steps(self, steps: Sequence[int]) -> Mapping[int, Sequence[Example]]:
+        """Check the examples and the tokens of steps, and return the examples of each."""
+        recorded = self._recorded_examples()
+        batches: dict[int, list[Example]] = {}
+        used: Counter[str] = Counter()
+        for step in range(max(steps, default=-1) + 1):
+            ids = recorded.get(step)
+            if ids is None:
+                if step in steps and not self.history.may_lack_row(step):
+                    self.checks.files.add(False, f"{EXAMPLES_FILE}: expected a row of step {step}, found none")
+                continue
+            used.update(ids)
+            if step in steps:
+                self.checks.files.add(True, "")
+                self._check_order(step, ids, used)
+                if all(each in self.examples.train for each in ids):
+                    batches[step] = [self.examples.train[each] for each in ids]
+        for step, batch in batches.items():
+            row = self.history.step_rows.get(step)
+            if row is None:
+                self.checks.metrics.add(
+                    self.history.may_lack_row(step), f"{METRICS_FILE}: expected a row of step {step}, found none"
+                )
+            else:
+                check_row(self.checks.metrics, f"step {step}", self._expected(step, batch), row)
+        return batches
+
+    def _recorded_examples(self) -> dict[int, list[str]]:
+        try:
+            return {row["step"]: row["examples"] for row in read_rows(self.history.directory / EXAMPLES_FILE)}
+        except (RecordError, LookupError, TypeError) as error:
+            self.checks.files.add(False, f"{EXAMPLES_FILE}: cannot be read: {error}")
+            return {}
+
+    def _check_order(self, step: int, ids: Sequence[str], used: Mapping[str, int]) -> None:
+        """Check that a step has distinct known examples, and that none is used twice more often than another."""
+        check, size = self.checks.selection, self.config.finetune.batch_size
+        check.expect(f"step {step}", f"{size} distinct examples", f"{len(set(ids))} distinct examples")
+        unknown = sorted(set(ids) - self.examples.train.keys())
+        check.add(not unknown, f"step {step}: the examples {unknown[:3]} are not in finetune.train")
+        counts = [used.get(each, 0) for each in self.examples.train]
+        check.add(
+            max(counts) - min(counts) <= 1,
+            f"step {step}: an example was used {max(counts)} times, another {min(counts)} times",
+        )
+
+    def _expected(self, step: int, batch: Sequence[Example]) -> dict[str, float]:
+        samples = [sample for example in batch for sample in example.samples]
+        observed = sum(
+            int(np.count_nonzero(weights)) for each in samples if (weights := each.imitation_weights) is not None
+        )
+        return {
+            names.LEARNED_TOKENS: sum(map(len, samples)),
+            names.TRAINED_TOKENS: sum(int(sample.loss_mask.sum()) for sample in samples),
+            **({names.IMITATED_TOKENS: observed} if observed else {}),
+            names.LEARNING_RATE: self._learning_rate(step),
+        }
+
+    def _learning_rate(self, step: int) -> float:
+        """Return the rate of a step: linear warmup, then constant, or decayed to zero at the end of the run."""
+        learner, steps = self.config.learner, self.config.total_steps
+        warmup = learner.warmup_steps
+        if step < warmup:
+            return learner.learning_rate * (step + 1) / (warmup + 1)
+        progress = (step - warmup) / max(1, steps - warmup)
+        factor = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
+        return learner.learning_rate * factor[learner.lr_schedule]
+
+    def check_losses(self, batches: Mapping[int, Sequence[Example]], evaluations: Sequence[int]) -> None:
+        """Compare losses with plain transformers in float32, at the steps whose weights before the update exist."""
+        measured = {*batches, *(evaluations if self.examples.validation else ())}
+        versions = [step for step in sorted(measured) if has_weights(self.history.directory, step)]
+        policies = PolicyVersions(self.history, resolve_model(self.config.model.path)) if versions else None
+        for version in versions:
+            with self.checks.logprobs.reading(f"policy version {version}"):
+                assert policies is not None
+                policy = policies.load(version)
+                for place, found, expected in self._losses(policy, version, batches.get(version, ())):
+                    gap = abs(found - expected)
+                    limit = _LIMITS[self.config.learner.dtype]
+                    self.checks.logprobs.add(gap <= limit, f"{place}: expected {expected:.6g}, found {found:.6g}", gap)
+        self.checks.logprobs.add_note(f"losses of policy versions {', '.join(map(str, versions)) or 'none'}")
+
+    def _losses(self, policy: Any, version: int, batch: Sequence[Example]) -> Iterator[tuple[str, float, float]]:
+        """Yield place, recorded and expected value of the losses under a policy version."""
+        row, evaluation = self.history.step_rows.get(version), self.history.evaluation_rows.get(version)
+        if batch and row is not None and names.LOSS in row:
+            samples = [sample for example in batch for sample in example.samples]
+            yield f"loss of step {version}", row[names.LOSS], mean_loss(policy, samples)
+        if self.examples.validation and evaluation is not None and names.VALIDATION_LOSS in evaluation:
+            samples = [sample for example in self.examples.validation for sample in example.samples]
+            place = f"validation loss after step {version}"
+            yield place, evaluation[names.VALIDATION_LOSS], mean_loss(policy, samples, observations=False)
+
+
+def mean_loss(policy: Any, samples: Sequence[TrainingSample], *, observations: bool = True) -> float:
+    """Return the loss of samples by torch's cross-entropy, one sample at a time.
+
+    Args:
+        policy: Model of transformers, in float32.
+        samples: Samples of examples.
+        observations: Whether to add the loss of observed tokens.
+    """
+    import torch
+
+    parts: list[list[float]] = [[], []]
+    with torch.inference_mode():
+        for sample in samples:
+            ids = torch.from_numpy(sample.token_ids).long()
+            logits = policy(input_ids=ids[None, :-1], use_cache=False).logits[0].float()
+            losses = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none").tolist()
+            for values, weights in zip(parts, (sample.advantages, sample.imitation_weights), strict=True):
+                pairs = zip(losses, () if weights is None else weights[1:].tolist(), strict=False)
+                values += [weight * loss for loss, weight in pairs if weight > 0]
+    trained, observed = parts
+    term = math.fsum(observed) / len(observed) if observed and observations else 0.0
+    return math.fsum(trained) / len(trained) + term

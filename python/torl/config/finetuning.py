@@ -1,0 +1,137 @@
+"""The configuration of supervised fine-tuning."""
+
+import math
+from collections.abc import Collection
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from torl.algorithms.masks import MASK, wants_reference
+from torl.config.choices import ExampleChoice, MaskChoice
+from torl.config.commands import CommandConfig
+from torl.config.learning import AlgorithmConfig, CriticConfig
+from torl.config.rollout import EvaluationSets
+from torl.config.sections import LearningConfig, RunSettings
+from torl.options import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Section,
+    named_by_key,
+)
+
+
+class FinetuneOptions(Section):
+    """Examples of supervised fine-tuning, and the tokens of them that are trained."""
+
+    train: ExampleChoice
+    """Examples: a file (.jsonl, .json or .parquet), a dataset on the Hub, a run whose trajectories are imitated, or
+    package.module:name for a custom source."""
+    validation: ExampleChoice | None = None
+    """Examples whose loss is measured at each evaluation."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of the examples that is held out for validation. Only without `validation`."""
+    epochs: PositiveFloat | None = None
+    """Number of passes over the examples, which overrides `run.steps`. One if both are unset."""
+    batch_size: PositiveInt = 32
+    """Number of examples in an optimizer step."""
+    max_tokens: PositiveInt = 4096
+    """Maximum length of an example, in tokens."""
+    too_long: Literal["drop", "truncate"] = "drop"
+    """Longer examples are dropped, or truncated at the end."""
+    observation_weight: NonNegativeFloat = 0.0
+    """Weight of the mean cross-entropy of observed tokens, the results of tools. 0 masks them."""
+    variables: dict[str, Any] = Field(default={})
+    """Variables of the model's chat template, for examples with messages."""
+    correct_only: bool = True
+    """Drop trajectories whose answer is wrong (rejection sampling)."""
+    min_reward: float | None = None
+    """Minimum reward of a trajectory. Unset keeps all."""
+    max_per_problem: PositiveInt | None = None
+    """Maximum number of trajectories of a problem. Unset keeps all. Repeated responses are always dropped."""
+    drop: Annotated[dict[str, MaskChoice], named_by_key(MASK)] = Field(default={})
+    """Masks by name, as in `selection.mask`: trajectories that a mask masks are dropped."""
+    prompts: Literal["recorded", "template"] = "recorded"
+    """Prompts of trajectories: as recorded, or the question in `data.template`, which trains the model to respond
+    without the examples or instructions of the recorded prompt (prompt distillation)."""
+
+    @model_validator(mode="after")
+    def _validates_once(self) -> Self:
+        if self.validation is not None and self.validation_fraction:
+            raise ValueError("validation and validation_fraction cannot be combined: remove one")
+        if referring := [name for name, mask in self.drop.items() if wants_reference(mask.target)]:
+            raise ValueError(f"drop.{referring[0]} needs a reference model, which fine-tuning does not have")
+        return self
+
+
+class FinetuneRunSettings(RunSettings):
+    """Directory, seed and length of the run."""
+
+    steps: PositiveInt | None = None
+    """Number of optimizer steps. `finetune.epochs` overrides it."""
+
+
+def _supervised_algorithm() -> AlgorithmConfig:
+    """Return the settings of the policy loss whose value is the cross-entropy of tokens with an advantage of 1."""
+    return AlgorithmConfig.model_validate({"policy_loss": "reinforce", "aggregation": "token"})
+
+
+class FinetuneConfig(CommandConfig, LearningConfig):
+    """The configuration of `torl finetune`; it ignores the sections of reinforcement learning."""
+
+    common_settings: ClassVar[Collection[str]] = (
+        *CommandConfig.common_settings,
+        "model.lora.rank",
+        "data.evaluation",
+        "finetune.train",
+        "finetune.validation",
+        "finetune.epochs",
+        "finetune.batch_size",
+        "finetune.max_tokens",
+        "run.directory",
+        "run.seed",
+        "run.steps",
+        "run.resume",
+        "learner.zero_stage",
+        "learner.dtype",
+        "learner.learning_rate",
+        "learner.lr_schedule",
+        "learner.warmup_steps",
+        "evaluation.every_steps",
+        "checkpoint.every_steps",
+    )
+
+    run: FinetuneRunSettings
+    data: EvaluationSets = Field(default_factory=EvaluationSets)
+    finetune: FinetuneOptions
+    algorithm: AlgorithmConfig = Field(default_factory=_supervised_algorithm, exclude=True)
+    critic: CriticConfig = Field(default_factory=CriticConfig, exclude=True)
+
+    @property
+    def plays_episodes(self) -> bool:
+        """Whether an engine samples: for evaluations on problems."""
+        return bool(self.data.evaluation)
+
+    @property
+    def longest_sample(self) -> int:
+        """The maximum length of an example, in tokens."""
+        return self.finetune.max_tokens
+
+    @property
+    def policy_temperature(self) -> float:
+        """The temperature by which the learner divides logits: examples are imitated as they are."""
+        return 1.0
+
+    @property
+    def total_steps(self) -> int:
+        """The number of optimizer steps, once it is resolved (`with_steps`)."""
+        assert self.run.steps is not None, "the steps of the run are not resolved"
+        return self.run.steps
+
+    def with_steps(self, examples: int) -> Self:
+        """Return the configuration with its number of steps for this many examples."""
+        epochs = self.finetune.epochs or (1.0 if self.run.steps is None else None)
+        if epochs is None:
+            return self
+        steps = max(1, math.ceil(epochs * examples / self.finetune.batch_size))
+        return self.model_copy(update={"run": self.run.model_copy(update={"steps": steps})})

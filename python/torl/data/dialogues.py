@@ -1,0 +1,156 @@
+"""Conversations of examples, in OpenAI's and in ShareGPT's format, as messages for chat templates."""
+
+import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from torl.data.files import describe
+from torl.errors import DataError
+
+Messages: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]
+"""Messages as chat templates read them, and the weight of the loss of each."""
+
+_ROLES = MappingProxyType(
+    {
+        **{role: role for role in ("system", "user", "assistant", "tool")},
+        "developer": "system",
+        "function": "tool",
+    }
+)
+# ShareGPT's names, with those of LLaMA-Factory for tools.
+_SPEAKERS = MappingProxyType(
+    {
+        **_ROLES,
+        "human": "user",
+        "gpt": "assistant",
+        "model": "assistant",
+        "function_call": "assistant",
+        "observation": "tool",
+        "function_response": "tool",
+        "ipython": "tool",
+    }
+)
+_WRAPPED_RESULT = re.compile(r"\s*<tool_response>\s*((?:(?!<tool_response>).)*?)\s*</tool_response>\s*", re.DOTALL)
+
+
+def read_messages(location: str, field: str, messages: Any) -> Messages:
+    """Read messages in OpenAI's format. Only messages of the model have a weight, 1 unless a message has its own.
+
+    Arguments of tool calls become objects, because chat templates write them as JSON. Fields that are null are dropped.
+
+    Args:
+        location: Location of the row, for errors.
+        field: Field of the messages.
+        messages: Value of the field.
+
+    Raises:
+        DataError: A message is invalid.
+    """
+    read, weights = [], []
+    for place, message in enumerate(_objects(location, field, messages)):
+        where = f"{location}: {field}[{place}]"
+        role = _ROLES.get(str(message.get("role")))
+        if role is None:
+            raise DataError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, got {message.get('role')!r}")
+        fields = {name: value for name, value in message.items() if value is not None and name != "weight"}
+        fields |= {"role": role, "content": _content(where, message.get("content"))}
+        if calls := fields.pop("tool_calls", None):
+            fields["tool_calls"] = [_call(where, call) for call in _objects(where, "tool_calls", calls)]
+        read.append(fields)
+        weights.append(_weight(where, message) if role == "assistant" else 0.0)
+    return tuple(read), tuple(weights)
+
+
+def read_conversation(location: str, conversation: Any, system: Any = None) -> Messages:
+    """Read a conversation in ShareGPT's format, with LLaMA-Factory's `function_call` and `observation`.
+
+    Args:
+        location: Location of the row, for errors.
+        conversation: Value of `conversations`.
+        system: System message of the row. Optional.
+
+    Raises:
+        DataError: A message is invalid.
+    """
+    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    for place, turn in enumerate(_objects(location, "conversations", conversation)):
+        where = f"{location}: conversations[{place}]"
+        speaker, value = str(turn.get("from")), turn.get("value")
+        if speaker not in _SPEAKERS:
+            raise DataError(f"{where}: 'from' must be one of {', '.join(_SPEAKERS)}, got {turn.get('from')!r}")
+        message: dict[str, Any] = {"role": _SPEAKERS[speaker], "content": value, "weight": turn.get("weight")}
+        if speaker == "function_call":
+            message |= {"content": "", "tool_calls": _written_calls(where, value)}
+        elif message["role"] == "tool" and isinstance(value, str) and (found := _WRAPPED_RESULT.fullmatch(value)):
+            message["content"] = found[1]  # the chat template adds the tags
+        messages.append(message)
+    return read_messages(location, "conversations", messages)
+
+
+def read_tools(location: str, tools: Any) -> tuple[Mapping[str, Any], ...]:
+    """Read the schemas of tools: a list, or the JSON of one, with or without OpenAI's "function" around each.
+
+    Raises:
+        DataError: The value is not a list of objects with names.
+    """
+    if isinstance(tools, str):
+        tools = _parsed(location, "tools", tools) if tools.strip() else None
+    schemas = [] if tools is None else _objects(location, "tools", tools)
+    wrapped = [dict(tool) if "function" in tool else {"type": "function", "function": tool} for tool in schemas]
+    for schema in wrapped:
+        if not isinstance(schema["function"], dict) or not isinstance(schema["function"].get("name"), str):
+            raise DataError(f"{location}: 'tools' has a tool without a name")
+    return tuple(wrapped)
+
+
+def _call(where: str, call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise DataError(f"{where}: a tool call must have a function with a name and arguments")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        arguments = _parsed(where, "arguments", arguments)
+    return {
+        **{name: value for name, value in call.items() if name in ("id",) and value is not None},
+        "type": "function",
+        "function": {"name": function["name"], "arguments": arguments},
+    }
+
+
+def _written_calls(where: str, value: Any) -> list[Any]:
+    calls = _parsed(where, "value", value) if isinstance(value, str) else value
+    return calls if isinstance(calls, list) else [calls]
+
+
+def _parsed(where: str, field: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: {field!r} must be JSON: {error}") from error
+
+
+def _objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(member, dict) for member in value):
+        found = describe(value) if not isinstance(value, list) else "a list with other members"
+        raise DataError(f"{where}: {field!r} must be a list of objects, got {found}")
+    return value
+
+
+def _content(where: str, content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        content = "".join(str(part.get("text", "")) for part in content)
+    if not isinstance(content, str):
+        raise DataError(f"{where}: 'content' must be text, or a list of parts that are text, got {describe(content)}")
+    return content
+
+
+def _weight(where: str, message: Mapping[str, Any]) -> float:
+    weight = message.get("weight")
+    weight = 1.0 if weight is None else weight
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+        raise DataError(f"{where}: 'weight' must be a number of at least 0, got {weight!r}")
+    return float(weight)

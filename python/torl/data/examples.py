@@ -1,0 +1,216 @@
+"""Examples for fine-tuning: rows of files in the public formats, recognized by their fields.
+
+- `messages`, optionally `tools`: a conversation in OpenAI's format. A message of the model may have a `weight`.
+- `conversations`, optionally `system` and `tools`: ShareGPT's format (`from` and `value`).
+- `prompt` and `completion` (or `response`), texts or lists of messages: TRL's format. Only the completion is trained.
+- `problem` (or `question`) and `response` (or `solution`): the problem is put into the prompt template of the run.
+- `segments`, each with `label` and `text`: Axolotl's format. Only segments whose label is true are trained.
+- `text`: a document, trained as a whole.
+- trajectories as torl records and samples them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from torl.data.dialogues import read_conversation, read_messages, read_tools
+from torl.data.files import describe, find_files, numbered_rows
+from torl.data.values import plain
+from torl.errors import DataError
+from torl.guard import InvalidResultError
+from torl.guard import describe as describe_value
+from torl.hub import resolve_dataset
+from torl.types import Problem
+
+_TRAJECTORIES = "trajectories"  # of a run directory
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """A conversation for the model's own chat template.
+
+    Attributes:
+        messages: Messages as chat templates read them.
+        weights: Weight of the loss of each message; 0 for messages of others.
+        tools: Schemas of the tools.
+    """
+
+    messages: tuple[Mapping[str, Any], ...]
+    weights: tuple[float, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """Texts that follow each other, with the weight of the loss of each. Control tokens that they spell are tokens."""
+
+    texts: tuple[str, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedProblem:
+    """A problem for the prompt template of the run, with a response."""
+
+    problem: Problem
+    response: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrajectory:
+    """A row of a trajectory file."""
+
+    row: Mapping[str, Any]
+
+
+ExampleContent: TypeAlias = Dialogue | Passages | SolvedProblem | RecordedTrajectory
+
+ExampleRow: TypeAlias = tuple[str, Mapping[str, Any]]
+"""The id of an example, such as its location ("train.jsonl, line 3"), and its fields."""
+
+ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
+"""A source of examples: a function of its own options that returns pairs of id and fields."""
+
+
+def example_rows(path: str | tuple[str, ...], split: str | None = None) -> Iterator[ExampleRow]:
+    """Yield the rows of example files.
+
+    Args:
+        path: File (.jsonl, .json or .parquet), dataset on the Hub (hf:owner/name), or run, whose training trajectories
+            are read; or several of them.
+        split: Split of a dataset. The default is "train".
+
+    Raises:
+        DataError: A file is missing, empty or damaged.
+    """
+    for each in (path,) if isinstance(path, str) else path:
+        recorded = Path(each).expanduser() / _TRAJECTORIES
+        files = sorted(recorded.glob("step_*.jsonl")) if recorded.is_dir() else find_files(each, split, resolve_dataset)
+        is_empty = True
+        for location, row in numbered_rows(files):
+            if isinstance(row, DataError):
+                raise row
+            if not isinstance(row, dict):
+                raise DataError(f"{location}: an example must be an object, got {describe(row)}")
+            is_empty = False
+            yield location, plain(row)
+        if is_empty:
+            raise DataError(f"{each}: contains no examples")
+
+
+EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProxyType({"file": example_rows})
+"""The example sources by the names that a configuration calls them."""
+
+
+def check_example(example: object) -> None:
+    """Check an example of a custom source.
+
+    Raises:
+        InvalidResultError: `example` is not a pair of an id and fields.
+    """
+    pair = example if isinstance(example, tuple) and len(example) == 2 else (None, None)
+    if not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
+        raise InvalidResultError(
+            f"expected a pair of an id and the fields of an example, got {describe_value(example)}"
+        )
+
+
+def read_example(location: str, row: Mapping[str, Any]) -> ExampleContent:
+    """Return the content of a row, in the first format whose fields it has.
+
+    Raises:
+        DataError: The row is in no known format, or a value is invalid.
+    """
+    for fields, read in EXAMPLE_FORMATS:
+        if all(row.get(field) is not None for field in fields):
+            _require_unicode(location, row)
+            return read(location, row)
+    known = "; ".join(" and ".join(fields) for fields, _ in EXAMPLE_FORMATS)
+    raise DataError(
+        f"{location}: not a known format of examples, by its fields {', '.join(sorted(map(str, row))) or 'none'}; "
+        f"expected {known}"
+    )
+
+
+def _require_unicode(location: str, row: Mapping[str, Any]) -> None:
+    """Reject lone surrogates, which JSON allows and tokenizers do not."""
+    try:
+        json.dumps(row, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{location}: has a lone surrogate: {error.object[error.start :][:1]!r}") from error
+
+
+def _read_trajectory(location: str, row: Mapping[str, Any]) -> RecordedTrajectory:
+    return RecordedTrajectory(row)
+
+
+def _read_messages(location: str, row: Mapping[str, Any]) -> Dialogue:
+    messages, weights = read_messages(location, "messages", row["messages"])
+    return Dialogue(messages, weights, read_tools(location, row.get("tools")))
+
+
+def _read_conversation(location: str, row: Mapping[str, Any]) -> Dialogue:
+    messages, weights = read_conversation(location, row["conversations"], row.get("system"))
+    return Dialogue(messages, weights, read_tools(location, row.get("tools")))
+
+
+def _read_segments(location: str, row: Mapping[str, Any]) -> Passages:
+    segments = row["segments"]
+    if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
+        raise DataError(f"{location}: 'segments' must be a list of objects with label and text")
+    texts = tuple(_text(location, "segments.text", segment.get("text")) for segment in segments)
+    return Passages(texts, tuple(float(bool(segment.get("label"))) for segment in segments))
+
+
+def _completion_reader(name: str) -> Callable[[str, Mapping[str, Any]], ExampleContent]:
+    def read(location: str, row: Mapping[str, Any]) -> ExampleContent:
+        prompt, completion = row["prompt"], row[name]
+        if isinstance(prompt, str):
+            return Passages((_text(location, "prompt", prompt), _text(location, name, completion)), (0.0, 1.0))
+        if isinstance(completion, str):
+            completion = [{"role": "assistant", "content": completion}]
+        before, _ = read_messages(location, "prompt", prompt)
+        after, weights = read_messages(location, name, completion)
+        tools = read_tools(location, row.get("tools"))
+        return Dialogue((*before, *after), (*[0.0] * len(before), *weights), tools)
+
+    return read
+
+
+def _solution_reader(question: str, response: str) -> Callable[[str, Mapping[str, Any]], SolvedProblem]:
+    def read(location: str, row: Mapping[str, Any]) -> SolvedProblem:
+        metadata = {name: value for name, value in row.items() if name not in (question, response, "answer")}
+        text, answer = _text(location, question, row[question]), row.get("answer")
+        problem = Problem(location, text, "" if answer is None else str(answer), metadata)
+        return SolvedProblem(problem, _text(location, response, row[response]))
+
+    return read
+
+
+def _read_document(location: str, row: Mapping[str, Any]) -> Passages:
+    return Passages((_text(location, "text", row["text"]),), (1.0,))
+
+
+def _text(location: str, field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise DataError(f"{location}: {field!r} must be text, got {describe(value)}")
+    return value
+
+
+EXAMPLE_FORMATS: tuple[tuple[tuple[str, ...], Callable[[str, Mapping[str, Any]], ExampleContent]], ...] = (
+    (("prompt_token_ids", "token_ids", "loss_mask"), _read_trajectory),
+    (("messages",), _read_messages),
+    (("conversations",), _read_conversation),
+    (("segments",), _read_segments),
+    *((("prompt", name), _completion_reader(name)) for name in ("completion", "response")),
+    *(
+        ((question, response), _solution_reader(question, response))
+        for question in ("problem", "question")
+        for response in ("response", "solution")
+    ),
+    (("text",), _read_document),
+)
+"""The formats of examples: the fields that a row of each has, and its reader."""

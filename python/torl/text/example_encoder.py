@@ -1,0 +1,186 @@
+"""Token ids of examples for fine-tuning, with a weight for the loss of each token.
+
+Prompts, responses and the text between two messages of the model are encoded separately, as in an episode: a model
+continues the tokens of a prompt, and cannot merge its first token with their last.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from torl.errors import DataError
+from torl.text.prompt_encoder import ControlTokenEscaper, unescape
+from torl.text.tokenizer import PlainTextEncoder
+from torl.types import Markup
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+
+@dataclass(slots=True)
+class WeightedTokens:
+    """A token sequence in the making.
+
+    Attributes:
+        token_ids: Tokens.
+        weights: Weight of the loss of each token.
+        observed: Whether each token is part of a tool's result.
+    """
+
+    token_ids: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    observed: list[bool] = field(default_factory=list)
+
+    def add(self, token_ids: Sequence[int], weight: float = 0.0, *, observed: bool = False) -> None:
+        """Append tokens. The first token of a sequence gets no weight, because no token predicts it."""
+        start = len(self.token_ids)
+        self.token_ids += token_ids
+        self.weights += [weight if start + index else 0.0 for index in range(len(token_ids))]
+        self.observed += [observed] * len(token_ids)
+
+
+class ExampleEncoder:
+    """An encoder of conversations and texts. Control tokens in messages of users and tools stay text."""
+
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerFast",
+        stop_token_ids: Collection[int],
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Configure the encoder.
+
+        Args:
+            tokenizer: Tokenizer of the model.
+            stop_token_ids: Tokens that end a response.
+            variables: Variables of the chat template.
+        """
+        self._tokenizer, self._plain = tokenizer, PlainTextEncoder(tokenizer)
+        self._stops, self._variables = frozenset(stop_token_ids), variables or {}
+        self._end = tokenizer.eos_token_id if tokenizer.eos_token_id in self._stops else min(self._stops)
+        # The model's own messages may contain <tool_call> or <think>, which it samples as tokens.
+        self._foreign, self._own = ControlTokenEscaper(tokenizer), ControlTokenEscaper(tokenizer, special_only=True)
+
+    def dialogue(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        weights: Sequence[float],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> list[WeightedTokens]:
+        """Return a conversation as the model's chat template renders it, with the loss on the model's messages.
+
+        A conversation that the model begins has no prompt for its first message, which is therefore not trained.
+
+        Usually this is one sequence. If the template changes earlier messages, as those of reasoning models that drop
+        earlier thoughts, each change starts another sequence, so that every message follows the tokens that precede it
+        in an episode.
+
+        Args:
+            messages: Messages of the conversation.
+            weights: Weight of each message. Only messages of the model are trained.
+            tools: Schemas of the tools.
+
+        Raises:
+            DataError: The chat template is missing, refuses the conversation, or does not end the model's messages.
+        """
+        escaped: list[str] = []
+        safe = [(self._own if _is_own(each) else self._foreign).escape(each, escaped) for each in messages]
+        schemas = self._foreign.escape(tools, escaped)
+        sequences: list[WeightedTokens] = []
+        rendered: str | None = None
+        replies: list[bool] = []  # whether each message since the model's last one is a tool's
+        for place, message in enumerate(safe):
+            if not _is_own(message) or place == 0:
+                replies.append(message.get("role") == "tool")
+                continue
+            prompt = self._render(safe[:place], schemas, generation_prompt=True)
+            whole = self._render(safe[: place + 1], schemas, generation_prompt=False)
+            if not whole.startswith(prompt):
+                raise DataError(
+                    f"message {place}: the chat template renders the model's message differently than the prompt that "
+                    f"the model continues, which ends with {prompt[-40:]!r}; set finetune.variables, or use examples "
+                    "with prompt and completion as texts"
+                )
+            if rendered is not None and prompt.startswith(rendered):
+                between = self._encode(prompt[len(rendered) :], escaped)
+                sequences[-1].add(between, observed=bool(replies) and all(replies))
+            else:
+                sequences.append(WeightedTokens())
+                sequences[-1].add(self._plain.encode_prompt(unescape(prompt, escaped)))
+            self._add_message(sequences[-1], self._encode(whole[len(prompt) :], escaped), weights[place], place)
+            rendered, replies = whole, []
+        return [sequence for sequence in sequences if any(sequence.weights)]
+
+    def _add_message(self, sequence: WeightedTokens, token_ids: list[int], weight: float, place: int) -> None:
+        """Add a message of the model, which ends with a stop token; text after it, such as a line end, is not trained.
+
+        Raises:
+            DataError: The message has no stop token.
+        """
+        ends = [index for index, token in enumerate(token_ids, start=1) if token in self._stops]
+        if not ends:
+            raise DataError(
+                f"message {place}: the chat template ends the model's message without one of the model's end tokens, "
+                "so that its responses would never end; add the token to eos_token_id in generation_config.json"
+            )
+        sequence.add(token_ids[: ends[-1]], weight)
+        sequence.add(token_ids[ends[-1] :])
+
+    def passages(self, texts: Sequence[str], weights: Sequence[float]) -> WeightedTokens:
+        """Return texts that follow each other. A trained text at the end is followed by the end token."""
+        sequence = WeightedTokens()
+        for place, (text, weight) in enumerate(zip(texts, weights, strict=True)):
+            sequence.add(self._tokenizer.encode(text) if place == 0 else self._encode_markup(text), weight)
+        return self._with_end(sequence, weights[-1])
+
+    def response(self, prompt: Sequence[int], text: str) -> WeightedTokens:
+        """Return a prompt with a response, which the end token follows."""
+        sequence = WeightedTokens()
+        sequence.add(prompt)
+        sequence.add(self._encode_markup(text), 1.0)
+        return self._with_end(sequence, 1.0)
+
+    def _with_end(self, sequence: WeightedTokens, weight: float) -> WeightedTokens:
+        if weight and not (sequence.token_ids and sequence.token_ids[-1] in self._stops):
+            sequence.add([self._end], weight)
+        return sequence
+
+    def _encode(self, text: str, escaped: Sequence[str]) -> list[int]:
+        return self._plain.encode_observation(unescape(text, escaped))[0]
+
+    def _encode_markup(self, text: str) -> list[int]:
+        return self._plain.encode_observation([Markup(text)])[0]
+
+    def _render(self, messages: Sequence[Any], tools: Sequence[Any], *, generation_prompt: bool) -> str:
+        if not getattr(self._tokenizer, "chat_template", None):
+            raise DataError(
+                "the model's tokenizer has no chat template, which examples with messages need: add the "
+                "chat_template.jinja of its family to the model directory"
+            )
+        options: dict[str, Any] = {"tools": [*tools] or None, "add_generation_prompt": generation_prompt}
+        failures: list[Exception] = []
+        # DeepSeek's templates take the arguments of calls as text, others as objects.
+        for form in (messages, [*map(_with_written_arguments, messages)]):
+            try:
+                text: Any = self._tokenizer.apply_chat_template(
+                    list(form), tokenize=False, **options, **self._variables
+                )
+            except Exception as error:  # a template may fail in any way on the messages of a file
+                failures.append(error)
+            else:
+                return str(text)
+        raise DataError(f"the model's chat template refuses it: {failures[0]}") from failures[0]
+
+
+def _with_written_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message with the arguments of its calls as JSON."""
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"])}}
+        for call in message.get("tool_calls", ())
+    ]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _is_own(message: Mapping[str, Any]) -> bool:
+    return message.get("role") == "assistant"

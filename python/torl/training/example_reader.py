@@ -1,0 +1,184 @@
+"""Samples of the learner from rows of examples: encoding, and the selection of trajectories."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from torl._core import Vocabulary
+from torl.config import FinetuneConfig
+from torl.data.examples import Dialogue, ExampleContent, Passages, RecordedTrajectory, SolvedProblem, read_example
+from torl.errors import DataError
+from torl.formats import FORMATS
+from torl.options import load_object
+from torl.records.rows import TrajectoryRecord, decode_trajectory
+from torl.rollout.model_directory import ModelDirectory
+from torl.text.example_encoder import ExampleEncoder, WeightedTokens
+from torl.text.prompts import PromptStream
+from torl.text.tokenizer import control_token_ids, stop_token_ids
+from torl.text.vocabulary import build_vocabulary
+from torl.training.samples import training_samples
+from torl.types import ScoredTrajectory, TrainingSample
+
+
+class DroppedExampleError(Exception):
+    """An example that is not trained on. The message completes "3 ..."."""
+
+
+class ExampleReader:
+    """Encodes the rows of examples for a model."""
+
+    def __init__(self, config: FinetuneConfig, model: ModelDirectory) -> None:
+        """Configure the reader.
+
+        Raises:
+            DataError: The model has no end token.
+        """
+        self._options, self._model = config.finetune, model
+        format = config.rollout.format.make()
+        ends = control_token_ids(model.tokenizer, format.end_tokens)
+        stops = {*stop_token_ids(model.path, model.tokenizer), *ends}
+        self._encoder = ExampleEncoder(model.tokenizer, stops, config.finetune.variables)
+        template = config.data.template.bind()
+        self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
+        self._drop = {name: mask.bind() for name, mask in config.finetune.drop.items()}
+        self._vocabulary = cache(self._vocabulary_of_format)
+        self._responses: set[tuple[str, bytes]] = set()
+        self._of_problem: Counter[str] = Counter()
+
+    def read(self, location: str, row: Mapping[str, Any]) -> tuple[TrainingSample, ...]:
+        """Return the samples of a row.
+
+        Raises:
+            DataError: The row is invalid.
+            DroppedExampleError: The example is not trained on.
+        """
+        content = read_example(location, row)
+        try:
+            samples = self._samples(location, content)
+        except DataError as error:
+            raise error if str(error).startswith(location) else DataError(f"{location}: {error}") from error
+        limit = self._options.max_tokens
+        if any(len(sample) > limit for sample in samples):
+            if self._options.too_long == "drop":
+                raise DroppedExampleError("too long and dropped")
+            samples = [_first_tokens(sample, limit) for sample in samples]
+        samples = [sample for sample in samples if sample.loss_mask.any()]
+        if not samples:
+            raise DroppedExampleError("without a trained token")
+        return tuple(samples)
+
+    def _samples(self, location: str, content: ExampleContent) -> list[TrainingSample]:
+        match content:
+            case Dialogue(messages, weights, tools):
+                return [self._sample(each) for each in self._encoder.dialogue(messages, weights, tools)]
+            case Passages(texts, weights):
+                return [self._sample(self._encoder.passages(texts, weights))]
+            case SolvedProblem(problem, response):
+                prompt = self._prompts.encode(problem).token_ids
+                return [self._sample(self._encoder.response(prompt, response))]
+            case RecordedTrajectory(row):
+                return self._trajectory(location, row)
+
+    def _sample(self, sequence: WeightedTokens) -> TrainingSample:
+        weights = np.array(sequence.weights, np.float32)
+        return self._with_observations(
+            TrainingSample(
+                token_ids=np.array(sequence.token_ids, np.int32),
+                loss_mask=weights > 0,
+                rollout_logprobs=np.zeros(len(weights), np.float32),
+                advantages=weights,
+            ),
+            np.array(sequence.observed, np.bool_),
+        )
+
+    def _trajectory(self, location: str, row: Mapping[str, Any]) -> list[TrainingSample]:
+        try:
+            record = decode_trajectory(row)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{location}: not a trajectory: {type(error).__name__}: {error}") from error
+        self._require_tokenizer(record)
+        self._select(record)
+        trajectory = record.trajectory
+        if self._options.prompts == "template":
+            if trajectory.branches:
+                raise DataError('a trajectory of several sequences has no other prompt; set prompts = "recorded"')
+            prompt = self._prompts.encode(trajectory.prompt.problem)
+            trajectory = replace(trajectory, prompt=prompt)
+        scored = ScoredTrajectory(trajectory, replace(record.grade, turn_rewards=()), record.grade.reward)
+        samples = []
+        for each, sample in zip(scored.episode_trajectories, training_samples([scored]), strict=True):
+            is_response = np.arange(len(sample)) >= len(each.trajectory.prompt.token_ids)
+            plain = TrainingSample(
+                token_ids=sample.token_ids,
+                loss_mask=sample.loss_mask,
+                rollout_logprobs=np.zeros(len(sample), np.float32),
+                advantages=sample.loss_mask.astype(np.float32),
+            )
+            samples.append(self._with_observations(plain, is_response & ~sample.loss_mask))
+        return samples
+
+    def _select(self, record: TrajectoryRecord) -> None:
+        """Raise `DroppedExampleError` for a trajectory that is not imitated."""
+        options, grade, trajectory = self._options, record.grade, record.trajectory
+        if options.correct_only and not grade.correct:
+            raise DroppedExampleError("with a wrong answer")
+        if options.min_reward is not None and grade.reward < options.min_reward:
+            raise DroppedExampleError("below min_reward")
+        member = ScoredTrajectory(trajectory, grade, grade.reward)
+        for name, mask in self._drop.items():
+            if mask(member):
+                raise DroppedExampleError(f"dropped as {name}")
+        problem = trajectory.prompt.problem.id
+        response = (problem, trajectory.token_ids_T.tobytes())
+        if response in self._responses:
+            raise DroppedExampleError("repeated")
+        if options.max_per_problem is not None and self._of_problem[problem] == options.max_per_problem:
+            raise DroppedExampleError("over max_per_problem")
+        self._responses.add(response)
+        self._of_problem[problem] += 1
+
+    def _with_observations(self, sample: TrainingSample, observed: Sequence[bool] | np.ndarray) -> TrainingSample:
+        weight = self._options.observation_weight
+        if not weight:
+            return sample
+        return replace(sample, imitation_weights=np.where(observed, weight, 0).astype(np.float32))
+
+    def _require_tokenizer(self, record: TrajectoryRecord) -> None:
+        """Raise `DataError` if the tokens of a trajectory do not spell its text: another model sampled it."""
+        for each in record.episode_trajectories:
+            ids = each.trajectory.token_ids_T.tolist()
+            vocabulary = self._vocabulary(each.trajectory.format)
+            known = len(self._model.tokenizer)
+            if max((*ids, *each.trajectory.prompt.token_ids), default=0) >= known or (
+                vocabulary is not None and vocabulary.decode(ids) != each.trajectory.text
+            ):
+                raise DataError(
+                    f"its tokens do not spell its text in {self._model.path}: it was sampled by a model with another "
+                    "tokenizer"
+                )
+
+    def _vocabulary_of_format(self, name: str) -> Vocabulary | None:
+        """Return the vocabulary of a registered format; None for a custom one, whose visible tokens are unknown."""
+        if name not in FORMATS:
+            return None
+        target = FORMATS[name]
+        format_class: Any = load_object(target) if isinstance(target, str) else target
+        return build_vocabulary(self._model.tokenizer, format_class.visible_tokens)
+
+
+def _first_tokens(sample: TrainingSample, count: int) -> TrainingSample:
+    def cut(array: Any) -> Any:
+        return None if array is None else array[:count]
+
+    return replace(
+        sample,
+        token_ids=cut(sample.token_ids),
+        loss_mask=cut(sample.loss_mask),
+        rollout_logprobs=cut(sample.rollout_logprobs),
+        advantages=cut(sample.advantages),
+        imitation_weights=cut(sample.imitation_weights),
+    )

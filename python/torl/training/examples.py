@@ -1,0 +1,127 @@
+"""The examples of a fine-tuning run: read, encoded, filtered, and drawn for each step."""
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torl.config import FinetuneConfig
+from torl.data import PromptSampler
+from torl.data.examples import ExampleSource
+from torl.errors import ConfigError, DataError
+from torl.options import Choice
+from torl.rollout.model_directory import ModelDirectory
+from torl.training.example_reader import DroppedExampleError, ExampleReader
+from torl.types import Problem, Prompt, TrainingSample
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An example with its token sequences, several if the chat template changes earlier messages.
+
+    Attributes:
+        id: Id of the example, such as its location in a file.
+        samples: Samples of the learner, complete for an update.
+    """
+
+    id: str
+    samples: tuple[TrainingSample, ...]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the tokens and of their weights."""
+        digest = hashlib.sha256()
+        for sample in self.samples:
+            for array in (sample.token_ids, sample.advantages, sample.imitation_weights):
+                digest.update(b"-" if array is None else array.tobytes())
+        return digest.hexdigest()
+
+
+class ExampleSampler(PromptSampler):
+    """Shuffled epochs over examples, by their ids and the hashes of their tokens."""
+
+    kind = "examples"
+    contents = "examples than finetune.train contains"
+
+    def __init__(self, examples: Sequence[Example], seed: int) -> None:
+        """Start at the beginning of epoch 0."""
+        super().__init__((Prompt(Problem(each.id, each.digest, ""), ()) for each in examples), seed)
+
+
+class Examples:
+    """The examples of a run, and the sampler of their order."""
+
+    def __init__(self, train: Sequence[Example], validation: Sequence[Example], seed: int) -> None:
+        """Start at the first epoch.
+
+        Args:
+            train: Examples to train on.
+            validation: Examples whose loss is measured.
+            seed: Random seed of the order.
+        """
+        self.train, self.validation = {example.id: example for example in train}, tuple(validation)
+        self.sampler = ExampleSampler(train, seed)
+
+    @classmethod
+    def read(
+        cls, config: FinetuneConfig, model: ModelDirectory, report: Callable[[str], object] = lambda line: None
+    ) -> "Examples":
+        """Read and encode the examples of a configuration, and report their numbers.
+
+        Raises:
+            DataError: A row is invalid, or no example remains.
+            ConfigError: A step has more examples than there are.
+        """
+        options = config.finetune
+        reader = ExampleReader(config, model)
+        train = list(_read("train", options.train, reader, report))
+        validation = [] if options.validation is None else list(_read("validation", options.validation, reader, report))
+        if options.validation_fraction:
+            held_out = math.ceil(options.validation_fraction * len(train))
+            order = sorted(range(len(train)), key=lambda index: _rank(config.run.seed, train[index].id))
+            validation = [train[index] for index in sorted(order[:held_out])]
+            train = [train[index] for index in sorted(order[held_out:])]
+            report(f"validation: {len(validation)} of them")
+        if options.batch_size > len(train):
+            raise ConfigError(f"finetune.batch_size = {options.batch_size} must be at most {len(train)}, the examples")
+        return cls(train, validation, config.run.seed)
+
+    def next_batch(self, count: int) -> list[Example]:
+        """Return the next `count` examples."""
+        return [self.train[prompt.problem.id] for prompt in self.sampler.take(count)]
+
+
+def batch_samples(examples: Sequence[Example]) -> list[TrainingSample]:
+    """Return the samples of a batch. The samples of an example form an episode."""
+    return [replace(sample, episode=index) for index, example in enumerate(examples) for sample in example.samples]
+
+
+def _read(
+    name: str, source: Choice[ExampleSource], reader: ExampleReader, report: Callable[[str], object]
+) -> Iterator[Example]:
+    """Yield the examples of a source, and then print their number and the reasons of dropped ones."""
+    dropped: Counter[str] = Counter()
+    known: set[str] = set()
+    tokens = trained = 0
+    for location, row in source.bind()():
+        if location in known:
+            raise DataError(f"{location}: the id of two examples of finetune.{name}")
+        known.add(location)
+        try:
+            samples = reader.read(location, row)
+        except DroppedExampleError as reason:
+            dropped[str(reason)] += 1
+            continue
+        tokens += sum(map(len, samples))
+        trained += sum(int(sample.loss_mask.sum()) for sample in samples)
+        yield Example(location, samples)
+    kept = len(known) - dropped.total()
+    reasons = "".join(f", {count} {reason}" for reason, count in dropped.most_common())
+    if not kept:
+        raise DataError(f"finetune.{name}: none of {len(known)} examples can be trained on{reasons}")
+    report(f"{name}: {kept} examples, {tokens:,} tokens, {trained:,} of them trained{reasons}")
+
+
+def _rank(seed: int, id: str) -> bytes:
+    return hashlib.blake2b(f"{seed}/validation/{id}".encode(), digest_size=16).digest()

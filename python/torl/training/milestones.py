@@ -1,0 +1,109 @@
+"""Evaluations, checkpoints and the end of a run, for training and fine-tuning."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torl.learner.learner import Learner
+from torl.records import metric_names as names
+from torl.records.dynamics import dynamics_by_value
+from torl.records.files import EXPORT_DIRECTORY
+from torl.records.rows import group_records
+from torl.report.page import write_report
+from torl.rollout.evaluation import evaluate
+from torl.training.components import RunComponents
+from torl.types import ScoredGroup
+
+
+@dataclass(slots=True)
+class Milestones:
+    """The events of a run that are due at intervals of steps, and at its end.
+
+    Attributes:
+        components: Components of the run.
+        measure: Function that adds metrics to the evaluation after a number of steps, and prepares the engine.
+    """
+
+    components: RunComponents[Any]
+    measure: Callable[[int, dict[str, float]], Awaitable[None]] | None = None
+
+    async def evaluate_if_due(self, step: int) -> None:
+        """Evaluate the policy after `step` steps: before the first, after the last, and at the configured interval."""
+        components, config = self.components, self.components.config.evaluation
+        if not (step in (0, components.config.total_steps) or _is_due(step, config.every_steps)):
+            return
+        metrics: dict[str, float] = {}
+        with timed(metrics, names.TIME_EVALUATION):
+            if self.measure is not None:
+                await self.measure(step, metrics)
+            for name, problems in components.evaluation_sets.items():
+                episodes = config.episodes(len(problems.prompts))
+                with components.console.progress(f"evaluating {name}", episodes) as progress:
+                    result = await evaluate(
+                        components.rollouts, problems, config, name=name, on_episode=progress.advance
+                    )
+                metrics |= names.evaluation_metrics(name, result.metrics | self.metrics_by_value(result.groups))
+                for label, groups in result.by_file(name).items():
+                    records = group_records(step, groups)
+                    await asyncio.to_thread(components.writer.write_trajectories, step, records, evaluation_set=label)
+                components.console.evaluation(step, name, result.metrics)
+        components.writer.write_metrics(step, metrics)
+        components.checkpoints.record_evaluation(step, metrics)
+
+    def metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
+        """Return the metrics by value of `run.group_metrics_by`; empty if it is unset."""
+        field = self.components.config.run.group_metrics_by
+        return {} if field is None else dynamics_by_value(groups, field)
+
+    async def save_if_due(self, step: int, position: Callable[[], Mapping[str, Any]]) -> None:
+        """Save a checkpoint after `step` steps at the configured interval, except after the last step.
+
+        Args:
+            step: Number of steps.
+            position: Function that returns the sampler's state for a run that resumes at this step.
+        """
+        if _is_due(step, self.components.config.checkpoint.every_steps) and step < self.components.config.total_steps:
+            await self._save_checkpoint(step, position())
+
+    async def finish(self, position: Mapping[str, Any], export: Callable[[], Awaitable[None]]) -> None:
+        """Evaluate and save after the last step, export the model, and wait until the checkpoint is written.
+
+        Args:
+            position: State of the sampler.
+            export: Function that exports the model.
+        """
+        steps, console = self.components.config.total_steps, self.components.console
+        await self.evaluate_if_due(steps)
+        await self._save_checkpoint(steps, position)
+        with console.progress("exporting the model"):
+            await export()
+        with console.progress("writing the last checkpoint"):
+            await self.components.checkpoints.wait()
+
+    async def export(self, learner: Learner) -> None:
+        """Write the model to the directory of the run."""
+        await learner.export(self.components.directory / EXPORT_DIRECTORY)
+
+    async def _save_checkpoint(self, step: int, position: Mapping[str, Any]) -> None:
+        """Copy the state after `step` steps from GPU or CPU memory. It is written while the run continues."""
+        components = self.components
+        metrics: dict[str, float] = {}
+        with timed(metrics, names.TIME_CHECKPOINT), components.console.progress("copying a checkpoint"):
+            await components.checkpoints.begin(step, {"step": step, "sampler": position})
+        components.writer.write_metrics(step, metrics)
+        write_report(components.directory, components.config.run.note)
+
+
+def _is_due(step: int, every_steps: int) -> bool:
+    return every_steps > 0 and step % every_steps == 0
+
+
+@contextmanager
+def timed(metrics: dict[str, float], name: str) -> Iterator[None]:
+    """Add the duration of the block to metrics, in seconds."""
+    start = time.perf_counter()
+    yield
+    metrics[name] = time.perf_counter() - start

@@ -1,0 +1,223 @@
+"""Fine-tuning runs with forked ranks: losses against plain torch, resume bit for bit, export, audit."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import distance_after_adamw, read_weights
+from safetensors import safe_open
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM
+
+from torl import Run
+from torl.apps.audit.run import verify_run
+from torl.config import FinetuneConfig
+from torl.config.loading import find_config, load_config
+from torl.errors import CheckpointError
+from torl.paths import resolve_path
+from torl.report.console import Console
+from torl.rollout.model_directory import ModelDirectory
+from torl.training.examples import Examples, batch_samples
+from torl.training.supervised_run import finetune
+from torl.types import TrainingSample
+
+pytestmark = pytest.mark.usefixtures("forked_ranks")
+
+BASE = "torl:demo/base_model"
+RATE, CLIP = 1e-3, 0.5
+OBSERVED = 0.25
+
+
+def rows(count: int) -> Iterator[dict[str, Any]]:
+    """Ragged examples of several formats, a third of them with a result between two trained parts."""
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        digits = "1" * int(generator.integers(1, 30))
+        if number % 3 == 0:
+            yield {"problem": f"Find {digits} plus {number}.", "response": f"The answer is $\\boxed{{{digits}}}$."}
+        elif number % 3 == 1:
+            yield {"text": f"Let x be {digits}. Find x plus {number}."}
+        else:
+            texts = [
+                f"Find {number}.",
+                f"```python\nprint({digits})\n```output",
+                f"\n{digits}\n```\n",
+                f"$\\boxed{{{digits}}}$",
+            ]
+            yield {"segments": [{"label": place % 2 == 1, "text": text} for place, text in enumerate(texts)]}
+
+
+@pytest.fixture(scope="module")
+def examples_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("examples") / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows(12)))
+    return path
+
+
+def config_of(directory: Path, examples: Path, **changes: Any) -> FinetuneConfig:
+    """The demo's model without evaluations; keywords are settings with `__` for the dot."""
+    settings = {
+        "finetune.train": str(examples),
+        "finetune.batch_size": 5,
+        "finetune.validation_fraction": 0.1,
+        "run.directory": str(directory),
+        "run.steps": 3,
+        "run.trackers": {},
+        "data.evaluation": {},
+        "learner.dtype": "float32",
+        "learner.learning_rate": RATE,
+        "learner.gradient_clip": CLIP,
+        "learner.cpu_threads": 1,
+        "evaluation.every_steps": 0,
+        "checkpoint.every_steps": 2,
+        **{name.replace("__", "."): value for name, value in changes.items()},
+    }
+    return load_config(FinetuneConfig, find_config("demo"), settings)
+
+
+async def tuned(config: FinetuneConfig) -> Run:
+    with Console(io.StringIO()) as console:
+        await finetune(config, console)
+    return Run(config.run.directory)
+
+
+def plain_steps(
+    batches: Sequence[Sequence[TrainingSample]],
+) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """The losses and final weights of the same steps in plain torch: one sample at a time, `cross_entropy`, AdamW."""
+    policy: Any = AutoModelForCausalLM.from_pretrained(resolve_path(BASE), dtype=torch.float32).eval()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
+    losses = []
+    for batch in batches:
+        trained = sum(int(sample.loss_mask.sum()) for sample in batch)
+        observed = sum(np.count_nonzero(sample.imitation_weights) for sample in batch)
+        total = 0.0
+        for sample in batch:
+            ids = torch.from_numpy(sample.token_ids).long()
+            per_token = cross_entropy(policy(input_ids=ids[None]).logits[0, :-1], ids[1:], reduction="none")
+            weights = torch.from_numpy(sample.advantages)[1:] / trained
+            if observed:
+                weights = weights + torch.from_numpy(sample.imitation_weights)[1:] / observed
+            loss = (weights * per_token).sum()
+            loss.backward()
+            total += float(loss.detach())
+        losses.append(total)
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), CLIP)
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses, {name: weight.detach().clone() for name, weight in policy.named_parameters()}
+
+
+def batches_of(run: Run, config: FinetuneConfig) -> list[list[TrainingSample]]:
+    """The samples of each recorded step."""
+    examples = Examples.read(config, ModelDirectory.open(BASE, {}))
+    lines = (run.directory / "examples.jsonl").read_text().splitlines()
+    return [batch_samples([examples.train[each] for each in json.loads(line)["examples"]]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"learner__zero_stage": 0},
+        {"learner__zero_stage": 2, "learner__ranks": 2, "learner__max_row_tokens": 60},
+        {"learner__zero_stage": 3, "learner__ranks": 2, "learner__sequence_parallel": 2, "learner__max_row_tokens": 60},
+    ],
+    ids=["one rank", "two ranks, short rows", "sequence parallelism"],
+)
+async def test_losses_and_weights_equal_plain_torch(
+    layout: dict[str, Any], examples_file: Path, tmp_path: Path
+) -> None:
+    layout = {"finetune__observation_weight": OBSERVED, **layout}
+    config = config_of(tmp_path / "run", examples_file, **layout)
+    run = await tuned(config)
+    losses, weights = plain_steps(batches_of(run, config))
+    assert run.metrics["learner/loss"] == pytest.approx(losses, abs=1e-5)
+    assert distance_after_adamw(read_weights(run.directory / "model"), weights, 2 * 3 * RATE) < 1e-5
+    before, after = run.metrics["validation/loss"]
+    assert after < before
+
+
+async def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(examples_file: Path, tmp_path: Path) -> None:
+    whole = await tuned(config_of(tmp_path / "whole", examples_file, run__steps=4))
+    await tuned(config_of(tmp_path / "stopped", examples_file, run__steps=2))
+    resumed = await tuned(config_of(tmp_path / "stopped", examples_file, run__steps=4, run__resume=True))
+    for metric in ("learner/loss", "learner/gradient_norm", "learner/tokens", "data/epoch"):
+        assert resumed.metrics[metric] == whole.metrics[metric]
+    assert resumed.metrics["validation/loss"] == whole.metrics["validation/loss"]
+    texts = [(run.directory / "examples.jsonl").read_text() for run in (whole, resumed)]
+    assert texts[0] == texts[1]
+    first, second = (read_weights(run.directory / "model") for run in (whole, resumed))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+    audit = await verify_run(resumed.directory)
+    assert audit.ok, str(audit)
+    assert audit["selection"].compared
+    assert audit["checkpoints"].compared == 2
+    assert audit["logprobs"].compared == 4  # losses of steps 0 and 2, and validations after steps 0 and 4
+    assert audit["logprobs"].max_difference < 1e-5
+    assert isinstance(resumed.config, FinetuneConfig)
+    report = (resumed.directory / "report.html").read_text()
+    assert "Mean cross-entropy of the trained tokens" in report
+    assert "fine-tuning · 4 training steps" in report
+
+    other = examples_file.with_name("other.jsonl")
+    other.write_text(examples_file.read_text() + '{"text": "one more"}\n')
+    with pytest.raises(CheckpointError, match=r"with other examples than finetune\.train contains now"):
+        await tuned(config_of(tmp_path / "stopped", other, run__steps=5, run__resume=True))
+
+
+async def test_audit_finds_changed_records(examples_file: Path, tmp_path: Path) -> None:
+    run = await tuned(config_of(tmp_path / "run", examples_file, run__steps=2))
+    metrics, examples = run.directory / "metrics.jsonl", run.directory / "examples.jsonl"
+    recorded = metrics.read_text(), examples.read_text()
+
+    async def wrong_checks() -> set[str]:
+        return {check.name for check in (await verify_run(run.directory)).checks if check.wrong}
+
+    assert await wrong_checks() == set()
+    changed = [json.loads(line) for line in recorded[0].splitlines()]
+    for row in changed:
+        if "learner/loss" in row:
+            row["learner/loss"] += 0.01
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in changed))
+    assert await wrong_checks() == {"logprobs"}
+    metrics.write_text(recorded[0])
+    first, second = (json.loads(line) for line in recorded[1].splitlines())
+    second["examples"] = first["examples"]
+    examples.write_text("".join(json.dumps(row) + "\n" for row in (first, second)))
+    assert "selection" in await wrong_checks()
+    examples.write_text(recorded[1].splitlines()[0] + "\n")
+    assert await wrong_checks() == {"files"}
+    examples_file.rename(examples_file.with_suffix(".moved"))
+    try:
+        examples.write_text(recorded[1])
+        audit = await verify_run(run.directory)
+        assert audit.ok
+        assert "cannot be compared" in audit["selection"].note
+    finally:
+        examples_file.with_suffix(".moved").rename(examples_file)
+
+
+async def test_bfloat16_and_adapters_start_at_the_loss_of_the_model(examples_file: Path, tmp_path: Path) -> None:
+    """The adapters begin at zero, and rounding changes the loss little."""
+    exact_config = config_of(tmp_path / "exact", examples_file, run__steps=1)
+    exact = (await tuned(exact_config)).metrics["learner/loss"][0]
+    changes = {"model__lora__rank": 4, "run__steps": 6, "learner__learning_rate": 3e-3}
+    adapted = await tuned(config_of(tmp_path / "lora", examples_file, **changes))
+    losses = adapted.metrics["learner/loss"]
+    assert losses[0] == pytest.approx(exact, abs=1e-5)
+    assert adapted.metrics["validation/loss"][-1] < adapted.metrics["validation/loss"][0]
+    assert (adapted.directory / "model/adapter/adapter_model.safetensors").is_file()
+    assert (await verify_run(adapted.directory)).ok
+    AutoModelForCausalLM.from_pretrained(adapted.directory / "model")
+
+    rounded = await tuned(config_of(tmp_path / "bf16", examples_file, learner__dtype="bfloat16"))
+    assert rounded.metrics["learner/loss"][0] == pytest.approx(exact, abs=2e-2)
+    with safe_open(next((rounded.directory / "model").glob("*.safetensors")), "pt") as file:
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
+    assert (await verify_run(rounded.directory)).ok

@@ -1,0 +1,150 @@
+"""Rows of examples in the public formats."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torl.data.examples import Dialogue, Passages, RecordedTrajectory, SolvedProblem, example_rows, read_example
+from torl.errors import DataError
+
+CALL = {"type": "function", "function": {"name": "python", "arguments": {"code": "print(2)"}}}
+SCHEMA = {"name": "python", "parameters": {"type": "object", "properties": {"code": {"type": "string"}}}}
+
+
+def test_openai_messages_are_read_with_their_tools() -> None:
+    row = {
+        "messages": [
+            {"role": "developer", "content": "Use Python.", "name": None},
+            {"role": "user", "content": [{"type": "text", "text": "1 + "}, {"type": "text", "text": "1?"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "c1", "function": {"name": "python", "arguments": '{"code": "print(2)"}'}, "extra": 1}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "2"},
+            {"role": "assistant", "content": "2", "reasoning_content": "Easy.", "weight": 0},
+            {"role": "user", "content": "Sure?"},
+            {"role": "assistant", "content": "Yes.", "weight": 0.5},
+        ],
+        "tools": json.dumps([SCHEMA]),
+    }
+    content = read_example("x", row)
+    assert isinstance(content, Dialogue)
+    assert content.weights == (0, 0, 1, 0, 0, 0, 0.5)
+    assert content.tools == ({"type": "function", "function": SCHEMA},)
+    assert content.messages[:4] == (
+        {"role": "system", "content": "Use Python."},
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", **CALL}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+    )
+    assert content.messages[4] == {"role": "assistant", "content": "2", "reasoning_content": "Easy."}
+
+
+def test_sharegpt_conversations_are_read_with_calls_and_results() -> None:
+    """LLaMA-Factory's `function_call` and `observation`, and Hermes' results with their tags."""
+    row = {
+        "system": "Use Python.",
+        "tools": [{"type": "function", "function": SCHEMA}],
+        "conversations": [
+            {"from": "human", "value": "1 + 1?"},
+            {"from": "function_call", "value": '{"name": "python", "arguments": {"code": "print(2)"}}'},
+            {"from": "observation", "value": "2"},
+            {"from": "gpt", "value": "<tool_call>\n{}\n</tool_call>"},
+            {"from": "tool", "value": "<tool_response>\n3\n</tool_response>"},
+            {"from": "gpt", "value": "3"},
+        ],
+    }
+    content = read_example("x", row)
+    assert isinstance(content, Dialogue)
+    assert [(message["role"], message["content"]) for message in content.messages] == [
+        ("system", "Use Python."),
+        ("user", "1 + 1?"),
+        ("assistant", ""),
+        ("tool", "2"),
+        ("assistant", "<tool_call>\n{}\n</tool_call>"),
+        ("tool", "3"),
+        ("assistant", "3"),
+    ]
+    assert content.messages[2]["tool_calls"] == [CALL]
+    assert content.weights == (0, 0, 1, 0, 1, 0, 1)
+
+
+def test_completion_alone_is_trained() -> None:
+    assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == Passages(("1 + 1 =", " 2"), (0, 1))
+    assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == Passages(("1 + 1 =", " 2"), (0, 1))
+    earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
+    asked = [*earlier, {"role": "user", "content": "1 + 1?"}]
+    for completion in ("2", [{"role": "assistant", "content": "2"}]):
+        content = read_example("x", {"prompt": asked, "completion": completion})
+        assert isinstance(content, Dialogue)
+        assert content.messages == (*asked, {"role": "assistant", "content": "2"})
+        assert content.weights == (0, 0, 0, 1)
+
+
+def test_problems_segments_documents_and_trajectories_are_recognized() -> None:
+    solved = read_example("f, line 3", {"question": "1 + 1?", "solution": "$2$", "answer": 2, "level": 1})
+    assert isinstance(solved, SolvedProblem)
+    assert (solved.problem.id, solved.problem.question, solved.problem.answer) == ("f, line 3", "1 + 1?", "2")
+    assert (solved.problem.metadata, solved.response) == ({"level": 1}, "$2$")
+    segments = [{"label": False, "text": "a"}, {"label": True, "text": "b"}]
+    assert read_example("x", {"segments": segments}) == Passages(("a", "b"), (0, 1))
+    assert read_example("x", {"text": "a", "url": "b"}) == Passages(("a",), (1,))
+    row = {"prompt_token_ids": [], "token_ids": [], "loss_mask": [], "question": "1?", "text": "a", "response": "b"}
+    assert read_example("x", row) == RecordedTrajectory(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"input": "a"}, r"line 7: not a known format of examples, by its fields input; expected prompt_token_ids and"),
+        ({}, "by its fields none"),
+        ({"messages": {}}, "'messages' must be a list of objects, got an object"),
+        ({"messages": ["a"]}, "'messages' must be a list of objects, got a list with other members"),
+        ({"messages": [{"role": "bot"}]}, r"messages\[0\]: 'role' must be one of system, user, .*, got 'bot'"),
+        ({"messages": [{"role": "user", "content": 1}]}, "'content' must be text, or a list of parts"),
+        ({"messages": [{"role": "assistant", "content": "", "weight": -1}]}, "'weight' must be a number of at least 0"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]}, "must have a function with a name"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{"}]}]},
+            "'arguments' must be JSON",
+        ),
+        ({"messages": [], "tools": "["}, "'tools' must be JSON"),
+        ({"messages": [], "tools": [{"function": {}}]}, "'tools' has a tool without a name"),
+        ({"conversations": [{"from": "me", "value": ""}]}, r"conversations\[0\]: 'from' must be one of"),
+        ({"prompt": "a", "completion": 1}, "'completion' must be text, got a number"),
+        ({"segments": [1]}, "'segments' must be a list of objects with label and text"),
+        ({"problem": "a", "response": ["b"]}, "'response' must be text, got a list"),
+    ],
+)
+def test_error_of_a_row_names_its_location_and_field(row: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as error:
+        read_example("a.jsonl, line 7", row)
+    assert str(error.value).startswith("a.jsonl, line 7: ")
+
+
+def test_files_datasets_and_runs_are_sources(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "n": 0.10}\n\n{"text": "b", "n": 12345678901234567890}\n')
+    (tmp_path / "run/trajectories").mkdir(parents=True)
+    for step in range(2):
+        (tmp_path / f"run/trajectories/step_{step:06d}.jsonl").write_text(f'{{"text": "step {step}"}}\n')
+    (tmp_path / "run/trajectories/evaluation_000000_heldout.jsonl").write_text('{"text": "held out"}\n')
+    rows = list(example_rows((str(tmp_path / "a.jsonl"), str(tmp_path / "run"))))
+    assert [row for _, row in rows] == [
+        {"text": "a", "n": 0.1},
+        {"text": "b", "n": 12345678901234567890},
+        {"text": "step 0"},
+        {"text": "step 1"},
+    ]
+    assert [location.rpartition("/")[2] for location, _ in rows[:2]] == ["a.jsonl, line 1", "a.jsonl, line 3"]
+    assert len({location for location, _ in rows}) == 4
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(DataError, match=r"empty\.jsonl: contains no examples"):
+        list(example_rows(str(tmp_path / "empty.jsonl")))
+    (tmp_path / "list.jsonl").write_text("[]\n")
+    with pytest.raises(DataError, match="line 1: an example must be an object, got a list"):
+        list(example_rows(str(tmp_path / "list.jsonl")))
