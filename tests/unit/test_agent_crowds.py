@@ -101,7 +101,7 @@ async def test_a_body_that_cannot_be_decompressed_is_refused_without_a_record(
         assert await connection.status() == 400
         connection.writer.close()
         episode.close()
-    assert caplog.records == []
+    assert [record for record in caplog.records if record.name.startswith(("aiohttp", "torl"))] == []
 
 
 async def test_request_without_a_body_is_dropped_with_its_episode() -> None:

@@ -110,7 +110,7 @@ async def test_undecodable_body_is_refused_without_a_traceback_in_the_log(caplog
         await player.agents.server.close_episode(episode)
         episode.close()
     assert not episode.host_failure.done() or episode.host_failure.cancelled()
-    assert not caplog.records
+    assert not [record for record in caplog.records if record.name.startswith(("aiohttp", "torl"))]
 
 
 async def test_stream_ends_with_usage_on_request_and_refusal_is_an_error() -> None:
