@@ -1,4 +1,4 @@
-"""`torl check`: what this machine has for sampling and training, and the remedy for what is missing."""
+"""`torl check`: the state of this machine for sampling and training, with a remedy for everything missing."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ class Line:
 
     Attributes:
         subject: Subject of the line.
-        text: What was found.
+        text: The finding.
         remedy: Command or setting that mends it. Empty if nothing is missing.
         fails: Whether training or sampling is impossible without the remedy.
     """

@@ -94,7 +94,7 @@ class LearningSignal:
         return [measures, *self.findings()]
 
     def findings(self) -> list[str]:
-        """Return what stands in the way of learning, each with its remedy; empty if nothing does."""
+        """Return the obstacles to learning, each with its remedy; empty if there are none."""
         found: list[str] = []
         if self.is_empty:
             found.append(f"nothing to learn from: no group has two different rewards; {self._reason()}")

@@ -1,5 +1,4 @@
-"""A trial of a run before it starts: a few groups of the untrained model, what they offer to learn from, and the gap
-between engine and learner."""
+"""A trial of a run before it starts: the untrained model's learning signal, and the gap of engine and learner."""
 
 import asyncio
 from contextlib import AsyncExitStack, aclosing
