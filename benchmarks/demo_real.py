@@ -56,7 +56,7 @@ TRAINED = {
     "learner.learning_rate": "2e-5",
     "learner.warmup_steps": "3",
     "algorithm.estimator": "dr_grpo",
-    "selection.mask_mismatched_code": "true",
+    "selection.mask.mismatched_code": "{}",
 }
 CONTROLS: Mapping[str, Mapping[str, str]] = {
     "trained": {},
