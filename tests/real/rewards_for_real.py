@@ -1,4 +1,4 @@
-"""A reward whose values differ within every group, whatever a model can do."""
+"""A reward whose values differ within every group, regardless of the model."""
 
 from torl import Trajectory
 
