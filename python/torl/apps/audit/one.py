@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +15,7 @@ from torl.apps.audit.evaluations import evaluated_rollout
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
+from torl.apps.audit.updates import check_recorded_updates
 from torl.component import RunContext
 from torl.config import LearningConfig, RolloutConfig, TrainConfig
 from torl.errors import RecordError
@@ -32,13 +33,16 @@ class OwnCheck(Check):
 
     Attributes:
         place: Position of the trajectory, with which its comparisons begin (`place_of`).
+        tokens: Places in the response at which comparisons fail.
     """
 
     place: str = ""
+    tokens: list[int] = field(default_factory=list)
 
-    def add(self, right: bool, example: str, difference: float = 0.0) -> None:
+    def add(self, right: bool, example: str, difference: float = 0.0, tokens: Sequence[int] = ()) -> None:
         if example.startswith(f"{self.place}:"):
             Check.add(self, right, example.removeprefix(f"{self.place}: "), difference)
+            self.tokens = sorted({*self.tokens, *tokens})
 
 
 class TrajectoryAudit:
@@ -69,8 +73,8 @@ class TrajectoryAudit:
         is_training = path in training_files(self._directory)
         config = history.config_at(record.step) if is_training else history.start_config_at(record.step)
         rollout = config.rollout if is_training else evaluated_rollout(config)
-        tokens, versions, rewards, advantages = (
-            OwnCheck(name, place=place) for name in ("tokens", "versions", "rewards", "advantages")
+        tokens, versions, rewards, advantages, updates = (
+            OwnCheck(name, place=place) for name in ("tokens", "versions", "rewards", "advantages", "updates")
         )
         with tokens.reading(place):
             await asyncio.to_thread(self._check_tokens, tokens, record, config, rollout)
@@ -85,12 +89,18 @@ class TrajectoryAudit:
             rewards.add_note(f"the grader failed: {record.grade.failure}")
         if not is_training or step is None or not isinstance(config, TrainConfig):
             advantages.add_note("an evaluation has no advantages")
+            updates.add_note("an evaluation has no updates")
         elif record.advantage is None:
             advantages.add_note("outside the batch")
+            updates.add_note("outside the batch")
         else:
             with advantages.reading(place):
                 await asyncio.to_thread(check_advantages, advantages, records, config)
-        return [tokens, versions, rewards, advantages]
+            with updates.reading(place):
+                await asyncio.to_thread(check_recorded_updates, updates, history, records, config)
+            if not updates.compared:
+                updates.add_note("the learner did not record the tokens of this trajectory")
+        return [tokens, versions, rewards, advantages, updates]
 
     def _check_tokens(
         self, check: Check, record: TrajectoryRecord, config: LearningConfig, rollout: RolloutConfig
