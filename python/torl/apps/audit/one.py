@@ -56,8 +56,8 @@ class TrajectoryAudit:
         self._contexts: list[tuple[LearningConfig, ReplayContext]] = []
         self._file: tuple[object, Sequence[TrajectoryRecord]] = (None, ())
 
-    async def verify(self, path: Path, line: int) -> list[Check]:
-        """Check the trajectory in a line of a file, from 0.
+    async def verify(self, path: Path, line: int | None) -> list[Check]:
+        """Check the trajectory in a line of a file, from 0, or all trajectories of the file.
 
         A check without comparisons has a note with the reason.
 
@@ -65,23 +65,27 @@ class TrajectoryAudit:
             TorlError: The records or the configuration cannot be read.
         """
         records = await asyncio.to_thread(self._read, path)
-        if line >= len(records):
-            raise RecordError(f"{path}: has {len(records)} trajectories, expected line {line + 1}")
-        record, step = records[line], step_of_file(path)
-        place = place_of(record)
+        if (line or 0) >= len(records):
+            raise RecordError(f"{path}: has {len(records)} trajectories, expected line {(line or 0) + 1}")
+        record, step = records[line or 0], step_of_file(path)
+        chosen = records if line is None else [record]
+        place = place_of(record) if line is not None else path.name
         history = await asyncio.to_thread(RunHistory.read, self._directory, Check("metrics"))
         is_training = path in training_files(self._directory)
         config = history.config_at(record.step) if is_training else history.start_config_at(record.step)
         rollout = config.rollout if is_training else evaluated_rollout(config)
         tokens, versions, rewards, advantages, updates = (
-            OwnCheck(name, place=place) for name in ("tokens", "versions", "rewards", "advantages", "updates")
+            Check(name) if line is None else OwnCheck(name, place=place)
+            for name in ("tokens", "versions", "rewards", "advantages", "updates")
         )
         with tokens.reading(place):
-            await asyncio.to_thread(self._check_tokens, tokens, record, config, rollout)
+            for each in chosen:
+                await asyncio.to_thread(self._check_tokens, tokens, each, config, rollout)
         staleness = config.rollout.max_staleness if is_training else 0
-        for each in record.episode_trajectories:
+        for each in [each for one in chosen for each in one.episode_trajectories]:
             versions.add_mismatch(each, version_mismatch(each, staleness))
-        group = [each for each in records if each.trajectory.group_id == record.trajectory.group_id]
+        groups = {each.trajectory.group_id for each in chosen}
+        group = [each for each in records if each.trajectory.group_id in groups]
         with rewards.reading(place):
             choice = config.reward if is_training else config.evaluation.reward or config.reward
             await check_rewards(rewards, group, await self._reward(choice, config), rollout.max_response_tokens)
@@ -90,7 +94,7 @@ class TrajectoryAudit:
         if not is_training or step is None or not isinstance(config, TrainConfig):
             advantages.add_note("an evaluation has no advantages")
             updates.add_note("an evaluation has no updates")
-        elif record.advantage is None:
+        elif all(each.advantage is None for each in chosen):
             advantages.add_note("outside the batch")
             updates.add_note("outside the batch")
         else:

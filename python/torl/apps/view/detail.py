@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from torl.apps.view.facts import invented_in
 from torl.apps.view.rows import Place, brief, facets_json, group_places, reading_rows
+from torl.apps.view.snippet import pytest_source
 from torl.apps.view.sources import TRAINING
 from torl.apps.view.token_colors import color_tokens
 from torl.apps.view.vocabulary import token_bytes
@@ -39,6 +40,7 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "facets": facets_json(place),
         "location": f"{path}:{int(place.columns['line'][place.position]) + 1}",
         "python": _expression(place),
+        "test": pytest_source(row, f"{path}:{int(place.columns['line'][place.position]) + 1}"),
         "problem": {
             "id": row["problem"],
             "question": cut(row.get("question", "")),

@@ -84,7 +84,7 @@ def _versions(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
 
 
 def _gap(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
-    learner, rollout = _learner_logprobs(row, arrays), arrays.get("rollout_logprobs")
+    learner, rollout = _first_logprobs(row, arrays), arrays.get("rollout_logprobs")
     return None if learner is None or rollout is None else learner - rollout
 
 
@@ -102,6 +102,7 @@ def _advantages(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Number
     return None if advantage is None else np.where(sampled_tokens(row), float(advantage), np.nan)
 
 
+_first_logprobs = _array("old_logprobs", "learner_logprobs")  # before the first optimizer step, if recorded
 _learner_logprobs = _array("learner_logprobs", "old_logprobs")
 
 COLORS: Final = (
