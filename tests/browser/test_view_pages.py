@@ -238,7 +238,7 @@ async def test_verdict_of_the_audit_is_shown(page: Page, address: str, trained: 
     assert await page.evaluate("document.querySelectorAll('.check.wrong').length") == 0
     assert await page.evaluate("document.querySelectorAll('.check.right').length") >= 3
     await page.click("[data-action=verify-step]")
-    await page.wait_for_text("advantages 72 of 72")
+    await page.wait_for_text("tokens 72 of 72")
     assert await page.evaluate("document.querySelectorAll('.check.wrong').length") == 0
 
 

@@ -256,7 +256,7 @@ def test_segments_of_a_response() -> None:
     ]
 
 
-def test_invented_result_is_a_segment_of_its_own() -> None:
+def test_invented_result_is_a_separate_segment() -> None:
     """The call ends its turn at the opening of the result, which torl writes; the next one the model wrote itself."""
     text = "again\n```python\ny\n```\n```output\n8\n```\nso \\boxed{8}"
     played = dataclasses.replace(make("a", "```python\nx\n```\n```output", "\n7\n```\n", text), format="torl")

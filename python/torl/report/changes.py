@@ -32,7 +32,7 @@ class AccuracyChange:
 def accuracy_changes(run_directory: Path) -> dict[str, AccuracyChange]:
     """Return the change of each evaluation file's label, between its first and its last step.
 
-    Labels whose files are damaged are left out: the report is written while a run goes on.
+    Labels whose files are damaged are left out: the report of a running run is written often.
     """
     found = {}
     for label, files in evaluation_files(run_directory).items():

@@ -135,8 +135,8 @@ def _subtitle(rows: Sequence[Row], config_text: str) -> str:
 
 def _missing_steps(rows: Sequence[Row], config_text: str) -> int:
     """Return the number of steps that a run has not played yet; 0 if its configuration does not say how many."""
-    steps, played = tomllib.loads(config_text).get("run", {}).get("steps", 0), values_of(rows, names.TIME_STEP)[0]
-    return max(0, steps - len(played))
+    steps = int(tomllib.loads(config_text).get("run", {}).get("steps", 0))
+    return max(0, steps - len(values_of(rows, names.TIME_STEP)[0]))
 
 
 def _duration(seconds: float) -> str:

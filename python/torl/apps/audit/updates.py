@@ -49,6 +49,8 @@ def check_recorded_updates(
     if not files or step < min(files):
         check.add_note("the learner's numbers of tokens were not recorded" if not files else f"from step {min(files)}")
         return
+    if step not in files and history.may_lack_row(step):
+        return  # the run has stopped before it wrote the file
     numbers = read_token_numbers(history.directory, step)
     check_updates(check, records, numbers, config)
     if sampled is not None:
