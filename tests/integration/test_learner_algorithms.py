@@ -133,6 +133,15 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
     return loss * torch.tensor(weights)
 
 
+def require_logprobs_of_token(token: int, sample: TrainingSample, other: TrainingSample, directory: Path) -> None:
+    """The log-probabilities of one token in the place of each sampled one are those of plain torch."""
+    ids = torch.from_numpy(sample.token_ids).long()
+    logits = load(directory)(input_ids=ids[None]).logits[0, :-1].detach().float() / TEMPERATURE
+    assert other.old_logprobs is not None
+    expected = torch.log_softmax(logits, -1)[:, token].numpy() * sample.loss_mask[1:]
+    np.testing.assert_allclose(other.old_logprobs[1:], expected, atol=2e-5)
+
+
 def require_numbers(
     recorded: dict[int, UpdateNumbers | None], samples: list[TrainingSample], weights: Any, directory: Path
 ) -> None:
@@ -191,6 +200,8 @@ async def test_updates_equal_plain_torch(
         prepared = await learner.annotate(samples)
         assert all(sample.old_logprobs is not None for sample in prepared)
         assert all((sample.ref_logprobs is not None) == algorithm.needs_reference for sample in prepared)
+        for sample, other in zip(prepared, await learner.logprobs(samples, step=0, token=5), strict=True):
+            require_logprobs_of_token(5, sample, other, model_directory)
         recorded: dict[int, UpdateNumbers | None] = dict.fromkeys(range(0, len(prepared), 2))
         report = await learner.update(prepared, step=0, recorded=recorded)
         await learner.export(tmp_path / "model")

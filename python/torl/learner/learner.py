@@ -89,14 +89,18 @@ class Learner:
         annotations = required_annotations(self._setup.algorithm)
         return await annotate(self._group, samples, annotations, self._setup.learner, step)
 
-    async def logprobs(self, samples: Sequence[TrainingSample], *, step: int) -> list[TrainingSample]:
+    async def logprobs(
+        self, samples: Sequence[TrainingSample], *, step: int, token: int | None = None
+    ) -> list[TrainingSample]:
         """Add the log-probabilities of the current weights to the sampled tokens, as `old_logprobs`.
 
         Args:
             samples: Samples.
             step: Training step whose temperature the log-probabilities have.
+            token: Token whose log-probability is computed in the place of each sampled token. None for the sampled
+                tokens.
         """
-        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step)
+        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step, token)
 
     async def update(
         self,

@@ -58,8 +58,12 @@ async def annotate(
     annotations: Sequence[Annotation],
     learner: LearnerConfig,
     step: int = 0,
+    token: int | None = None,
 ) -> list[TrainingSample]:
-    """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token."""
+    """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token.
+
+    With `token`, log-probabilities are those of this token in the place of each sampled one.
+    """
     if not annotations or not has_loss(samples):
         return [
             _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in annotations}) for sample in samples
@@ -75,7 +79,8 @@ async def annotate(
         ranks=len(group.ranks),
         ranks_per_row=ranks_per_row,
     )
-    replies = await group.call([Annotate(rows, tuple(annotations), step) for rows in batch.rows])
+    by_rank = [[row if token is None else _with_target(row, token) for row in rows] for rows in batch.rows]
+    replies = await group.call([Annotate(tuple(rows), tuple(annotations), step) for rows in by_rank])
     replies = replies[::ranks_per_row]  # ranks that share rows return the same
     rows = [row for rank_rows in batch.rows[::ranks_per_row] for row in rank_rows]
     arrays_by_name = {
@@ -86,6 +91,10 @@ async def annotate(
         _annotated(sample, {name: arrays[index] for name, arrays in arrays_by_name.items()})
         for index, sample in enumerate(samples)
     ]
+
+
+def _with_target(row: PackedRow, token: int) -> PackedRow:
+    return replace(row, target_K=np.full_like(row.target_K, token))
 
 
 def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]) -> TrainingSample:

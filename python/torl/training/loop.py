@@ -23,7 +23,7 @@ from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
 from torl.training.selection import describe_missing_signal
 from torl.training.step import PlayedStep, step_records
-from torl.training.token_records import recorded_samples, token_records
+from torl.training.token_records import call_logprobs, recorded_samples, token_records
 from torl.types import TrainingSample, UpdateNumbers
 
 
@@ -95,8 +95,9 @@ class Run:
         metrics |= {names.masked(reason): count for reason, count in masked.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         recorded = recorded_samples(played.batch, samples, step, config)
+        opened = await call_logprobs(learner, samples, recorded, step, self.components.player)
         metrics |= names.learner_metrics(await learner.update(samples, step=step, recorded=recorded))
-        return samples, token_records(played.batch, recorded)
+        return samples, token_records(played.batch, recorded, opened)
 
     async def _probe_gap(self, learner: Learner, version: int) -> dict[str, float]:
         gap = await self.probe.gap(learner, version)

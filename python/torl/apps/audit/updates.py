@@ -152,6 +152,8 @@ def _differences(
     learner, advantages = arrays["learner_logprobs"], arrays["advantages"]
     old = arrays.get("old_logprobs", learner)
     yield "a positive log-probability", ~(learner <= _TOLERANCE)
+    if "call_logprobs" in arrays:
+        yield "a positive log-probability of a call", ~(arrays["call_logprobs"] <= _TOLERANCE)
     yield "a negative entropy", ~(arrays["entropies"] >= -_TOLERANCE)
     recorded = record.token_arrays.get("advantages")
     expected = np.full(len(learner), record.advantage or 0.0) if recorded is None else recorded[mask_T]

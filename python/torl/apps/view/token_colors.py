@@ -88,6 +88,11 @@ def _gap(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | Non
     return None if learner is None or rollout is None else learner - rollout
 
 
+def _call_probabilities(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
+    logprobs = arrays.get("call_logprobs")
+    return None if logprobs is None else np.exp(logprobs)
+
+
 def _ratios(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
     """Return the ratio of the policy in the optimizer step to the one before the first."""
     learner, old = arrays.get("learner_logprobs"), arrays.get("old_logprobs")
@@ -113,6 +118,7 @@ COLORS: Final = (
     TokenColor("reference_logprob", "log-probability (reference)", "down", _array("ref_logprobs")),
     TokenColor("advantage", "advantage", "around", _advantages),
     TokenColor("entropy", "entropy", "up", _array("entropies")),
+    TokenColor("call", "probability of a call", "up", _call_probabilities),
     TokenColor("ratio", "importance ratio", "around", _ratios, 1.0),
     TokenColor("weight", "importance weight", "around", _array("importance_weights"), 1.0),
     TokenColor("clipped", "clipped", "category", _array("clipped")),
