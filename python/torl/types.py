@@ -619,7 +619,7 @@ class UpdateNumbers:
         update: Number of the mini-batch in its training step, from 0.
         arrays: Arrays (K,) over the tokens with a loss, by name: "learner_logprobs" and "entropies" before the
             optimizer step, "advantages", and if they exist "old_logprobs" (before the first optimizer step of the
-            training step), "call_logprobs" (of the token that opens a call, in the place of each token, before the
+            training step), "call_logprobs" (of the token that opens a call at each position, before the
             first optimizer step), "importance_weights" (of the importance correction) and "clipped" (1 if clipping
             removes the token's gradient, or clips its weight).
     """

@@ -134,7 +134,7 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
 
 
 def require_logprobs_of_token(token: int, sample: TrainingSample, other: TrainingSample, directory: Path) -> None:
-    """The log-probabilities of one token in the place of each sampled one are those of plain torch."""
+    """The log-probabilities of one token at the position of each sampled token are those of plain torch."""
     ids = torch.from_numpy(sample.token_ids).long()
     logits = load(directory)(input_ids=ids[None]).logits[0, :-1].detach().float() / TEMPERATURE
     assert other.old_logprobs is not None

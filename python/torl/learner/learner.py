@@ -97,7 +97,7 @@ class Learner:
         Args:
             samples: Samples.
             step: Training step whose temperature the log-probabilities have.
-            token: Token whose log-probability is computed in the place of each sampled token. None for the sampled
+            token: Token whose log-probability is computed at the position of each sampled token. None for the sampled
                 tokens.
         """
         return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step, token)

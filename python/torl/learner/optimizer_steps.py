@@ -62,7 +62,7 @@ async def annotate(
 ) -> list[TrainingSample]:
     """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token.
 
-    With `token`, log-probabilities are those of this token in the place of each sampled one.
+    With `token`, log-probabilities are those of this token at the position of each sampled token.
     """
     if not annotations or not has_loss(samples):
         return [
