@@ -627,6 +627,11 @@ PLANTS = {
     # --- the learner's numbers of tokens
     "advantage that was trained with": Plant(token_numbers("advantages", -1), "updates", "another advantage"),
     "numbers of the learner removed": Plant(removed("tokens/step_000001.npz"), "updates", "recorded groups"),
+    "numbers of a step that was not played": Plant(
+        lambda run: shutil.copyfile(run / "tokens/step_000001.npz", run / "tokens/step_000007.npz"),
+        "files",
+        "tokens/step_000007.npz: expected no such file",
+    ),
     "logprobs of the learner": Plant(token_numbers("learner_logprobs", 1.2), "logprobs", "differ", True),
     # --- log-probabilities, with weights
     "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),
@@ -645,12 +650,13 @@ def _before_the_row(run: Path) -> None:
 
 def _before_the_last_step(run: Path) -> None:
     _before_the_row(run)
+    removed("tokens/step_000001.npz")(run)
     step_file(run).unlink()
 
 
 def _before_the_first_step(run: Path) -> None:
     _before_the_last_step(run)
-    removed("checkpoints", "trajectories/step_000000.jsonl")(run)
+    removed("checkpoints", "trajectories/step_000000.jsonl", "tokens")(run)
     rows(lambda lines: lines[:1], "metrics.jsonl")(run)
 
 
