@@ -85,6 +85,8 @@ class RunConfig(RunSettings):
     """Number of groups of each step whose tokens the learner records, drawn by `seed` from those that it learns from:
     log-probability, entropy, importance weight, clipping and advantage in the last optimizer step with the token. "all"
     records every group."""
+    signal_report: bool = True
+    """Lines after the first step that say what its groups offer to learn from, as `torl try` does before a run."""
 
 
 class EvaluationConfig(Section):
