@@ -609,3 +609,20 @@ class TrainingSample:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateNumbers:
+    """The learner's numbers of a trajectory's tokens in an optimizer step.
+
+    Attributes:
+        update: Number of the mini-batch in its training step, from 0.
+        arrays: Arrays (K,) over the tokens with a loss, by name: "learner_logprobs" and "entropies" before the
+            optimizer step, "advantages", and if they exist "old_logprobs" (before the first optimizer step of the
+            training step), "call_logprobs" (of the token that opens a call at each position, before the
+            first optimizer step), "importance_weights" (of the importance correction) and "clipped" (1 if clipping
+            removes the token's gradient, or clips its weight).
+    """
+
+    update: int
+    arrays: Mapping[str, Float32Array]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import pytest
 import pytest_asyncio
 from chromium import PROGRAM, Browser, Page, open_browser
 
+from torl.records.files import token_files
+from torl.records.tokens import read_token_numbers, write_token_numbers
 from viewed_runs import indexed, lines, row, write_run
 
 pytestmark = [
@@ -175,7 +178,42 @@ async def test_tokens_are_colored_and_have_numbers(page: Page, address: str, tra
     await page.wait_for_text(f"id {record['token_ids'][1]}")
     await page.wait_for_text("probability")
     await page.click(".missing summary")
-    await page.wait_for_text("entropy: not recorded")
+    await page.wait_for_text("value (critic): not recorded")
+    await page.wait_for_text("the same token in the group")
+
+
+async def test_numbers_of_the_learner_are_shown_and_the_audit_marks_a_wrong_one(
+    page: Page, trained: Path, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(trained, tmp_path / "changed", ignore=shutil.ignore_patterns("view-*")))
+    (step, _), *_ = sorted(token_files(directory).items())
+    numbers = read_token_numbers(directory, step)
+    key = next(iter(numbers))
+    wrong = numbers[key].arrays["advantages"].copy()
+    wrong[1] += 1
+    numbers[key] = replace(numbers[key], arrays={**numbers[key].arrays, "advantages": wrong})
+    write_token_numbers(directory, step, numbers)
+    name = f"step_{step:06d}"
+    line = next(
+        line
+        for line, each in enumerate(rows(trained, name))
+        if (each["group"], each["sample"]) == (key.group, key.sample)
+    )
+    indexed(directory).close()
+    with viewing(directory) as address:
+        await page.open(f"{address}/#/trajectory/changed/{name}/{line}")
+        await page.wait_for("document.querySelectorAll('.segmented button').length > 5")
+        script = (
+            "[...document.querySelectorAll('.segmented button')].find(b => b.innerText.trim() === 'entropy').click()"
+        )
+        await page.evaluate(script)
+        await page.wait_for("document.querySelectorAll('.tokens .scale.up').length > 2")
+        await page.click("[data-action=verify]")
+        await page.wait_for("document.querySelector('.check.wrong')?.innerText.includes('updates')")
+        await page.wait_for("document.querySelectorAll('.token.disagrees').length === 1")
+        await page.evaluate("document.querySelector('.token.disagrees').click()")
+        await page.wait_for_text("disagrees with the record")
+        await page.open("about:blank")
 
 
 async def test_call_is_reproduced_and_changed_in_an_experiment(page: Page, address: str, trained: Path) -> None:
@@ -196,9 +234,12 @@ async def test_call_is_reproduced_and_changed_in_an_experiment(page: Page, addre
 async def test_verdict_of_the_audit_is_shown(page: Page, address: str, trained: Path) -> None:
     await page.open(f"{address}/#/trajectory/demo/step_000001/{line_with_call(trained)}")
     await page.click("[data-action=verify]")
-    await page.wait_for("document.querySelectorAll('.check').length === 4")
+    await page.wait_for("document.querySelectorAll('.check').length === 5")
     assert await page.evaluate("document.querySelectorAll('.check.wrong').length") == 0
     assert await page.evaluate("document.querySelectorAll('.check.right').length") >= 3
+    await page.click("[data-action=verify-step]")
+    await page.wait_for_text("tokens 72 of 72")
+    assert await page.evaluate("document.querySelectorAll('.check.wrong').length") == 0
 
 
 async def test_changed_record_differs_in_replay_and_audit(page: Page, trained: Path, tmp_path: Path) -> None:

@@ -5,13 +5,16 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from cli import ROOT
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from torl.records.tokens import read_token_numbers, write_token_numbers
 from torl.report.summary import write_summary
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
@@ -34,7 +37,8 @@ def copy_of(run: Path, copy: Path) -> Path:
     for name in ("config.toml", "metrics.jsonl", "summary.json"):
         copy.mkdir(exist_ok=True)
         shutil.copyfile(run / name, copy / name)
-    shutil.copytree(run / "trajectories", copy / "trajectories")
+    for name in ("trajectories", "tokens"):
+        shutil.copytree(run / name, copy / name)
     for name in ("checkpoints", "model"):
         shutil.copytree(run / name, copy / name, copy_function=os.link)
     return copy
@@ -65,6 +69,20 @@ def rows(change: Callable[[list[Row]], list[Row] | None], file: str = "trajector
         lines = read_rows(run / file)
         write_rows(run / file, change(lines) or lines)
         assert (run / file).read_text() != before
+
+    return make
+
+
+def token_numbers(name: str, factor: float, step: int = 0) -> Any:
+    """A plant that multiplies an array of the learner's numbers of tokens."""
+
+    def make(run: Path) -> None:
+        numbers = read_token_numbers(run, step)
+        changed = {
+            key: replace(each, arrays={**each.arrays, name: each.arrays[name] * np.float32(factor)})
+            for key, each in numbers.items()
+        }
+        write_token_numbers(run, step, changed)
 
     return make
 
@@ -606,6 +624,15 @@ PLANTS = {
     "advantage of a dropped group": Plant(
         value("advantage", 0.0, dropped, step=1), "selection", "0 advantages, found 1 (the selection drops it)"
     ),
+    # --- the learner's numbers of tokens
+    "advantage that was trained with": Plant(token_numbers("advantages", -1), "updates", "another advantage"),
+    "numbers of the learner removed": Plant(removed("tokens/step_000001.npz"), "updates", "recorded groups"),
+    "numbers of a step that was not played": Plant(
+        lambda run: shutil.copyfile(run / "tokens/step_000001.npz", run / "tokens/step_000007.npz"),
+        "files",
+        "tokens/step_000007.npz: expected no such file",
+    ),
+    "logprobs of the learner": Plant(token_numbers("learner_logprobs", 1.2), "logprobs", "differ", True),
     # --- log-probabilities, with weights
     "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),
     "one logprob": Plant(row(_one_logprob), "logprobs", "a logprob differs by 0.5", True),
@@ -623,12 +650,13 @@ def _before_the_row(run: Path) -> None:
 
 def _before_the_last_step(run: Path) -> None:
     _before_the_row(run)
+    removed("tokens/step_000001.npz")(run)
     step_file(run).unlink()
 
 
 def _before_the_first_step(run: Path) -> None:
     _before_the_last_step(run)
-    removed("checkpoints", "trajectories/step_000000.jsonl")(run)
+    removed("checkpoints", "trajectories/step_000000.jsonl", "tokens")(run)
     rows(lambda lines: lines[:1], "metrics.jsonl")(run)
 
 

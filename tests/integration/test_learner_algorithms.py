@@ -27,7 +27,7 @@ from builders import scored, scored_group
 from torl.config import AlgorithmConfig, CriticConfig
 from torl.learner.checkpoint.directory import checkpoint_path
 from torl.training.samples import with_advantages
-from torl.types import TrainingSample
+from torl.types import TrainingSample, UpdateNumbers
 
 SAMPLES = random_samples(8, seed=11, longest=24)
 CLIP = (0.1, 0.15)
@@ -133,6 +133,35 @@ def _loss(algorithm: AlgorithmConfig, logprobs: Tensor, old: Tensor, advantages:
     return loss * torch.tensor(weights)
 
 
+def require_logprobs_of_token(token: int, sample: TrainingSample, other: TrainingSample, directory: Path) -> None:
+    """The log-probabilities of one token at the position of each sampled token are those of plain torch."""
+    ids = torch.from_numpy(sample.token_ids).long()
+    logits = load(directory)(input_ids=ids[None]).logits[0, :-1].detach().float() / TEMPERATURE
+    assert other.old_logprobs is not None
+    expected = torch.log_softmax(logits, -1)[:, token].numpy() * sample.loss_mask[1:]
+    np.testing.assert_allclose(other.old_logprobs[1:], expected, atol=2e-5)
+
+
+def require_numbers(
+    recorded: dict[int, UpdateNumbers | None], samples: list[TrainingSample], weights: Any, directory: Path
+) -> None:
+    """The recorded numbers are those of plain torch before the third update."""
+    model = load(directory)
+    model.load_state_dict(weights, strict=False)
+    assert sorted(recorded) == [0, 2, 4, 6]
+    for index, numbers in recorded.items():
+        sample = samples[index]
+        assert numbers is not None
+        assert sample.advantages is not None
+        assert sample.old_logprobs is not None
+        assert numbers.update == 2
+        expected = plain_logprobs(model, sample, TEMPERATURE).detach().numpy()[sample.loss_mask[1:]]
+        np.testing.assert_allclose(numbers.arrays["learner_logprobs"], expected, atol=2e-5)
+        np.testing.assert_array_equal(numbers.arrays["old_logprobs"], sample.old_logprobs[sample.loss_mask])
+        np.testing.assert_array_equal(numbers.arrays["advantages"], sample.advantages[sample.loss_mask])
+        assert (numbers.arrays["entropies"] > 0).all()
+
+
 # Every loss, aggregation, correction, KL estimate, stage and number of ranks at least once, all of them with several
 # updates on the same samples, so that ratios are not 1; rows of 30 tokens hold one or two samples, 4,096 hold all.
 @pytest.mark.parametrize(
@@ -171,9 +200,13 @@ async def test_updates_equal_plain_torch(
         prepared = await learner.annotate(samples)
         assert all(sample.old_logprobs is not None for sample in prepared)
         assert all((sample.ref_logprobs is not None) == algorithm.needs_reference for sample in prepared)
-        report = await learner.update(prepared, step=0)
+        for sample, other in zip(prepared, await learner.logprobs(samples, step=0, token=5), strict=True):
+            require_logprobs_of_token(5, sample, other, model_directory)
+        recorded: dict[int, UpdateNumbers | None] = dict.fromkeys(range(0, len(prepared), 2))
+        report = await learner.update(prepared, step=0, recorded=recorded)
         await learner.export(tmp_path / "model")
     assert report["updates"] == 3
+    require_numbers(recorded, prepared, plain_updates(model_directory, samples, algorithm, 2)[0], model_directory)
     assert report["loss"] == pytest.approx(np.mean([row["loss"] for row in reports]), rel=1e-6, abs=1e-6)
     # From the second update on, of weights that AdamW has moved (below: 1e-5): processors differ by 1.1e-6 here.
     assert report["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in reports]), rel=3e-6)

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from torl.config import AlgorithmConfig
 from torl.errors import DataError
+from torl.types import UpdateNumbers
 
 # The second batch is one short sample: a rank whose slice of the row has no sampled token at all.
 STEPS = [random_samples(7, seed=1), random_samples(1, seed=2, shortest=5, longest=5), random_samples(6, seed=3)]
@@ -50,7 +51,8 @@ async def test_ranks_that_share_rows_learn_as_one_rank(
     )
     async with learner:
         prepared = await learner.annotate(STEPS[0])
-        metrics = [await learner.update(prepared, step=0)]
+        recorded: dict[int, UpdateNumbers | None] = dict.fromkeys(range(len(prepared)))
+        metrics = [await learner.update(prepared, step=0, recorded=recorded)]
         for step in (1, 2):
             metrics.append(await learner.update(await learner.annotate(STEPS[step]), step=step))
         await learner.export(tmp_path / "model")
@@ -60,10 +62,14 @@ async def test_ranks_that_share_rows_learn_as_one_rank(
     assert relative_distance(read_weights(tmp_path / "model"), expected) < 1e-6
 
     base = AutoModelForCausalLM.from_pretrained(model_directory, attn_implementation="eager").eval()
-    for sample in prepared:
+    for index, sample in enumerate(prepared):
         plain = plain_logprobs(base, sample, TEMPERATURE).detach().numpy() * sample.loss_mask[1:]
         assert sample.ref_logprobs is not None
         np.testing.assert_allclose(sample.ref_logprobs[1:], plain, atol=2e-5)
+        numbers = recorded[index]
+        assert numbers is not None
+        found = numbers.arrays["learner_logprobs"]
+        np.testing.assert_allclose(found, plain[sample.loss_mask[1:]], atol=2e-5)
 
 
 async def test_ranks_that_cannot_be_divided_are_refused(model_directory: Path, tmp_path: Path) -> None:

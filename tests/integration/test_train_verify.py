@@ -82,11 +82,13 @@ def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[
         "selection": 12,
         "advantages": checks["advantages"]["compared"],
         "metrics": checks["metrics"]["compared"],
+        "updates": checks["updates"]["compared"],
         "checkpoints": 2,
         "logprobs": checks["logprobs"]["compared"],
     }
     assert checks["advantages"]["compared"] > 0
     assert checks["metrics"]["compared"] > 100
+    assert checks["updates"]["compared"] > 6  # the groups of both steps, and trajectories of at least two groups
     # Two steps and two evaluations by the engine, and trajectories that are not masked by the reference model.
     assert checks["logprobs"]["compared"] > 52
     assert checks["logprobs"]["note"] == "policy versions 0, 1, 2"

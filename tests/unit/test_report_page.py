@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pytest
 
 from builders import asked, call, failed, grade, printed, scored, trajectory
@@ -14,6 +17,7 @@ from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord, group_records
 from torl.records.writers import RunWriter
+from torl.report.changes import accuracy_changes
 from torl.report.charts import CHARTS, chart_sections
 from torl.report.examples import choose_examples, response_segments
 from torl.report.page import write_report
@@ -88,6 +92,37 @@ def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) ->
     assert classes.count("better") == 2  # accuracy and pass ratio rose
     assert classes.count("worse") == 1  # so did the share of cut responses
     assert "Tokens of a response" not in text  # never measured
+
+
+def test_change_of_an_accuracy_has_its_interval_over_problems(tmp_path: Path) -> None:
+    """Two responses to each of five problems, before and after: the interval of the paired difference by NumPy."""
+    before, after = [[1, 0], [0, 0], [1, 1], [0, 0], [0, 1]], [[1, 1], [1, 0], [1, 1], [0, 1], [0, 0]]
+    means = [[sum(pair) / 2 for pair in of] for of in (before, after)]
+    (tmp_path / "config.toml").write_text("[run]\nsteps = 9\n", encoding="utf-8")
+    with RunWriter(tmp_path) as writer:
+        for step, of, accuracy in ((0, before, means[0]), (4, after, means[1])):
+            writer.write_metrics(step, names.evaluation_metrics("set", {names.ACCURACY: sum(accuracy) / 5}))
+            pairs = [(make(f"p{problem}", "x"), grade(bool(each))) for problem, pair in enumerate(of) for each in pair]
+            writer.write_trajectories(step, records(step, *pairs), evaluation_set="set")
+    differences = [late - early for early, late in zip(*means, strict=True)]
+    half_width = NormalDist().inv_cdf(0.975) * np.std(differences, ddof=1) / math.sqrt(len(differences))
+    change = accuracy_changes(tmp_path)["set"]
+    assert change.after - change.before == pytest.approx(sum(differences) / 5)
+    assert change.half_width == pytest.approx(half_width, rel=1e-4)
+    text = Page(write_report(tmp_path).read_text(encoding="utf-8")).text
+    assert f"+0.200 ± {change.half_width:.3f}" in text
+
+
+def test_page_is_loaded_again_until_the_last_step(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[run]\nsteps = 2\n", encoding="utf-8")
+    with RunWriter(tmp_path) as writer:
+        for step, reloads in enumerate((True, False)):
+            writer.write_metrics(step, {names.TIME_STEP: 1.0, names.ACCURACY: 0.5, names.CODE_RATIO: 0.0})
+            page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+            refreshes = [each for tag, each in page.tags if tag == "meta" and each.get("http-equiv") == "refresh"]
+            assert [each["content"] for each in refreshes] == ["30"] * reloads
+            assert ("1 of 2 training steps" in page.text) is reloads
+            assert "0 in all steps: Code ratio" in page.text
 
 
 def test_model_output_stays_text(run: Path) -> None:
@@ -219,6 +254,14 @@ def test_segments_of_a_response() -> None:
         ("answer", "\\boxed{2}"),
         ("sampled", "."),
     ]
+
+
+def test_invented_result_is_a_separate_segment() -> None:
+    """The call ends its turn at the opening of the result, which torl writes; the next one the model wrote itself."""
+    text = "again\n```python\ny\n```\n```output\n8\n```\nso \\boxed{8}"
+    played = dataclasses.replace(make("a", "```python\nx\n```\n```output", "\n7\n```\n", text), format="torl")
+    found = [(kind, part) for kind, part in response_segments(played) if kind in ("invented", "observation", "answer")]
+    assert found == [("observation", "\n7\n```\n"), ("invented", "```output\n8\n```"), ("answer", "\\boxed{8}")]
 
 
 def test_long_response_is_truncated_with_a_note() -> None:

@@ -4,11 +4,12 @@ import asyncio
 import base64
 import hashlib
 import json
+import math
 import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,12 @@ from torl.apps.view.search import search_pattern
 from torl.apps.view.selection import Query, match
 from torl.apps.view.server import STATIC, application
 from torl.apps.view.sources import Target
+from torl.apps.view.token_colors import NOT_RECORDED
 from torl.hub import local_tokenizer_file
 from torl.paths import resolve_path
+from torl.records.tokens import TokenKey, write_token_numbers
 from torl.text.tokenizer import load_tokenizer
+from torl.types import UpdateNumbers
 from viewed_runs import CALLING, indexed, row, varied, write_run
 
 HOSTILE = (
@@ -117,7 +121,7 @@ def test_trajectory_has_its_texts_calls_and_group(client: TestClient) -> None:
     assert colors["mask"]["values"] == [1, 0, 0, 1]
     assert colors["advantage"]["values"] == [0.5, None, None, 0.5]
     assert colors["rollout_logprob"]["values"] == [-1, None, None, -1]
-    assert {colors[name]["missing"] for name in ("entropy", "learner_logprob", "gap", "clipped")} == {"not recorded"}
+    assert {colors[name]["missing"] for name in ("entropy", "learner_logprob", "gap", "clipped")} == {NOT_RECORDED}
     assert found["sequence"]["tokens"]["texts"] is None  # the model is not on this machine
 
 
@@ -129,6 +133,50 @@ def test_recorded_token_arrays_become_colors(tmp_path: Path) -> None:
     assert colors["learner_logprob"] == [-1.5, None, None, -1.25]
     assert colors["gap"] == [-0.5, None, None, -0.25]  # learner minus engine, whose log-probabilities are -1
     assert (colors["advantage"], colors["value"]) == ([0.25, None, None, -0.25], [1, None, None, 2])
+
+
+def test_numbers_of_the_learner_become_colors(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {"step_000000": [row(sample=0), row(sample=1)]})
+    arrays = {
+        "learner_logprobs": [-1.5, -0.5],
+        "old_logprobs": [-1.25, -1.0],
+        "entropies": [2.0, 0.5],
+        "advantages": [0.25, -0.25],
+        "importance_weights": [1.5, 0.0],
+        "clipped": [0, 1],
+    }
+    first = json.loads((run / "trajectories" / "step_000000.jsonl").read_text().splitlines()[0])
+    numbers = UpdateNumbers(3, {name: np.array(values, np.float32) for name, values in arrays.items()})
+    write_token_numbers(run, 0, {TokenKey(first["group"], 0, 0): numbers})
+    with serve(run) as client:
+        recorded, other = (get(client, "/api/trajectory", run="run", file="step_000000", line=line) for line in (0, 1))
+        neighbors = get(client, "/api/token", run="run", file="step_000000", line=0, index=3)
+    colors = {color["name"]: color.get("values") for color in recorded["sequence"]["tokens"]["colors"]}
+    assert colors["learner_logprob"] == [-1.5, None, None, -0.5]
+    assert colors["gap"] == [-0.25, None, None, 0]  # before the first optimizer step
+    assert colors["ratio"] == [
+        pytest.approx(math.exp(-0.25), rel=1e-5),
+        None,
+        None,
+        pytest.approx(math.exp(0.5), rel=1e-5),
+    ]
+    assert (colors["entropy"], colors["weight"]) == ([2, None, None, 0.5], [1.5, None, None, 0])
+    assert (colors["clipped"], colors["advantage"]) == ([0, None, None, 1], [0.25, None, None, -0.25])
+    missing = {color["name"]: color.get("missing") for color in other["sequence"]["tokens"]["colors"]}
+    assert missing["entropy"] == NOT_RECORDED
+    assert neighbors["parted"] == 0
+    (member,) = neighbors["members"]
+    assert (member["line"], member["numbers"]["rollout_logprobs"]) == (1, -1)
+
+
+def test_trajectory_copied_as_a_test_passes_only_with_its_recorded_grade(client: TestClient) -> None:
+    source = get(client, "/api/trajectory", run="first", file="step_000001", line=0)["test"]
+    assert CALLING in eval(source.split("RESPONSE = ")[1].split("\n")[0])
+    for text, passes in ((source, True), (source.replace("is True", "is False"), False)):
+        names: dict[str, Any] = {}
+        exec(compile(text, "copied", "exec"), names)
+        with nullcontext() if passes else pytest.raises(AssertionError):
+            names["test_answer_is_found_and_graded_as_recorded"]()
 
 
 def test_tokens_have_their_texts_if_the_tokenizer_is_known(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 """
 
 from collections.abc import Collection
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import tomli_w
 from pydantic import (
@@ -81,6 +81,10 @@ class RunConfig(RunSettings):
 
     steps: PositiveInt
     """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""
+    token_groups: NonNegativeInt | Literal["all"] = 2
+    """Number of groups of each step whose tokens the learner records, drawn by `seed` from those that it learns from:
+    log-probability, entropy, importance weight, clipping and advantage in the last optimizer step with the token. "all"
+    records every group."""
     signal_report: bool = True
     """Lines after the first step that say what its groups offer to learn from, as `torl try` does before a run."""
 

@@ -47,6 +47,7 @@ class FencedFormat(_BlockFormat):
     """
 
     result_tags = (OUTPUT_FENCE, "```")
+    call_opening = "```python"
     fences: FenceStyle = "lines"
 
     def stop_condition(self) -> StopCondition:
@@ -75,6 +76,7 @@ class TaggedFormat(_BlockFormat):
 
     def __init__(self, options: TaggedOptions | None = None) -> None:
         self.options = options or TaggedOptions()
+        self.call_opening = self.tags[0]
 
     def stop_condition(self) -> StopCondition:
         opening, closing = self.tags

@@ -19,7 +19,7 @@ from torl.learner.messages import (
 from torl.learner.optimizer_steps import annotate, required_annotations, take_steps
 from torl.learner.ranks import RankGroup
 from torl.runtime.cluster import Cluster, LocalCluster
-from torl.types import TrainingSample
+from torl.types import TrainingSample, UpdateNumbers
 from torl.weights.rendezvous import Receivers, Rendezvous, TransferSummary
 
 
@@ -89,16 +89,26 @@ class Learner:
         annotations = required_annotations(self._setup.algorithm)
         return await annotate(self._group, samples, annotations, self._setup.learner, step)
 
-    async def logprobs(self, samples: Sequence[TrainingSample], *, step: int) -> list[TrainingSample]:
+    async def logprobs(
+        self, samples: Sequence[TrainingSample], *, step: int, token: int | None = None
+    ) -> list[TrainingSample]:
         """Add the log-probabilities of the current weights to the sampled tokens, as `old_logprobs`.
 
         Args:
             samples: Samples.
             step: Training step whose temperature the log-probabilities have.
+            token: Token whose log-probability is computed at the position of each sampled token. None for the sampled
+                tokens.
         """
-        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step)
+        return await annotate(self._group, samples, ["old_logprobs"], self._setup.learner, step, token)
 
-    async def update(self, samples: Sequence[TrainingSample], *, step: int) -> dict[str, float]:
+    async def update(
+        self,
+        samples: Sequence[TrainingSample],
+        *,
+        step: int,
+        recorded: dict[int, UpdateNumbers | None] | None = None,
+    ) -> dict[str, float]:
         """Take all optimizer steps of a training step, the critic's first, and return their metrics.
 
         Metrics of the critic begin with `critic_`. The policy is not updated if no trajectory has an advantage and no
@@ -107,13 +117,15 @@ class Learner:
         Args:
             samples: Samples with advantages and all annotations.
             step: Training step of the run, which determines the order of mini-batches.
+            recorded: Indices of the samples whose tokens are recorded. Their values are replaced by the numbers of the
+                last optimizer step with the sample; they remain if no optimizer step has it.
 
         Raises:
             DivergedError: The loss, the gradient or the updated policy is not finite.
             LearnerError: A rank failed.
             ValueError: The samples cannot be packed; see `pack_batch`.
         """
-        return await take_steps(self._group, self._setup, samples, step)
+        return await take_steps(self._group, self._setup, samples, step, recorded)
 
     async def open_channel(self, receivers: Receivers) -> Rendezvous:
         """Listen for engine workers at rank 0, and return the rendezvous for the workers and `send_weights`.

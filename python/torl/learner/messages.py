@@ -18,6 +18,7 @@ from torl.errors import (
 )
 from torl.hub import resolve_model
 from torl.learner.batch import PackedRow
+from torl.types import Float32Array
 from torl.weights.rendezvous import Receivers, Rendezvous
 
 # Errors that keep their type on the way from a rank to the controller. Any other becomes a LearnerError.
@@ -94,18 +95,30 @@ class RankSetup:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePolicy:
-    """Take one optimizer step of the policy. The value is a `dict[str, float]` of metrics, equal on all ranks."""
+    """Take one optimizer step of the policy. The value is a `PolicyUpdate`."""
 
     rows: tuple[PackedRow, ...]
     sampled_tokens: int
     """Number of sampled tokens in the rows of all ranks."""
     step: int = 0
     """Training step of the run."""
+    recorded: frozenset[int] = frozenset()
+    """Indices in the batch of the samples whose tokens are recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyUpdate:
+    """The result of `UpdatePolicy`."""
+
+    metrics: dict[str, float]
+    """Metrics, equal on all ranks."""
+    tokens: dict[int, dict[str, Float32Array]]
+    """Arrays of the recorded samples in the rank's rows, as in `torl.types.UpdateNumbers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateCritic:
-    """Take one optimizer step of the critic. Fields and value are those of `UpdatePolicy`."""
+    """Take one optimizer step of the critic. The value is a `dict[str, float]` of metrics, equal on all ranks."""
 
     rows: tuple[PackedRow, ...]
     sampled_tokens: int

@@ -83,6 +83,8 @@ class Objective:
     """Metrics of which the maximum over the tokens of the step is logged."""
     terms: dict[str, Tensor] = field(default_factory=dict)
     """Terms of the loss that are logged separately: weighted sums over the tokens of the step."""
+    tokens: dict[str, Tensor] = field(default_factory=dict)
+    """Numbers of the sampled tokens for `torl.types.UpdateNumbers`, shape (K,), without gradient."""
 
 
 def try_custom_functions(algorithm: AlgorithmConfig) -> None:
@@ -134,6 +136,11 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
     per_token = policy_loss.per_token
     gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.mask_K)
     on_policy_gap = logprob_gap(old_logprobs, row.rollout_logprob_K, row.on_policy_K)
+    tokens = {"learner_logprobs": logprobs.detach(), "entropies": entropies.detach(), "advantages": row.advantage_K}
+    if row.old_logprob_K is not None:
+        tokens["old_logprobs"] = row.old_logprob_K
+    if policy_loss.clipped is not None:
+        tokens["clipped"] = policy_loss.clipped
     sums = {
         "entropy": torch.where(row.mask_K, entropies, 0.0).sum(),
         "clip_fraction": policy_loss.clipped_tokens,
@@ -148,6 +155,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
         correction_inputs = CorrectionInputs(old_logprobs, row.rollout_logprob_K, row.mask_K, row.sequence_K)
         weights = algorithm.importance_correction.bind()(correction_inputs)
         per_token = per_token * weights
+        tokens["importance_weights"] = weights
         sums["importance_weight"] = torch.where(row.mask_K, weights, 0.0).sum()
         sums["importance_masked"] = (weights == 0).sum()
     if algorithm.needs_reference:
@@ -157,7 +165,7 @@ def policy_objective(logprobs: Tensor, entropies: Tensor, row: RowTensors, algor
             per_token = per_token + algorithm.kl.coefficient * kl
     if algorithm.entropy_bonus > 0:
         per_token = per_token - algorithm.entropy_bonus * torch.where(row.mask_K, entropies, 0.0)
-    return Objective((row.weight_K * per_token).sum(), sums, {"logprob_gap_max": gap.absolute_max})
+    return Objective((row.weight_K * per_token).sum(), sums, {"logprob_gap_max": gap.absolute_max}, tokens=tokens)
 
 
 def with_imitation(objective: Objective, logprob_J: Tensor, imitated: ImitatedTensors) -> Objective:

@@ -21,10 +21,18 @@ from torl.learner.batch import (
 )
 from torl.learner.batch_values import with_batch_values
 from torl.learner.imitation import count_imitated, without_imitation
-from torl.learner.messages import Annotate, Annotation, LearnerSetup, RequireFinite, UpdateCritic, UpdatePolicy
+from torl.learner.messages import (
+    Annotate,
+    Annotation,
+    LearnerSetup,
+    PolicyUpdate,
+    RequireFinite,
+    UpdateCritic,
+    UpdatePolicy,
+)
 from torl.learner.ranks import RankGroup
 from torl.seeds import derive_seed
-from torl.types import Float32Array, TrainingSample
+from torl.types import Float32Array, TrainingSample, UpdateNumbers
 
 # Metrics that are summed over optimizer steps. Metrics that end in `_max` are maximized, all others averaged.
 _SUMS = {"update_seconds", "tokens", "sampled_tokens", "imitated_tokens", "samples", "rows"}
@@ -50,8 +58,12 @@ async def annotate(
     annotations: Sequence[Annotation],
     learner: LearnerConfig,
     step: int = 0,
+    token: int | None = None,
 ) -> list[TrainingSample]:
-    """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token."""
+    """Add annotations to the sampled tokens. They are 0 on other tokens, and if no sample has a sampled token.
+
+    With `token`, log-probabilities are those of this token at the position of each sampled token.
+    """
     if not annotations or not has_loss(samples):
         return [
             _annotated(sample, {name: np.zeros(len(sample), np.float32) for name in annotations}) for sample in samples
@@ -67,7 +79,8 @@ async def annotate(
         ranks=len(group.ranks),
         ranks_per_row=ranks_per_row,
     )
-    replies = await group.call([Annotate(rows, tuple(annotations), step) for rows in batch.rows])
+    by_rank = [[row if token is None else _with_target(row, token) for row in rows] for rows in batch.rows]
+    replies = await group.call([Annotate(tuple(rows), tuple(annotations), step) for rows in by_rank])
     replies = replies[::ranks_per_row]  # ranks that share rows return the same
     rows = [row for rank_rows in batch.rows[::ranks_per_row] for row in rank_rows]
     arrays_by_name = {
@@ -78,6 +91,10 @@ async def annotate(
         _annotated(sample, {name: arrays[index] for name, arrays in arrays_by_name.items()})
         for index, sample in enumerate(samples)
     ]
+
+
+def _with_target(row: PackedRow, token: int) -> PackedRow:
+    return replace(row, target_K=np.full_like(row.target_K, token))
 
 
 def _annotated(sample: TrainingSample, arrays: Mapping[Annotation, Float32Array]) -> TrainingSample:
@@ -100,7 +117,11 @@ def _with_reference(sample: TrainingSample, seen: TrainingSample) -> TrainingSam
 
 
 async def take_steps(
-    group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
+    group: RankGroup,
+    setup: LearnerSetup,
+    samples: Sequence[TrainingSample],
+    step: int,
+    recorded: dict[int, UpdateNumbers | None] | None = None,
 ) -> dict[str, float]:
     """Take the critic's optimizer steps, then the policy's, and return their metrics; see `Learner.update`."""
     start, setup = time.perf_counter(), setup.at_step(step)
@@ -108,14 +129,18 @@ async def take_steps(
     if setup.algorithm.needs_critic:
         metrics |= await _train_critic(group, setup, samples, step)
     if not setup.algorithm.needs_critic or step >= setup.critic.pretrain_steps:
-        metrics |= await _train_policy(group, setup, samples, step)
+        metrics |= await _train_policy(group, setup, samples, step, {} if recorded is None else recorded)
     return metrics | {"seconds": time.perf_counter() - start}
 
 
 async def _train_policy(
-    group: RankGroup, setup: LearnerSetup, samples: Sequence[TrainingSample], step: int
+    group: RankGroup,
+    setup: LearnerSetup,
+    samples: Sequence[TrainingSample],
+    step: int,
+    recorded: dict[int, UpdateNumbers | None],
 ) -> dict[str, float]:
-    algorithm = setup.algorithm
+    algorithm, ranks_per_row = setup.algorithm, setup.learner.sequence_parallel
     _require(samples, ["advantages", *(each for each in required_annotations(algorithm) if each != "values")])
     reports = []
     parts = mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (setup.seed, step, "policy"))
@@ -130,12 +155,17 @@ async def _train_policy(
             chosen,
             max_row_tokens=setup.learner.resolved_row_tokens,
             ranks=len(group.ranks),
-            ranks_per_row=setup.learner.sequence_parallel,
+            ranks_per_row=ranks_per_row,
             aggregation=algorithm.aggregation.bind(),
             skip_zero_advantage=not algorithm.learns_without_advantage,
             policy_version=step,
         )
-        reports.append(await _take_step(group, UpdatePolicy, batch, setup.learner.sequence_parallel, step))
+        wanted = frozenset(place for place, index in enumerate(part) if index in recorded)
+        requests = [UpdatePolicy(rows, batch.sampled_tokens, step, wanted) for rows in batch.rows]
+        replies: list[PolicyUpdate] = await group.call(requests)
+        reports.append(_report(replies[0].metrics, batch, ranks_per_row))
+        for reply in replies[::ranks_per_row]:  # ranks that share rows return the same
+            recorded |= {part[place]: UpdateNumbers(number, arrays) for place, arrays in reply.tokens.items()}
     if reports:
         await _require_finite(group, batch, "policy", step)
     metrics = combine_reports(reports) | {"updates": len(reports)}
@@ -162,7 +192,8 @@ async def _train_critic(
                 ranks=len(group.ranks),
                 ranks_per_row=ranks_per_row,
             )
-            reports.append(await _take_step(group, UpdateCritic, batch, ranks_per_row, step))
+            replies = await group.call([UpdateCritic(rows, batch.sampled_tokens, step) for rows in batch.rows])
+            reports.append(_report(replies[0], batch, ranks_per_row))
     if not reports:
         return {}
     await _require_finite(group, batch, "critic", step)
@@ -170,10 +201,8 @@ async def _train_critic(
     return metrics | {"critic_explained_variance": explained_variance(samples)}
 
 
-async def _take_step(
-    group: RankGroup, update: type[UpdatePolicy] | type[UpdateCritic], batch: Batch, ranks_per_row: int, step: int
-) -> dict[str, float]:
-    metrics: dict[str, float] = (await group.call([update(rows, batch.sampled_tokens, step) for rows in batch.rows]))[0]
+def _report(metrics: Mapping[str, float], batch: Batch, ranks_per_row: int) -> dict[str, float]:
+    """Return the metrics of an optimizer step with the counts of its batch."""
     return {
         **metrics,
         "tokens": batch.tokens,

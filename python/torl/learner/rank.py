@@ -33,6 +33,7 @@ from torl.learner.messages import (
     Offload,
     Onload,
     OpenChannel,
+    PolicyUpdate,
     RankRequest,
     RankSetup,
     RequireFinite,
@@ -52,6 +53,7 @@ from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
+from torl.learner.recording import TokenRecorder
 from torl.learner.update import (
     evaluate_rows,
     has_finite_weights,
@@ -130,8 +132,8 @@ class Rank:
     def execute(self, request: RankRequest) -> Any:
         """Run the command of a request and return its value."""
         match request:
-            case UpdatePolicy(rows, sampled_tokens, step):
-                return self.update_policy(rows, sampled_tokens, step)
+            case UpdatePolicy(rows, sampled_tokens, step, recorded):
+                return self.update_policy(rows, sampled_tokens, step, recorded)
             case UpdateCritic(rows, sampled_tokens, _):
                 return self.update_critic(rows, sampled_tokens)
             case RequireFinite():
@@ -157,11 +159,18 @@ class Rank:
             case _:
                 assert_never(request)
 
-    def update_policy(self, rows: tuple[PackedRow, ...], sampled_tokens: int, step: int = 0) -> dict[str, float]:
+    def update_policy(
+        self,
+        rows: tuple[PackedRow, ...],
+        sampled_tokens: int,
+        step: int = 0,
+        recorded: frozenset[int] = frozenset(),
+    ) -> PolicyUpdate:
         """Compute the gradients of this rank's rows, take one optimizer step, and return its metrics."""
         self._require("optimizer", "parameters")
         setup = self.setup.at_step(step)
         total = setup.total_steps * setup.algorithm.optimizer_steps
+        recorder = TokenRecorder(recorded)
         metrics = update_policy(
             self.engine,
             rows,
@@ -171,9 +180,10 @@ class Rank:
             learning_rate=learning_rate_at(self.updates[POLICY_TAG], total, setup.learner),
             ranks_per_row=setup.learner.sequence_parallel,
             on_row=self._report_row,
+            recorder=recorder,
         )
         self.updates[POLICY_TAG] += 1
-        return metrics
+        return PolicyUpdate(metrics, recorder.found)
 
     def update_critic(self, rows: tuple[PackedRow, ...], sampled_tokens: int) -> dict[str, float]:
         """Do the same for the critic."""

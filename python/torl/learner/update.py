@@ -13,6 +13,7 @@ from torl.errors import DivergedError
 from torl.learner.batch import PackedRow
 from torl.learner.model.head import EntropyMode
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective, with_imitation
+from torl.learner.recording import TokenRecorder
 from torl.types import Float32Array
 
 
@@ -101,6 +102,7 @@ def update_policy(
     learning_rate: float,
     ranks_per_row: int = 1,
     on_row: Callable[[], object] | None = None,
+    recorder: TokenRecorder | None = None,
 ) -> dict[str, float]:
     """Take one optimizer step of the policy, and return its metrics, which are equal on all ranks.
 
@@ -113,6 +115,7 @@ def update_policy(
         learning_rate: Learning rate of this step.
         ranks_per_row: Number of ranks that have the same rows.
         on_row: Function that is called after each row.
+        recorder: Recorder of the numbers of tokens, if any.
 
     Raises:
         DivergedError: The loss or the gradient is not finite. The weights are unchanged, but the engine must not be
@@ -127,7 +130,7 @@ def update_policy(
         part = policy_objective(logprobs[:sampled], entropies[:sampled], row, algorithm)
         return part if row.imitated is None else with_imitation(part, logprobs[sampled:], row.imitated)
 
-    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row, on_row)
+    return _take_step(engine, rows, objective, sampled_tokens, learning_rate, ranks_per_row, on_row, recorder)
 
 
 def update_critic(
@@ -156,6 +159,7 @@ def _take_step(
     learning_rate: float,
     ranks_per_row: int,
     on_row: Callable[[], object] | None,
+    recorder: TokenRecorder | None = None,
 ) -> dict[str, float]:
     """Accumulate the gradients of all rows, then take one optimizer step.
 
@@ -178,6 +182,8 @@ def _take_step(
         for name, value in part.maxima.items():
             maximum = value.detach().double()
             maxima[name] = torch.maximum(maxima[name], maximum) if name in maxima else maximum
+        if recorder is not None:
+            recorder.add(row, part.tokens)
         if on_row is not None:
             on_row()
     reduced_sums = torch.stack(list(sums.values())) / ranks_per_row

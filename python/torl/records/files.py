@@ -5,6 +5,7 @@ config.toml                                  configuration of the latest start; 
 metrics.jsonl                                one row per step and evaluation: {"step", "time", name: value}
 examples.jsonl                               one row per step of fine-tuning: {"step", "examples": ids in their order}
 trajectories/step_000012.jsonl               one row per trajectory of a training step
+tokens/step_000012.npz                       the learner's numbers of the tokens of some groups (`torl.records.tokens`)
 trajectories/evaluation_000000_<set>.jsonl   one row per trajectory of an evaluation; if it also samples, its greedy
                                              responses are in ..._<set>.greedy.jsonl
 """
@@ -90,6 +91,7 @@ SUMMARY_FILE = "summary.json"
 EXPORT_DIRECTORY = "model"
 """The exported model after the last step."""
 TRAJECTORY_DIRECTORY = "trajectories"
+TOKEN_DIRECTORY = "tokens"
 
 _STEP_OF_FILE = re.compile(r"(?:step_(\d{6,})|evaluation_(\d{6,})_(.+))\.jsonl")
 
@@ -105,6 +107,19 @@ def trajectory_file(run_directory: Path, step: int, evaluation_set: str | None =
     if not FILE_NAME_PATTERN.fullmatch(evaluation_set):
         raise RecordError(f"evaluation set {evaluation_set!r}: use letters, digits and . _ + - in its name")
     return run_directory / TRAJECTORY_DIRECTORY / f"evaluation_{step:06d}_{evaluation_set}.jsonl"
+
+
+def token_file(run_directory: Path, step: int) -> Path:
+    """Return the file with the learner's numbers of the tokens of a step."""
+    return run_directory / TOKEN_DIRECTORY / f"step_{step:06d}.npz"
+
+
+def token_files(run_directory: Path) -> dict[int, Path]:
+    """Return the files with the learner's numbers by step."""
+    found = {
+        path: re.fullmatch(r"step_(\d{6,})\.npz", path.name) for path in (run_directory / TOKEN_DIRECTORY).glob("*")
+    }
+    return {int(match[1]): path for path, match in sorted(found.items()) if match}
 
 
 def step_of_file(path: Path) -> int | None:

@@ -20,13 +20,16 @@ from torl.records.files import (
     atomic_write,
     record_errors,
     step_of_file,
+    token_files,
     trajectory_file,
     trajectory_files,
     write_or_roll_back,
 )
 from torl.records.reading import read_rows
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
+from torl.records.tokens import TokenKey, write_token_numbers
 from torl.trackers import Tracker
+from torl.types import UpdateNumbers
 
 
 class RunWriter:
@@ -94,6 +97,16 @@ class RunWriter:
         self._check_place()
         return write_trajectories(self._run_directory, step, records, evaluation_set=evaluation_set)
 
+    def write_tokens(self, step: int, numbers: Mapping[TokenKey, UpdateNumbers]) -> None:
+        """Write the learner's numbers of tokens of a step, if there are any.
+
+        Raises:
+            RecordError: The file could not be written, or the run directory no longer exists.
+        """
+        self._check_place()
+        if numbers:
+            write_token_numbers(self._run_directory, step, numbers)
+
     def close(self) -> None:
         """Close the files. May be called twice."""
         self._file.close()
@@ -155,6 +168,9 @@ def truncate_records(run_directory: Path, step: int) -> None:
         for path in trajectory_files(run_directory):
             file_step = step_of_file(path)
             if file_step is not None and file_step >= step:
+                path.unlink()
+        for written, path in token_files(run_directory).items():
+            if written >= step:
                 path.unlink()
 
 

@@ -24,6 +24,16 @@ class Chart:
     logarithmic: bool = False
     stacked: bool = False
 
+    def is_zero(self, rows: Sequence[Row]) -> bool:
+        """Whether all values of the chart are 0."""
+        metrics, evaluated = set(self.training.values()), set(self.evaluated.values())
+        return not any(
+            value
+            for row in rows
+            for name, value in row.items()
+            if name in metrics or ((part := names.split_evaluation(name)) and part[1] in evaluated)
+        )
+
 
 CHARTS: Final = (
     Chart(

@@ -121,7 +121,8 @@ def _trend_row(run: RunRecords, label: str, name: str) -> Sequence[str] | None:
     correlation, fit = rank_correlation(steps, values), log_fit(steps, values)
     if correlation is None or fit is None:
         return None
-    numbers = f"{fit.intercept:.3g}", f"{fit.per_doubling:+.3g}", f"{fit.explained:.2f}"
+    at_start = "below 0" if fit.intercept < 0 else f"{fit.intercept:.3g}"  # no measure here can be negative
+    numbers = at_start, f"{fit.per_doubling:+.3g}", f"{fit.explained:.2f}"
     return run.label, label, f"{correlation:+.2f}", *numbers
 
 

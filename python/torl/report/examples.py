@@ -7,15 +7,17 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from torl.formats.invented import invented_results, result_tags_of
 from torl.records.behaviors import cross_check, recovers, same_value
 from torl.records.files import evaluation_files, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.text.answers import find_answer
-from torl.types import FinishReason, Trajectory
+from torl.types import FinishReason, StopReason, Trajectory
 
 _CODE = re.compile(r"(```python[^\n]*\n.*?(?:```(?:output)?|\Z))", re.DOTALL)
 _MAX_CHARACTERS: Final = 6000
+_INVENTED: Final = '<span class="badge wrong">written by the model, not run</span>'
 _KINDS: Final = (
     ("fixed", "wrong before, right after"),
     ("solved", "right before and after"),
@@ -117,14 +119,18 @@ def _branch_html(branch: Trajectory) -> str:
 
 
 def _text_html(trajectory: Trajectory) -> str:
-    body = "".join(f'<span class="{kind}">{escape(text)}</span>' for kind, text in response_segments(trajectory))
+    body = "".join(
+        f'<span class="{kind}">{_INVENTED if kind == "invented" else ""}{escape(text)}</span>'
+        for kind, text in response_segments(trajectory)
+    )
     return f"<pre>{body}</pre>"
 
 
 def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """Split a response into ("sampled" | "code" | "answer" | "observation", text) segments.
+    """Split a response into ("sampled" | "code" | "answer" | "invented" | "observation", text) segments.
 
-    A long response is truncated, with a last segment ("note", number of missing characters).
+    "invented" is a result that the model has written itself (`torl.formats.invented`). A long response is truncated,
+    with a last segment ("note", number of missing characters).
     """
     segments: list[tuple[str, str]] = []
     position = 0
@@ -136,13 +142,23 @@ def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
         start = text.find(observation, position)
         if start < 0 or not observation:
             continue
-        segments += _sampled_segments(text[position:start])
+        segments += _turn_segments(text[position:start], trajectory.format, ends_with_call=True)
         segments.append(("observation", observation))
         position = start + len(observation)
-    segments += _sampled_segments(text[position:])
+    ends_with_call = bool(trajectory.turns) and trajectory.turns[-1].stop_reason is StopReason.CALL
+    segments += _turn_segments(text[position:], trajectory.format, ends_with_call=ends_with_call)
     last_answer = max((i for i, (kind, _) in enumerate(segments) if kind == "answer"), default=-1)
     shown = [("sampled" if kind == "answer" and i != last_answer else kind, s) for i, (kind, s) in enumerate(segments)]
     return list(_cut(shown))
+
+
+def _turn_segments(text: str, format_name: str, *, ends_with_call: bool) -> Iterator[tuple[str, str]]:
+    tags, position = result_tags_of(format_name), 0
+    for start, stop in invented_results(text, tags, ends_with_call=ends_with_call) if tags else ():
+        yield from _sampled_segments(text[position:start])
+        yield "invented", text[start:stop]
+        position = stop
+    yield from _sampled_segments(text[position:])
 
 
 def _sampled_segments(text: str) -> Iterator[tuple[str, str]]:

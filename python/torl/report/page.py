@@ -2,7 +2,7 @@
 
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -11,11 +11,13 @@ from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.records.reading import read_metrics
+from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.charts import chart_sections
 from torl.report.examples import choose_examples, examples_html
 from torl.report.series import Row, values_of
 from torl.report.style import SCRIPT, STYLE
 
+_RELOAD_SECONDS: Final = 30
 # Label, metric, format, and whether more is better (None if neither is).
 _TABLE: Final = (
     ("Accuracy", names.ACCURACY, "{:.3f}", True),
@@ -52,36 +54,48 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
     """
     rows = read_metrics(run_directory)
     config_text = read_config(run_directory)
+    sections = chart_sections(rows)
     charts = "\n".join(
         f'<section class="chart"><h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>{html}</section>'
-        for chart, html in chart_sections(rows)
+        for chart, html in sections
+        if not chart.is_zero(rows)
     )
+    zero = [chart.title for chart, _ in sections if chart.is_zero(rows)]
+    waiting = _missing_steps(rows, config_text) > 0
     title = f"torl: {run_directory.resolve().name}"
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="dim">{escape(_subtitle(rows, config_text))}</p>',
         _statement(statement),
-        _before_and_after(rows),
+        _before_and_after(rows, accuracy_changes(run_directory)),
         f'<h2>Curves</h2><div class="charts">{charts}</div>' if charts else "",
+        f'<p class="dim">0 in all steps: {escape(", ".join(zero))}</p>' if zero else "",
         _examples(run_directory),
         f"<h2>Configuration</h2><details><summary>the resolved configuration</summary><pre>{escape(config_text)}</pre>"
         "</details>",
     ]
-    page = document(title, "\n".join(part for part in parts if part))
+    page = document(title, "\n".join(part for part in parts if part), reload_seconds=_RELOAD_SECONDS if waiting else 0)
     path = run_directory / REPORT_FILE
     with atomic_write(path) as file:
         file.write(page.encode("utf-8", errors="replace"))
     return path
 
 
-def document(title: str, body: str) -> str:
-    """Return an HTML document with plotly.js and the style of a report, which loads nothing."""
+def document(title: str, body: str, *, reload_seconds: int = 0) -> str:
+    """Return an HTML document with plotly.js and the style of a report, which loads nothing.
+
+    Args:
+        title: Title.
+        body: HTML of the body.
+        reload_seconds: Interval at which an open page is loaded again, for a file that is written again; 0 never.
+    """
     import plotly.offline
 
+    reload = f'<meta http-equiv="refresh" content="{reload_seconds}">' if reload_seconds else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">{reload}'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
         f"<script>{plotly.offline.get_plotlyjs()}</script></head>\n<body>\n"
         f"{body}\n<script>{SCRIPT}</script></body></html>\n"
@@ -107,11 +121,22 @@ def _subtitle(rows: Sequence[Row], config_text: str) -> str:
     method = "fine-tuning" if "finetune" in config else str(estimator)
     pieces = [str(config.get("model", {}).get("path", "")), method]
     steps, _ = values_of(rows, names.TIME_STEP)
-    pieces.append(f"{len(steps)} training steps")
+    missing = _missing_steps(rows, config_text)
+    pieces.append(
+        f"{len(steps)} of {len(steps) + missing} training steps" if missing else f"{len(steps)} training steps"
+    )
+    if missing:
+        pieces.append(f"an open page is loaded again every {_RELOAD_SECONDS} s")
     if rows:
         pieces.append(_duration(rows[-1]["time"] - rows[0]["time"]) + " from the first to the last record")
         pieces.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(rows[-1]["time"])))
     return " · ".join(piece for piece in pieces if piece)
+
+
+def _missing_steps(rows: Sequence[Row], config_text: str) -> int:
+    """Return the number of steps that a run has not played yet; 0 if its configuration does not say how many."""
+    steps = int(tomllib.loads(config_text).get("run", {}).get("steps", 0))
+    return max(0, steps - len(values_of(rows, names.TIME_STEP)[0]))
 
 
 def _duration(seconds: float) -> str:
@@ -127,12 +152,12 @@ def _statement(statement: str | None) -> str:
     return f'<div class="statement">{paragraphs}</div>'
 
 
-def _before_and_after(rows: Sequence[Row]) -> str:
+def _before_and_after(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> str:
     sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
-    return "\n".join(filter(None, (_set_table(rows, set_name) for set_name in sets)))
+    return "\n".join(filter(None, (_set_table(rows, set_name, changes) for set_name in sets)))
 
 
-def _set_table(rows: Sequence[Row], set_name: str) -> str:
+def _set_table(rows: Sequence[Row], set_name: str, changes: Mapping[str, AccuracyChange]) -> str:
     accuracy = names.evaluation_name(set_name, names.ACCURACY)
     evaluations = [row for row in rows if row.get(accuracy) is not None]
     if not evaluations:
@@ -147,19 +172,31 @@ def _set_table(rows: Sequence[Row], set_name: str) -> str:
         cells = [form.format(value) if value is not None else "-" for value in (before, after)]
         lines.append(
             f"<tr><td>{escape(label)}</td><td>{cells[0]}</td><td>{cells[1]}</td>"
-            f"{_change(before, after, form, more_is_better)}</tr>"
+            f"{_change(before, after, form, more_is_better, _half_width(changes, set_name, before, after))}</tr>"
         )
     heading = f"Before and after, on {set_name}"
     return (
         f'<h2>{escape(heading)}</h2><div class="table"><table><thead><tr><th></th><th>step {first["step"]}</th>'
         f"<th>step {last['step']}</th><th>change</th></tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        + ('<p class="note">±: interval of 95 % of the change, over problems.</p>' if "±" in "".join(lines) else "")
     )
 
 
-def _change(before: Any, after: Any, form: str, more_is_better: bool | None) -> str:
+def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: Any, after: Any) -> float | None:
+    """Return the interval of a change of the accuracies in the files of a set; None for other metrics."""
+    for label in (set_name, f"{set_name}.greedy"):
+        change = changes.get(label)
+        if change and None not in (before, after) and abs(change.before - before) + abs(change.after - after) < 1e-6:
+            return change.half_width
+    return None
+
+
+def _change(before: Any, after: Any, form: str, more_is_better: bool | None, half_width: float | None) -> str:
     if before is None or after is None:
         return "<td>-</td>"
     text = form.replace("{:", "{:+").format(after - before)
+    if half_width is not None and more_is_better:
+        text += f' <span class="dim">± {half_width:.3f}</span>'
     if more_is_better is None or before == after:
         return f"<td>{text}</td>"
     return f'<td class="{"better" if (after > before) is more_is_better else "worse"}">{text}</td>'
@@ -173,5 +210,6 @@ def _examples(run_directory: Path) -> str:
         '<h2>Sample trajectories</h2><p class="key dim">One problem of each kind, preferably with tool calls: not a '
         "representative sample. "
         '<span class="code">code the model wrote</span> <span class="observation">output of the interpreter</span> '
+        '<span class="invented">output the model invented</span> '
         f'<span class="answer">final answer</span></p>{examples_html(examples)}'
     )

@@ -153,7 +153,9 @@ def _figure(panel: Panel, runs: Sequence[RunRecords], window: int) -> Any:
             if not steps:
                 continue
             label = run.label + suffix
-            line = {"width": 2.5 if dash == "solid" else 2, "color": color, "dash": dash}
+            # Earlier runs have wider lines, so that equal runs do not hide each other.
+            width = min(2.5 + 2 * (len(runs) - 1 - number), 8)
+            line = {"width": width if dash == "solid" else 2, "color": color, "dash": dash}
             values_shown = values if panel.evaluated else moving_mean(values, window)
             mode = "lines+markers" if panel.evaluated or len(steps) == 1 else "lines"
             if not panel.evaluated:

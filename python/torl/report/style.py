@@ -5,10 +5,11 @@ from html import escape
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --card: #f7f8fa; --ink: #1c2430; --dim: #667085; --line: #e2e6ec;
-  --accent: #2563eb; --code: #eef4ff; --observation: #fff4e0; --right: #0f8a5f; --wrong: #c73a3a; --answer: #d7f5e6; }
+  --accent: #2563eb; --code: #d3e2ff; --observation: #ffe3ac; --right: #0f8a5f; --wrong: #c73a3a; --answer: #b4eccf;
+  --invented: #ffd3d3; }
 @media (prefers-color-scheme: dark) { :root { --paper: #12161c; --card: #1a2029; --ink: #e4e8ee; --dim: #93a0b2;
-  --line: #2b3442; --accent: #7aa7ff; --code: #1a2740; --observation: #33280f; --right: #4cc38a; --wrong: #f07a7a;
-  --answer: #12402c; } }
+  --line: #2b3442; --accent: #7aa7ff; --code: #213a68; --observation: #4d3b10; --right: #4cc38a; --wrong: #f07a7a;
+  --answer: #175a3d; --invented: #5c2529; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1180px; padding: 28px 20px 60px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
@@ -31,7 +32,8 @@ pre { margin: 0; padding: 10px 12px; background: var(--paper); border: 1px solid
   overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; font: 12.5px/1.5 ui-monospace, Menlo, Consolas,
   monospace; max-height: 560px; overflow-y: auto; }
 pre span { border-radius: 3px; } .code { background: var(--code); } .observation { background: var(--observation); }
-.answer { background: var(--answer); font-weight: 700; }
+.answer { background: var(--answer); font-weight: 700; } .invented { background: var(--invented); }
+.invented .badge { display: block; width: fit-content; margin: 2px 0; background: var(--paper); }
 .badge { display: inline-block; font-size: 11.5px; font-weight: 600; padding: 0 8px; border-radius: 99px;
   border: 1px solid var(--line); color: var(--dim); } .badge.right { color: var(--right); border-color: currentColor; }
 .badge.wrong { color: var(--wrong); border-color: currentColor; }

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
 from torl.records.signal import LearningSignal
+from torl.records.tokens import TokenKey
 from torl.training.components import RunComponents
 from torl.training.experience import Experience
 from torl.training.health import PolicyComparison
@@ -23,7 +24,8 @@ from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
 from torl.training.selection import describe_missing_signal
 from torl.training.step import PlayedStep, step_records
-from torl.types import TrainingSample
+from torl.training.token_records import call_logprobs, recorded_samples, token_records
+from torl.types import TrainingSample, UpdateNumbers
 
 
 @dataclass(slots=True)
@@ -63,14 +65,14 @@ class Run:
                     async with self.residency.lend_learner() as loan:
                         # --- train: masks and advantages, then the optimizer steps ----------------------------------
                         with timed(metrics, names.TIME_LEARN):
-                            samples = await self._update(loan.learner, step, played, metrics)
+                            samples, tokens = await self._update(loan.learner, step, played, metrics)
                         # --- weights: send the new policy to the engine ---------------------------------------------
                         with timed(metrics, names.TIME_SYNC):
                             await loan.publish(step + 1)
                             self.experience.advance(step + 1)
                     self.probe.start(step + 1, played.prompts)
                 # --- records: written while the next step is played -------------------------------------------------
-                await self._record(step, played, samples, metrics)
+                await self._record(step, played, samples, tokens, metrics)
                 await self.milestones.save_if_due(step + 1, partial(self.experience.position, step + 1))
         await self.milestones.finish(self.experience.position(steps), self._export)
 
@@ -84,8 +86,8 @@ class Run:
 
     async def _update(
         self, learner: Learner, step: int, played: PlayedStep, metrics: dict[str, float]
-    ) -> list[TrainingSample]:
-        """Update the policy on the batch of a step and return its samples."""
+    ) -> tuple[list[TrainingSample], dict[TokenKey, UpdateNumbers]]:
+        """Update the policy on the batch of a step and return its samples, and the numbers of recorded tokens."""
         metrics |= await self._probe_gap(learner, step)
         config, encode = self.components.config.at_step(step), self.components.encode
         assert encode is not None  # of a training run
@@ -93,20 +95,28 @@ class Run:
         samples, masked = await prepare_samples(played.batch, annotate, config, encode)
         metrics |= {names.masked(reason): count for reason, count in masked.items()}
         metrics[names.TRAINED_GROUPS] = len(played.batch)
-        metrics |= names.learner_metrics(await learner.update(samples, step=step))
-        return samples
+        recorded = recorded_samples(played.batch, samples, step, config)
+        opened = await call_logprobs(learner, samples, recorded, step, self.components.player)
+        metrics |= names.learner_metrics(await learner.update(samples, step=step, recorded=recorded))
+        return samples, token_records(played.batch, recorded, opened)
 
     async def _probe_gap(self, learner: Learner, version: int) -> dict[str, float]:
         gap = await self.probe.gap(learner, version)
         return {} if gap is None else {names.LOGPROB_GAP_PROBE: gap}
 
     async def _record(
-        self, step: int, played: PlayedStep, samples: Sequence[TrainingSample], metrics: dict[str, float]
+        self,
+        step: int,
+        played: PlayedStep,
+        samples: Sequence[TrainingSample],
+        tokens: Mapping[TokenKey, UpdateNumbers],
+        metrics: dict[str, float],
     ) -> None:
         components = self.components
         algorithm = components.config.at_step(step).algorithm
         records = await asyncio.to_thread(step_records, step, played, samples, algorithm)
         await asyncio.to_thread(components.writer.write_trajectories, step, records)
+        await asyncio.to_thread(components.writer.write_tokens, step, tokens)
         metrics |= await asyncio.to_thread(training_dynamics, played.groups) | played.counts
         metrics |= self.milestones.metrics_by_value(played.groups)
         metrics |= await asyncio.to_thread(staleness, played.trajectories, step)

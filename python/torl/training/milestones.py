@@ -52,6 +52,8 @@ class Milestones:
                 components.console.evaluation(step, name, result.metrics)
         components.writer.write_metrics(step, metrics)
         components.checkpoints.record_evaluation(step, metrics)
+        if step:  # before the first step, nothing has been compared
+            await asyncio.to_thread(write_report, components.directory, components.config.run.note)
 
     def metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         """Return the metrics by value of `run.group_metrics_by`; empty if it is unset."""

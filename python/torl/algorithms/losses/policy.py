@@ -5,6 +5,8 @@ The importance ratio of a token is exp(logprobs - old_logprobs).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
@@ -83,12 +85,14 @@ class PolicyLossValues:
             Scalar.
         dual_clipped_tokens: Number of tokens whose gradient is removed by the dual clip. Scalar.
         approximate_kl: Sum over sampled tokens of the k3 estimate of KL(old || current), which is not negative. Scalar.
+        clipped: Tokens (bool) that either count includes. None for a loss without clipping.
     """
 
     per_token: "Tensor"
     clipped_tokens: "Tensor"
     dual_clipped_tokens: "Tensor"
     approximate_kl: "Tensor"
+    clipped: "Tensor | None" = None
 
     @classmethod
     def from_per_token(
@@ -107,11 +111,13 @@ class PolicyLossValues:
             dual_clipped: Tokens (bool) that are clipped by the dual clip. None for a loss without it.
         """
         no_tokens = inputs.loss_mask & ~inputs.loss_mask
+        masks = [mask & inputs.loss_mask for mask in (clipped, dual_clipped) if mask is not None]
         return cls(
             per_token=per_token.masked_fill(~inputs.loss_mask, 0.0),
             clipped_tokens=(no_tokens if clipped is None else clipped & inputs.loss_mask).sum(),
             dual_clipped_tokens=(no_tokens if dual_clipped is None else dual_clipped & inputs.loss_mask).sum(),
             approximate_kl=k3(inputs.log_ratio().detach()).sum(),
+            clipped=reduce(or_, masks) if masks else None,
         )
 
 

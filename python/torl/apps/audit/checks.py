@@ -30,8 +30,8 @@ class Check:
     examples: list[str] = field(default_factory=list)
     """The first mismatches, as text."""
 
-    def add(self, right: bool, example: str, difference: float = 0.0) -> None:
-        """Count a comparison."""
+    def add(self, right: bool, example: str, difference: float = 0.0, tokens: Sequence[int] = ()) -> None:
+        """Count a comparison. `tokens` are the places in the response at which it fails, if known."""
         self.compared += 1
         self.max_difference = max(self.max_difference, difference)
         if not right:

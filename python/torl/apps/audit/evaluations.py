@@ -32,7 +32,7 @@ class Checks:
         self.files, self.groups, self.prompts = Check("files"), Check("groups"), Check("prompts")
         self.tokens, self.versions, self.rewards = Check("tokens"), Check("versions"), Check("rewards")
         self.selection, self.advantages, self.metrics = Check("selection"), Check("advantages"), Check("metrics")
-        self.checkpoints, self.logprobs = Check("checkpoints"), Check("logprobs")
+        self.updates, self.checkpoints, self.logprobs = Check("updates"), Check("checkpoints"), Check("logprobs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from torl.records.files import (
     METRICS_FILE,
     SUMMARY_FILE,
     step_of_file,
+    token_files,
     training_files,
     trajectory_file,
     trajectory_files,
@@ -128,6 +129,9 @@ class RunHistory:
         for path in trajectory_files(self.directory):
             if path not in known:
                 files.add(False, f"{path.name}: expected no such file")
+        for step, path in token_files(self.directory).items():
+            if step not in played:
+                files.add(False, f"{path.parent.name}/{path.name}: expected no such file")
 
     def may_lack_row(self, step: int) -> bool:
         """Whether the run may have stopped between writing the trajectories and the metrics of a step."""

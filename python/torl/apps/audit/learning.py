@@ -56,7 +56,7 @@ def batch_metrics(records: Sequence[TrajectoryRecord], step: int, config: TrainC
     ]
     if not learned or (algorithm.needs_critic and step < config.critic.pretrain_steps):
         return counts | {_UPDATES: 0.0}
-    samples = [_sample(each, number) for number, trajectories in enumerate(episodes) for each in trajectories]
+    samples = batch_samples(episodes)
     key = (config.run.seed, step, "policy")
     parts = mini_batches(samples, algorithm.epochs, algorithm.mini_batches, key)
     learner: dict[str, float] = {
@@ -74,6 +74,11 @@ def _has_advantage(record: TrajectoryRecord) -> bool:
     """Whether a trajectory has an advantage other than 0."""
     numbers = record.token_arrays.get("advantages")
     return bool(record.advantage) if numbers is None else bool(numbers[record.trajectory.loss_mask_T].any())
+
+
+def batch_samples(episodes: Sequence[Sequence[TrajectoryRecord]]) -> list[TrainingSample]:
+    """Return the samples of a batch from the trajectories of each of its episodes."""
+    return [_sample(each, number) for number, trajectories in enumerate(episodes) for each in trajectories]
 
 
 def _sample(record: TrajectoryRecord, episode: int) -> TrainingSample:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.history import RunHistory
 from torl.config import LearningConfig
@@ -15,8 +17,9 @@ from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import TrajectoryRecord
+from torl.records.tokens import TokenKey, keyed
 from torl.training.health import engine_options, inexact_logprobs
-from torl.types import BoolArray, Float32Array
+from torl.types import BoolArray, Float32Array, UpdateNumbers
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
 # them; an attention mask or a position that is off by one exceeds them by far.
@@ -72,6 +75,20 @@ class SampledTrajectories:
                 if numbers is not None and numbers.any():  # a masked trajectory has zeros
                     mask, dtype = record.trajectory.loss_mask_T, config.learner.dtype
                     self._add(self._by_learner, version, Sample(record, numbers, mask, temperature, dtype))
+
+    def add_updates(self, episodes: Sequence[TrajectoryRecord], numbers: Mapping[TokenKey, UpdateNumbers]) -> None:
+        """Add the learner's log-probabilities before the first optimizer step of a training step."""
+        for key, record in keyed(episodes):
+            found, config = numbers.get(key), self._history.config_at(record.step)
+            mask_T = record.trajectory.loss_mask_T
+            name = "old_logprobs" if found is not None and "old_logprobs" in found.arrays else "learner_logprobs"
+            if found is None or (name == "learner_logprobs" and found.update > 0):
+                continue
+            if len(found.arrays.get(name, ())) == mask_T.sum():
+                logprobs_T = np.zeros(len(mask_T), np.float32)
+                logprobs_T[mask_T] = found.arrays[name]
+                sample = Sample(record, logprobs_T, mask_T, config.rollout.temperature, config.learner.dtype)
+                self._add(self._by_learner, record.step, sample)
 
     def add_evaluation(self, episodes: Sequence[TrajectoryRecord], *, greedy: bool) -> None:
         """Add trajectories of an evaluation. Log-probabilities of greedy turns have temperature 1."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,6 +15,7 @@ from torl.apps.audit.evaluations import evaluated_rollout
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
+from torl.apps.audit.updates import check_recorded_updates
 from torl.component import RunContext
 from torl.config import LearningConfig, RolloutConfig, TrainConfig
 from torl.errors import RecordError
@@ -32,13 +33,16 @@ class OwnCheck(Check):
 
     Attributes:
         place: Position of the trajectory, with which its comparisons begin (`place_of`).
+        tokens: Places in the response at which comparisons fail.
     """
 
     place: str = ""
+    tokens: list[int] = field(default_factory=list)
 
-    def add(self, right: bool, example: str, difference: float = 0.0) -> None:
+    def add(self, right: bool, example: str, difference: float = 0.0, tokens: Sequence[int] = ()) -> None:
         if example.startswith(f"{self.place}:"):
             Check.add(self, right, example.removeprefix(f"{self.place}: "), difference)
+            self.tokens = sorted({*self.tokens, *tokens})
 
 
 class TrajectoryAudit:
@@ -52,8 +56,8 @@ class TrajectoryAudit:
         self._contexts: list[tuple[LearningConfig, ReplayContext]] = []
         self._file: tuple[object, Sequence[TrajectoryRecord]] = (None, ())
 
-    async def verify(self, path: Path, line: int) -> list[Check]:
-        """Check the trajectory in a line of a file, from 0.
+    async def verify(self, path: Path, line: int | None) -> list[Check]:
+        """Check the trajectory in a line of a file, from 0, or all trajectories of the file.
 
         A check without comparisons has a note with the reason.
 
@@ -61,23 +65,27 @@ class TrajectoryAudit:
             TorlError: The records or the configuration cannot be read.
         """
         records = await asyncio.to_thread(self._read, path)
-        if line >= len(records):
-            raise RecordError(f"{path}: has {len(records)} trajectories, expected line {line + 1}")
-        record, step = records[line], step_of_file(path)
-        place = place_of(record)
+        if (line or 0) >= len(records):
+            raise RecordError(f"{path}: has {len(records)} trajectories, expected line {(line or 0) + 1}")
+        record, step = records[line or 0], step_of_file(path)
+        chosen = records if line is None else [record]
+        place = place_of(record) if line is not None else path.name
         history = await asyncio.to_thread(RunHistory.read, self._directory, Check("metrics"))
         is_training = path in training_files(self._directory)
         config = history.config_at(record.step) if is_training else history.start_config_at(record.step)
         rollout = config.rollout if is_training else evaluated_rollout(config)
-        tokens, versions, rewards, advantages = (
-            OwnCheck(name, place=place) for name in ("tokens", "versions", "rewards", "advantages")
+        tokens, versions, rewards, advantages, updates = (
+            Check(name) if line is None else OwnCheck(name, place=place)
+            for name in ("tokens", "versions", "rewards", "advantages", "updates")
         )
         with tokens.reading(place):
-            await asyncio.to_thread(self._check_tokens, tokens, record, config, rollout)
+            for each in chosen:
+                await asyncio.to_thread(self._check_tokens, tokens, each, config, rollout)
         staleness = config.rollout.max_staleness if is_training else 0
-        for each in record.episode_trajectories:
+        for each in [each for one in chosen for each in one.episode_trajectories]:
             versions.add_mismatch(each, version_mismatch(each, staleness))
-        group = [each for each in records if each.trajectory.group_id == record.trajectory.group_id]
+        groups = {each.trajectory.group_id for each in chosen}
+        group = [each for each in records if each.trajectory.group_id in groups]
         with rewards.reading(place):
             choice = config.reward if is_training else config.evaluation.reward or config.reward
             await check_rewards(rewards, group, await self._reward(choice, config), rollout.max_response_tokens)
@@ -85,12 +93,18 @@ class TrajectoryAudit:
             rewards.add_note(f"the grader failed: {record.grade.failure}")
         if not is_training or step is None or not isinstance(config, TrainConfig):
             advantages.add_note("an evaluation has no advantages")
-        elif record.advantage is None:
+            updates.add_note("an evaluation has no updates")
+        elif all(each.advantage is None for each in chosen):
             advantages.add_note("outside the batch")
+            updates.add_note("outside the batch")
         else:
             with advantages.reading(place):
                 await asyncio.to_thread(check_advantages, advantages, records, config)
-        return [tokens, versions, rewards, advantages]
+            with updates.reading(place):
+                await asyncio.to_thread(check_recorded_updates, updates, history, records, config)
+            if not updates.compared:
+                updates.add_note("the learner did not record the tokens of this trajectory")
+        return [tokens, versions, rewards, advantages, updates]
 
     def _check_tokens(
         self, check: Check, record: TrajectoryRecord, config: LearningConfig, rollout: RolloutConfig

@@ -16,6 +16,8 @@ The records are recomputed independently and compared:
 - advantages: naive implementations of the estimators
 - metrics: all values in `metrics.jsonl` that follow from trajectories, the learner's counts, learning rate and first
   loss, and `summary.json`
+- updates: the learner's numbers of tokens: the recorded groups, the optimizer step, advantages, importance weights and
+  clipping from the log-probabilities
 - checkpoints: the ones that the run keeps, with the hashes of their files and the position of the sampler; the exported
   model against the last of them
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including

@@ -12,6 +12,7 @@ from torl.apps.audit.groups import RecordedSelection, check_groups, check_select
 from torl.apps.audit.learning import batch_metrics, check_learning_rate
 from torl.apps.audit.metrics import check_row, step_metrics, unknown_metrics
 from torl.apps.audit.order import ProblemOrder
+from torl.apps.audit.updates import check_recorded_updates
 from torl.config import TrainConfig
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, trajectory_file
@@ -85,6 +86,8 @@ class StepAudit:
         shared.sampled.add_step(records)
         with checks.advantages.reading(place):
             check_advantages(checks.advantages, records, config)
+        with checks.updates.reading(place):
+            check_recorded_updates(checks.updates, shared.history, records, config, shared.sampled)
         with checks.selection.reading(place):
             selection = RecordedSelection.from_records(groups, step, config)
             check_selection(checks.selection, groups, step, selection)

@@ -14,6 +14,7 @@ from torl.apps.view.detail import trajectory_json
 from torl.apps.view.errors import CannotVerifyError
 from torl.apps.view.history import problem_history
 from torl.apps.view.live import LiveState, ViewedTarget
+from torl.apps.view.neighbors import GroupTokens
 from torl.apps.view.overview import metric_curve, overview
 from torl.apps.view.parameters import parse_number, parse_query
 from torl.apps.view.responses import AsciiJson, answering, as_download, call_number, in_thread, read_body, required
@@ -31,6 +32,7 @@ class Api:
 
     def __init__(self, state: LiveState) -> None:
         self._state = state
+        self._group_tokens = GroupTokens()
 
     def routes(self) -> list[Route]:
         """Return the routes of the interface."""
@@ -40,6 +42,7 @@ class Api:
             "/api/config": self.config,
             "/api/trajectories": self.trajectories,
             "/api/trajectory": self.trajectory,
+            "/api/token": self.token,
             "/api/compare": self.compare,
             "/api/problem": self.problem,
         }
@@ -123,6 +126,11 @@ class Api:
         start = parse_number(request.query_params, "start", 0, _MAX_OFFSET)
         return trajectory_json(self._place(request.query_params.get), start)
 
+    def token(self, request: Request) -> Any:
+        """Return one token of a response in the other members of its group."""
+        index = parse_number(request.query_params, "index", 0, _MAX_OFFSET)
+        return self._group_tokens.at(self._place(request.query_params.get), index)
+
     def row(self, request: Request) -> Any:
         """Return the line of a trajectory as it is in its file."""
         return self._place(request.query_params.get).read()
@@ -143,7 +151,7 @@ class Api:
     # --- work ---------------------------------------------------------------------------------------------
 
     async def verify(self, request: Request) -> Response:
-        """Check a trajectory by `torl verify`."""
+        """Check a trajectory by `torl verify`, or all trajectories of its file."""
         body = await read_body(request)
         place = self._place(body.get)
         if not place.reader.target.is_run:
@@ -151,7 +159,7 @@ class Api:
                 "only the trajectories of a training run can be verified: there is no configuration"
             )
         target = self._target(place.reader.target.label)
-        line = int(place.columns["line"][place.position])
+        line = None if body.get("whole") is True else int(place.columns["line"][place.position])
         return AsciiJson(dict(await target.verify(place.reader.target.path_of(place.file), line)))
 
     async def replay(self, request: Request) -> Response:

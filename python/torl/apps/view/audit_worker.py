@@ -17,7 +17,10 @@ from torl.runtime.processes.children import die_with_parent
 
 
 async def answer(audit: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the checks of the trajectory at `line` of `path`, or an error. `audit` is a `TrajectoryAudit`."""
+    """Return the checks of the trajectory at `line` of `path`, of all without a line, or an error.
+
+    `audit` is a `TrajectoryAudit`.
+    """
     try:
         checks = await audit.verify(Path(request["path"]), request["line"])
     except (TorlError, OSError) as error:

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 from torl.apps.view.facts import invented_in
 from torl.apps.view.rows import Place, brief, facets_json, group_places, reading_rows
+from torl.apps.view.snippet import pytest_source
 from torl.apps.view.sources import TRAINING
 from torl.apps.view.token_colors import color_tokens
 from torl.apps.view.vocabulary import token_bytes
+from torl.records.tokens import read_token_numbers
 from torl.text.answers import find_answer
+from torl.types import UpdateNumbers
 
 MAX_TOKENS: Final = 20_000
 """Number of tokens in an answer; the page requests further ones."""
@@ -32,10 +35,12 @@ def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
 
 def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[str, Any]:
     path = place.reader.target.path_of(place.file)
+    branches, recorded = row.get("branches", ()), learner_numbers(place, row)
     return {
         "facets": facets_json(place),
         "location": f"{path}:{int(place.columns['line'][place.position]) + 1}",
         "python": _expression(place),
+        "test": pytest_source(row, f"{path}:{int(place.columns['line'][place.position]) + 1}"),
         "problem": {
             "id": row["problem"],
             "question": cut(row.get("question", "")),
@@ -56,8 +61,8 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "program_answer": cut(row.get("program_answer")),
         "environment_rewards": row.get("environment_rewards", {}),
         "members": [brief(member) for member in group_places(place)],
-        "sequence": sequence_json(place, row, start),
-        "branches": [sequence_json(place, branch, 0) for branch in row.get("branches", ())],
+        "sequence": sequence_json(place, row, start, recorded.get(len(branches))),
+        "branches": [sequence_json(place, each, 0, recorded.get(number)) for number, each in enumerate(branches)],
         "prompt": prompt_text(place, row),
     }
 
@@ -73,7 +78,22 @@ def _expression(place: Place) -> str | None:
     return f"list(torl.Run({str(place.reader.target.path)!r}).trajectories({chosen}))[{facets['line']}]"
 
 
-def sequence_json(place: Place, row: Mapping[str, Any], start: int) -> dict[str, Any]:
+def learner_numbers(place: Place, row: Mapping[str, Any]) -> dict[int, UpdateNumbers]:
+    """Return the learner's numbers of the tokens of an episode's sequences, the branches first, by their place.
+
+    Raises:
+        RecordError: The file of the numbers is damaged.
+    """
+    if not place.reader.target.is_run or facets_json(place)["set"] != TRAINING:
+        return {}
+    numbers = read_token_numbers(place.reader.target.directory, int(row["step"]))
+    own = (str(row["group"]), int(row["sample"]))
+    return {key.branch: found for key, found in numbers.items() if (key.group, key.sample) == own}
+
+
+def sequence_json(
+    place: Place, row: Mapping[str, Any], start: int, numbers: UpdateNumbers | None = None
+) -> dict[str, Any]:
     """Return the texts, the tokens and the calls of one token sequence."""
     ids = row["token_ids"][start : start + MAX_TOKENS]
     with place.reader.database() as database:
@@ -86,7 +106,7 @@ def sequence_json(place: Place, row: Mapping[str, Any], start: int) -> dict[str,
             "start": start,
             "ids": ids,
             "texts": pieces,
-            "colors": color_tokens(row, start, start + len(ids)),
+            "colors": color_tokens(row, start, start + len(ids), numbers),
         },
         "finish": row["finish_reason"],
     }

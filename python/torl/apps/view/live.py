@@ -40,8 +40,8 @@ class ViewedTarget:
         self._audit_lock = asyncio.Lock()
         self._audit_used = 0.0
 
-    async def verify(self, path: Path, line: int) -> Mapping[str, Any]:
-        """Return the checks of a trajectory by `torl verify`, or an error.
+    async def verify(self, path: Path, line: int | None) -> Mapping[str, Any]:
+        """Return the checks of a trajectory by `torl verify`, or of all trajectories of a file, or an error.
 
         Raises:
             ChildError: The auditor exited.

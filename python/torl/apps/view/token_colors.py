@@ -7,6 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from torl.types import UpdateNumbers
+
 Numbers = npt.NDArray[np.float64]
 _Compute = Callable[[Mapping[str, Any], Mapping[str, Numbers]], Numbers | None]
 
@@ -32,11 +34,23 @@ class TokenColor:
     center: float = 0.0
 
 
-def token_arrays(row: Mapping[str, Any]) -> dict[str, Numbers]:
-    """Return the per-token arrays of a record by name, with one number for each response token."""
-    count = len(row["token_ids"])
-    arrays = {"rollout_logprobs": row.get("rollout_logprobs"), **(row.get("token_numbers") or {})}
-    return {name: np.array(values, np.float64) for name, values in arrays.items() if values and len(values) == count}
+def token_arrays(row: Mapping[str, Any], numbers: UpdateNumbers | None = None) -> dict[str, Numbers]:
+    """Return the per-token arrays of a record by name, with one number for each response token.
+
+    Args:
+        row: Row of the trajectory.
+        numbers: The learner's numbers of its tokens with a loss; NaN stands for the others.
+    """
+    count, places = len(row["token_ids"]), np.flatnonzero(sampled_tokens(row))
+    recorded = {"rollout_logprobs": row.get("rollout_logprobs"), **(row.get("token_numbers") or {})}
+    arrays = {
+        name: np.array(values, np.float64) for name, values in recorded.items() if values and len(values) == count
+    }
+    for name, values in {} if numbers is None else numbers.arrays.items():
+        if len(values) == len(places):  # a masked trajectory has no tokens with a loss
+            arrays[name] = np.full(count, np.nan)
+            arrays[name][places] = values
+    return arrays
 
 
 def unroll(runs: Sequence[Sequence[Any]]) -> Numbers:
@@ -70,8 +84,19 @@ def _versions(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
 
 
 def _gap(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
-    learner, rollout = _learner_logprobs(row, arrays), arrays.get("rollout_logprobs")
+    learner, rollout = _first_logprobs(row, arrays), arrays.get("rollout_logprobs")
     return None if learner is None or rollout is None else learner - rollout
+
+
+def _call_probabilities(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
+    logprobs = arrays.get("call_logprobs")
+    return None if logprobs is None else np.exp(logprobs)
+
+
+def _ratios(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
+    """Return the ratio of the policy in the optimizer step to the one before the first."""
+    learner, old = arrays.get("learner_logprobs"), arrays.get("old_logprobs")
+    return None if learner is None or old is None else np.exp(learner - old)
 
 
 def _advantages(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
@@ -82,6 +107,7 @@ def _advantages(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Number
     return None if advantage is None else np.where(sampled_tokens(row), float(advantage), np.nan)
 
 
+_first_logprobs = _array("old_logprobs", "learner_logprobs")  # before the first optimizer step, if recorded
 _learner_logprobs = _array("learner_logprobs", "old_logprobs")
 
 COLORS: Final = (
@@ -92,28 +118,32 @@ COLORS: Final = (
     TokenColor("reference_logprob", "log-probability (reference)", "down", _array("ref_logprobs")),
     TokenColor("advantage", "advantage", "around", _advantages),
     TokenColor("entropy", "entropy", "up", _array("entropies")),
+    TokenColor("call", "probability of a call", "up", _call_probabilities),
+    TokenColor("ratio", "importance ratio", "around", _ratios, 1.0),
     TokenColor("weight", "importance weight", "around", _array("importance_weights"), 1.0),
     TokenColor("clipped", "clipped", "category", _array("clipped")),
     TokenColor("value", "value (critic)", "around", _array("values")),
     TokenColor("token_reward", "reward of the token", "around", _array("token_rewards")),
     TokenColor("version", "policy version", "category", _versions),
 )
-NOT_RECORDED: Final = "not recorded"
+NOT_RECORDED: Final = "not recorded for this trajectory (run.token_groups)"
 
 
-def color_tokens(row: Mapping[str, Any], start: int, stop: int) -> list[dict[str, Any]]:
+def color_tokens(
+    row: Mapping[str, Any], start: int, stop: int, numbers: UpdateNumbers | None = None
+) -> list[dict[str, Any]]:
     """Return each color with its numbers for the tokens from `start` to `stop`, or the reason why they are missing."""
-    arrays = token_arrays(row)
+    arrays = token_arrays(row, numbers)
     colors: list[dict[str, Any]] = []
     for color in COLORS:
         entry: dict[str, Any] = {"name": color.name, "label": color.label, "scale": color.scale, "center": color.center}
-        numbers = color.compute(row, arrays)
-        if numbers is None:
+        values = color.compute(row, arrays)
+        if values is None:
             entry["missing"] = _reason(row, color)
         else:
-            finite = numbers[np.isfinite(numbers)]
+            finite = values[np.isfinite(values)]
             entry["range"] = [float(finite.min()), float(finite.max())] if len(finite) else None
-            entry["values"] = [None if not np.isfinite(each) else float(f"{each:.6g}") for each in numbers[start:stop]]
+            entry["values"] = [None if not np.isfinite(each) else float(f"{each:.6g}") for each in values[start:stop]]
         colors.append(entry)
     return colors
 

@@ -81,6 +81,7 @@ class ChatFormat(Format):
     def __init__(self, options: ChatOptions | None = None) -> None:
         self.options = options or ChatOptions()
         self.every_block_is_a_call = self.tags is not None
+        self.call_opening = None if self.tags is None else self.tags[0]
         self.tools = ToolNames(self.tool_names, (*self.control_tokens, *(self.tags or ())))
 
     @property

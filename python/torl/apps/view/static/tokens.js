@@ -1,13 +1,16 @@
 // Tokens of a segment with a color for each, and the numbers of one token.
 
-import { html, signal, useEffect, useLayoutEffect, useRef } from "view/lib.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "view/lib.js";
+import { get, isExported, query } from "view/api.js";
 import { number, tokenText, visible } from "view/format.js";
+import { linkTo } from "view/route.js";
 
 const LEVELS = 10;
 const CATEGORIES = 6;
 
 export const coloring = signal(read());
 export const chosenToken = signal(null); // index in the response
+export const wrongTokens = signal(new Set()); // at which the audit disagrees with the record
 
 function read() {
   try {
@@ -73,6 +76,16 @@ export function Tokens({ tokens, color, start, stop }) {
     return chosenToken.subscribe(show);
   }, [tokens, from, to]);
 
+  useEffect(
+    () =>
+      wrongTokens.subscribe((wrong) => {
+        for (const element of target.current?.children ?? []) {
+          element.classList.toggle("disagrees", wrong.has(Number(element.dataset.token)));
+        }
+      }),
+    [tokens, color, from, to],
+  );
+
   const choose = (event) => {
     const index = event.target.dataset?.token;
     if (index !== undefined) chosenToken.value = Number(index);
@@ -80,18 +93,54 @@ export function Tokens({ tokens, color, start, stop }) {
   return html`<span class="tokens" ref=${target} onMouseOver=${choose} onClick=${choose}></span>`;
 }
 
-export function TokenNumbers({ tokens }) {
+// The same token in the other members of the group, once the pointer rests on it.
+function Neighbors({ place, index }) {
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    setFound(null);
+    let isCurrent = true;
+    const timer = setTimeout(
+      () =>
+        get(`/api/token?${query({ ...place, index })}`)
+          .then((reply) => isCurrent && setFound(reply))
+          .catch(() => {}),
+      150,
+    );
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [index]);
+  if (!found || found.members.length + found.parted === 0) return html`<div class="neighbors"></div>`;
+  const choices = new Map();
+  for (const member of found.members) choices.set(member.id, [...(choices.get(member.id) ?? []), member]);
+  return html`<div class="neighbors">
+    <dt>the same token in the group</dt>
+    <dd>
+      ${[...choices.values()].map(
+        (members) => html`<span><code>${JSON.stringify(visible(members[0].text ?? `id ${members[0].id}`))}</code>
+          ${members[0].numbers.rollout_logprobs !== undefined && html` <span class="dim">p ${number(Math.exp(members[0].numbers.rollout_logprobs), 3)}</span>`}
+          ${members.map((member) => html` <a href=${linkTo(member)}>sample ${member.sample}</a>`)}</span>`,
+      )}
+      ${found.parted > 0 && html`<span class="dim">${found.parted} differ earlier or have ended</span>`}
+    </dd>
+  </div>`;
+}
+
+export function TokenNumbers({ tokens, place }) {
   const index = chosenToken.value;
   if (index === null || index < tokens.start || index >= tokens.start + tokens.ids.length) {
     return html`<p class="dim hint">Point at a token, or use ← and →, for its numbers.</p>`;
   }
-  const place = index - tokens.start;
-  const numbers = tokens.colors.filter((color) => color.values && color.values[place] !== null);
+  const at = index - tokens.start;
+  const numbers = tokens.colors.filter((color) => color.values && color.values[at] !== null);
   const logprob = numbers.find((color) => color.name === "rollout_logprob");
   return html`<dl class="token-numbers">
-    <div><dt>token ${index}</dt><dd><code>${JSON.stringify(visible(tokens.texts?.[place] ?? ""))}</code> <span class="dim">id ${tokens.ids[place]}</span></dd></div>
-    ${logprob && html`<div><dt>probability</dt><dd>${number(Math.exp(logprob.values[place]), 4)}</dd></div>`}
-    ${numbers.map((color) => html`<div><dt>${color.label}</dt><dd>${describe(color, color.values[place])}</dd></div>`)}
+    <div><dt>token ${index}</dt><dd><code>${JSON.stringify(visible(tokens.texts?.[at] ?? ""))}</code> <span class="dim">id ${tokens.ids[at]}</span></dd></div>
+    ${logprob && html`<div><dt>probability</dt><dd>${number(Math.exp(logprob.values[at]), 4)}</dd></div>`}
+    ${numbers.map((color) => html`<div><dt>${color.label}</dt><dd>${describe(color, color.values[at])}</dd></div>`)}
+    ${wrongTokens.value.has(index) && html`<div><dt>audit</dt><dd class="wrong">disagrees with the record</dd></div>`}
+    ${place && !isExported && html`<${Neighbors} place=${place} index=${index} />`}
   </dl>`;
 }
 

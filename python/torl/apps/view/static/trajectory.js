@@ -9,7 +9,7 @@ import { onKey } from "view/keys.js";
 import { lastList } from "view/list.js";
 import { Badge, Failure, FlagBadges, INVENTED, isRight, Loading, Verdict } from "view/parts.js";
 import { go, link, linkTo } from "view/route.js";
-import { chosenToken, ColorChoice, coloring, setColoring, TokenNumbers, Tokens } from "view/tokens.js";
+import { chosenToken, ColorChoice, coloring, setColoring, TokenNumbers, Tokens, wrongTokens } from "view/tokens.js";
 
 export function Trajectory({ parts }) {
   const [run, file, line] = parts;
@@ -19,6 +19,7 @@ export function Trajectory({ parts }) {
   const { data, error, isLoading } = useData(path, revisionOf([run]), { isFixed: true });
   useEffect(() => {
     chosenToken.value = null;
+    wrongTokens.value = new Set();
     setStart(0);
   }, [run, file, line]);
   // These also work while a trajectory is loaded, so that one can leaf through a list.
@@ -91,9 +92,18 @@ function Shown({ data, place, setStart }) {
     <footer class="dim source">
       <code>${data.location}</code>
       ${data.python && html`<code>${data.python}</code>`}
+      ${data.test && html`<${CopyTest} text=${data.test} />`}
       ${!isExported && html`<a href=${`/api/row?${query(place)}`} download>the line as it is in the file</a>`}
     </footer>
   </article>`;
+}
+
+// The trajectory as a test for pytest. Without a clipboard (no secure context), its text is shown.
+function CopyTest({ text }) {
+  const [state, setState] = useState("");
+  const copy = () => (navigator.clipboard?.writeText(text) ?? Promise.reject()).then(() => setState("copied"), () => setState("shown"));
+  return html`<button class="quiet" data-action="copy-test" onClick=${copy}>${state === "copied" ? "copied" : "Copy as a test case"}</button>
+    ${state === "shown" && html`<textarea readonly rows="12" class="test-source" aria-label="Test case" value=${text}></textarea>`}`;
 }
 
 function Facts({ data }) {
@@ -119,18 +129,26 @@ function Facts({ data }) {
 
 // --- the audit -------------------------------------------------------------------------------------------
 
-const CHECKS = { tokens: "turns, mask and observations from the tokens", versions: "policy versions", rewards: "graded again", advantages: "advantage computed again" };
+const CHECKS = { tokens: "turns, mask and observations from the tokens", versions: "policy versions", rewards: "graded again", advantages: "advantage computed again", updates: "the learner's numbers of tokens" };
 
 // Once a trajectory was verified, the next ones are verified when they are opened.
 const verifies = signal(false);
 
 function Audit({ place, calls }) {
   const [result, setResult] = useState(null);
+  const ask = (body) => post("/api/verify", body).then((reply) => (reply.error ? { error: new Error(reply.error) } : reply)).catch((error) => ({ error }));
   const run = async () => {
     if (result?.isRunning) return;
     verifies.value = true;
     setResult({ isRunning: true });
-    setResult(await post("/api/verify", place).then((reply) => (reply.error ? { error: new Error(reply.error) } : reply)).catch((error) => ({ error })));
+    const reply = await ask(place);
+    wrongTokens.value = new Set((reply.checks ?? []).flatMap((check) => check.tokens ?? []));
+    setResult(reply);
+  };
+  const [whole, setWhole] = useState(null);
+  const runWhole = async () => {
+    setWhole({ isRunning: true });
+    setWhole(await ask({ ...place, whole: true }));
   };
   onKey("v", "verify trajectories", run);
   useEffect(() => {
@@ -140,16 +158,22 @@ function Audit({ place, calls }) {
   return html`<section class="audit" aria-label="Audit">
     <button data-action="verify" onClick=${run} disabled=${result?.isRunning}>${result?.isRunning ? "verifying …" : "Verify"}</button>
     ${calls.filter((call) => call.ran).length > 1 && html`<button data-action="replay-all" onClick=${() => (allRuns.value += 1)}>Run all calls again</button>`}
+    <button class="quiet" data-action="verify-step" onClick=${runWhole} disabled=${whole?.isRunning}>${whole?.isRunning ? "verifying …" : `Verify all of ${place.file}`}</button>
     ${!result && html`<span class="dim">recompute this trajectory from its tokens, as torl verify does</span>`}
-    ${result?.error && html`<span class="problem" role="alert">${result.error.message}</span>`}
-    ${result?.checks?.map((check) => {
-      const verdict = check.wrong ? "wrong" : check.compared ? "right" : "";
-      return html`<span class=${`check ${verdict}`} role="status" title=${CHECKS[check.name]}>
-        ${check.wrong ? "✗" : check.compared ? "✓" : "–"} ${check.name}
-        ${check.examples.map((text) => html`<small>${visible(text)}</small>`)} ${check.note && html`<small class="dim">${visible(check.note)}</small>`}
-      </span>`;
-    })}
+    <${Checks} result=${result} />
+    ${whole && html`<div class="whole"><span class="dim">${place.file}</span> <${Checks} result=${whole} hasCounts=${true} /></div>`}
   </section>`;
+}
+
+function Checks({ result, hasCounts = false }) {
+  if (result?.error) return html`<span class="problem" role="alert">${result.error.message}</span>`;
+  return result?.checks?.map((check) => {
+    const verdict = check.wrong ? "wrong" : check.compared ? "right" : "";
+    return html`<span class=${`check ${verdict}`} role="status" title=${CHECKS[check.name]}>
+      ${check.wrong ? "✗" : check.compared ? "✓" : "–"} ${check.name}${hasCounts && check.compared ? ` ${check.compared - check.wrong} of ${check.compared}` : ""}
+      ${check.examples.map((text) => html`<small>${visible(text)}</small>`)} ${check.note && html`<small class="dim">${visible(check.note)}</small>`}
+    </span>`;
+  });
 }
 
 // --- the response ----------------------------------------------------------------------------------------
@@ -162,7 +186,7 @@ function Sequence({ sequence, place, prompt, setStart }) {
   return html`<section class="sequence">
     <div class="toolbar">
       <${ColorChoice} tokens=${tokens} />
-      ${color && html`<${TokenNumbers} tokens=${tokens} />`}
+      ${color && html`<${TokenNumbers} tokens=${tokens} place=${place} />`}
     </div>
     ${isPart &&
     html`<p class="dim">

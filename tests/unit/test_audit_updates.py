@@ -1,0 +1,223 @@
+"""The check of the learner's numbers of tokens: what the learner's own objective computes passes, mistakes do not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from builders import grade, trajectory
+from torl.apps.audit.checks import Check
+from torl.apps.audit.history import RunHistory
+from torl.apps.audit.updates import check_recorded_updates, check_updates
+from torl.config import TrainConfig
+from torl.config.loading import find_config, load_config
+from torl.learner.batch import pack_batch
+from torl.learner.objective import RowTensors, policy_objective
+from torl.learner.optimizer_steps import mini_batches
+from torl.learner.recording import TokenRecorder
+from torl.records.rows import TrajectoryRecord
+from torl.records.tokens import TokenKey, keyed, write_token_numbers
+from torl.training.token_records import learns_from
+from torl.types import TrainingSample, UpdateNumbers
+
+Found = dict[TokenKey, UpdateNumbers]
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "one update": {},
+    "mini-batches": {
+        "epochs": 2,
+        "mini_batches": 2,
+        "policy_loss": {"name": "clipped", "clip_high": 0.3, "dual_clip": 2},
+    },
+    "gspo": {"epochs": 2, "policy_loss": {"name": "gspo", "clip_low": 0.02, "clip_high": 0.03}},
+    "cispo": {"epochs": 2, "policy_loss": "cispo", "importance_correction": "icepop"},
+    "reinforce": {"policy_loss": "reinforce", "importance_correction": {"name": "tis", "high": 1.05}},
+    "mis": {"epochs": 2, "importance_correction": {"name": "mis", "high": 1.5}},
+}
+
+
+def config(name: str, **settings: Any) -> TrainConfig:
+    overrides = {f"algorithm.{key}": value for key, value in ALGORITHMS[name].items()}
+    return load_config(TrainConfig, find_config("demo"), overrides | {"run.token_groups": "all"} | settings)
+
+
+def records() -> list[TrajectoryRecord]:
+    """Two groups of four, of which one is uniform, and a trajectory outside the batch."""
+    random = np.random.default_rng(7)
+    made = []
+    for group, advantages in {"4/a": (1.0, -0.5, -0.5, 0.0), "4/b": (0.0,) * 4, "4/c": (0.8, 0.4, -1.2, 0.0)}.items():
+        for sample, advantage in enumerate(advantages):
+            played = trajectory("\\boxed{1}", group=group, sample=sample, tokens=list(range(1, 9 + sample)))
+            logprobs = -random.uniform(0.2, 2, len(played)).astype(np.float32) * played.loss_mask_T
+            played = replace(played, rollout_logprobs_T=logprobs.astype(np.float32))
+            made.append(TrajectoryRecord(4, played, grade(), advantage))
+    return [*made, TrajectoryRecord(4, trajectory("2", group="4/d"), grade())]
+
+
+def computed(chosen: TrainConfig, of: list[TrajectoryRecord]) -> Found:
+    """The numbers of all mini-batches as the learner's objective has them, for a policy that moves at random."""
+    algorithm = chosen.algorithm
+    batch = [(key, each) for key, each in keyed(of) if each.advantage is not None]
+    random = np.random.default_rng(3)
+    samples = []
+    for number, (_, record) in enumerate(batch):
+        played = record.trajectory
+        prompt = len(played.prompt.token_ids) or 1
+        mask = np.concatenate([np.zeros(prompt, np.bool_), played.loss_mask_T])
+        rollout = np.concatenate([np.zeros(prompt, np.float32), played.rollout_logprobs_T])
+        old = np.minimum(rollout + random.normal(0, 0.1, len(mask)).astype("f4"), 0) * mask
+        samples.append(
+            TrainingSample(
+                token_ids=np.ones(len(mask), np.int32),
+                loss_mask=mask,
+                rollout_logprobs=rollout,
+                advantages=np.float32(record.advantage or 0) * mask.astype(np.float32),
+                old_logprobs=old.astype(np.float32) if algorithm.needs_old_logprobs else None,
+                episode=number,
+            )
+        )
+    found: Found = {}
+    parts = mini_batches(samples, algorithm.epochs, algorithm.mini_batches, (chosen.run.seed, 4, "policy"))
+    for number, part in enumerate(parts):
+        learned = [samples[index] for index in part]
+        if not any(learns_from(sample, chosen) for sample in learned):
+            continue
+        packed = pack_batch(learned, max_row_tokens=20, ranks=2, skip_zero_advantage=True)
+        recorder = TokenRecorder(range(len(part)))
+        for row in (row for rank in packed.rows for row in rank):
+            tensors = RowTensors(row, torch.device("cpu"))
+            start = tensors.rollout_logprob_K if tensors.old_logprob_K is None else tensors.old_logprob_K
+            moved = torch.from_numpy(random.normal(0, 0.3, len(start)).astype("f4"))
+            logprobs = (start + moved).clamp(max=-1e-3)
+            recorder.add(row, policy_objective(logprobs, logprobs.abs(), tensors, algorithm).tokens)
+        found |= {batch[part[place]][0]: UpdateNumbers(number, each) for place, each in recorder.found.items()}
+    return found
+
+
+def result(chosen: TrainConfig, found: Found) -> Check:
+    check = Check("updates")
+    check_updates(check, records(), found, chosen)
+    return check
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_learner_s_own_numbers_pass(name: str) -> None:
+    chosen = config(name)
+    found = computed(chosen, records())
+    assert len(found) == 6  # those with an advantage
+    check = result(chosen, found)
+    assert (check.wrong, check.examples) == (0, [])
+    assert check.compared == 7
+    if name in ("mini-batches", "gspo", "cispo"):
+        flags = np.concatenate([each.arrays["clipped"] for each in found.values()])
+        assert 0 < flags.mean() < 1
+
+
+def changed(name: str, change: Callable[[Any], Any], place: int = 2) -> Callable[[Found], Found]:
+    """Change one token of the second trajectory."""
+
+    def plant(found: Found) -> Found:
+        key = list(found)[1]
+        array = found[key].arrays[name].copy()
+        array[place] = change(array[place])
+        return found | {key: replace(found[key], arrays=dict(found[key].arrays) | {name: array})}
+
+    return plant
+
+
+def flipped(found: Found) -> Found:
+    """Flip the flag of a token whose ratio is far from the clip range."""
+    for key, each in found.items():
+        ratios = each.arrays["learner_logprobs"] - each.arrays["old_logprobs"]
+        if len(places := np.flatnonzero(np.abs(ratios) < 0.1)):
+            flags = each.arrays["clipped"].copy()
+            flags[places[0]] = 1.0
+            return found | {key: replace(each, arrays=dict(each.arrays) | {"clipped": flags})}
+    raise AssertionError("no such token")
+
+
+def without_last_group(found: Found) -> Found:
+    return {key: each for key, each in found.items() if key.group != "4/c"}
+
+
+def renamed(found: Found) -> Found:
+    key, *_ = found
+    return {TokenKey("4/d", 0, 0) if each == key else each: value for each, value in found.items()}
+
+
+def shorter(found: Found) -> Found:
+    key, *_ = found
+    return found | {key: replace(found[key], arrays={name: each[:-1] for name, each in found[key].arrays.items()})}
+
+
+def other_update(found: Found) -> Found:
+    key, *_ = found
+    return found | {key: replace(found[key], update=found[key].update - 1)}
+
+
+PLANTS: dict[str, tuple[str, Callable[[Found], Found], str]] = {
+    "advantage": ("mini-batches", changed("advantages", lambda value: -value), "another advantage"),
+    "nan": ("one update", changed("advantages", lambda _: np.nan), "another advantage"),
+    "log-probability above 0": ("one update", changed("learner_logprobs", lambda _: 0.1), "a positive log-probability"),
+    "negative entropy": ("one update", changed("entropies", lambda value: -value), "a negative entropy"),
+    "weight": ("cispo", changed("importance_weights", lambda value: value + 0.01), "an importance weight"),
+    "old log-probability": ("mis", changed("old_logprobs", lambda value: value - 0.3), "an importance weight"),
+    "truncated weight": ("reinforce", changed("importance_weights", lambda _: 1.2), "an importance weight"),
+    "clipping": ("mini-batches", flipped, "a clipping"),
+    "missing group": ("one update", without_last_group, "recorded groups"),
+    "trajectory outside the batch": ("one update", renamed, "is not in the batch"),
+    "missing token": ("one update", shorter, "tokens have a loss"),
+    "optimizer step": ("mini-batches", other_update, "the last with the trajectory"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    algorithm, plant, message = PLANTS[name]
+    chosen = config(algorithm)
+    check = result(chosen, plant(computed(chosen, records())))
+    assert check.wrong >= 1
+    assert any(message in example for example in check.examples)
+
+
+def test_the_token_of_a_mistake_is_named() -> None:
+    class Places(Check):
+        def add(self, right: bool, example: str, difference: float = 0.0, tokens: Any = ()) -> None:
+            found.extend(tokens)
+
+    found: list[int] = []
+    chosen = config("one update")
+    plant = changed("advantages", lambda value: value + 1, place=3)
+    check_updates(Places("updates"), records(), plant(computed(chosen, records())), chosen)
+    assert found == [3]
+
+
+def test_groups_are_drawn_by_the_seed() -> None:
+    """With a sample of one group, either may be recorded, the same in each run, and both in many steps."""
+    drawn = set()
+    for seed in range(8):
+        chosen = config("one update", **{"run.token_groups": 1, "run.seed": seed})
+        complete = computed(chosen, records())
+        right = []
+        for group in ("4/a", "4/c"):
+            found = {key: each for key, each in complete.items() if key.group == group}
+            if not result(chosen, found).wrong:
+                right.append(group)
+        assert len(right) == 1
+        drawn.update(right)
+    assert drawn == {"4/a", "4/c"}
+
+
+def test_a_run_of_an_earlier_version_is_not_checked(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path, [(0, config("one update"))], 5, False, {}, {})
+    check = Check("updates")
+    check_recorded_updates(check, history, records(), config("one update"))
+    assert (check.compared, check.note) == (0, "the learner's numbers of tokens were not recorded")
+    write_token_numbers(tmp_path, 2, {})
+    check_recorded_updates(check, history, records(), config("one update"))
+    assert check.wrong == 0  # the run may have stopped while it wrote the last step
+    check_recorded_updates(check, replace(history, steps=6), records(), config("one update"))
+    assert check.wrong == 1  # an earlier step must have its file
