@@ -2,7 +2,9 @@
 
 import json
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -162,6 +164,37 @@ def test_inspect_scores_and_epochs_become_grades_and_samples(tmp_path: Path) -> 
     [row] = read_foreign(tmp_path / "log.eval")
     assert (row["correct"], row["answer"], row["reference_answer"], row["sample"]) == (True, "2", "2", 1)
     assert row["turns"][0]["text"].startswith("Easy.")
+
+
+def test_inspect_attachments_and_zstd_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.eval"
+    sample = {
+        "id": 1,
+        "input": "attachment://a",
+        "messages": [{"role": "assistant", "content": "attachment://b"}],
+        "attachments": {"a": QUESTION, "b": "long"},
+        "scores": {},
+        "error": {"message": "x"},
+    }
+    write_zstd(path, "samples/1_epoch_1.json", json.dumps(sample).encode())
+    [row] = read_foreign(path)
+    assert (row["question"], row["turns"][0]["text"], row["grader_failure"]) == (QUESTION, "long", "error")
+    path.write_bytes(path.read_bytes().replace(b"\x28\xb5\x2f\xfd", b"\0\0\0\0"))
+    with pytest.raises(RecordError, match=re.escape(str(path))):
+        list(read_foreign(path))
+
+
+def write_zstd(path: Path, name: str, data: bytes) -> None:
+    """Write a zip file with one member by method 93 of PKWARE's specification, as Inspect does."""
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(name, pa.compress(data, codec="zstd", asbytes=True))
+    written = bytearray(path.read_bytes())
+    central = written.index(b"PK\x01\x02")
+    for method, checksum, size in ((8, 14, 22), (central + 10, central + 16, central + 24)):
+        struct.pack_into("<H", written, method, 93)
+        struct.pack_into("<I", written, checksum, zlib.crc32(data))
+        struct.pack_into("<I", written, size, len(data))
+    path.write_bytes(written)
 
 
 def test_trl_columns_become_reward_parts(tmp_path: Path) -> None:

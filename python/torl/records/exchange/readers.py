@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import struct
 import zipfile
 import zlib
 from collections import Counter
@@ -15,6 +17,8 @@ from torl.records.exchange.atif import is_atif, row_from_atif
 from torl.records.exchange.messages import add_messages, new_row, text_of
 from torl.records.row_types import check_types
 
+_ZSTD: Final = 93
+_ATTACHMENT: Final = "attachment://"
 _REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
 _RESERVED: Final = frozenset({"mode", "step", "prompt", "completion", "advantage", "image", *_REFERENCES})
 
@@ -37,9 +41,7 @@ def read_foreign(path: Path) -> Iterator[dict[str, Any]]:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     except zipfile.BadZipFile as error:
         raise RecordError(f"{path}: damaged: {error}") from error
-    except NotImplementedError as error:
-        raise RecordError(f"{path}: cannot be read: {error}; write the log with deflate or as .json") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError, struct.error) as error:
         raise RecordError(f"{path}: not a file of {name}: {type(error).__name__}: {error}") from error
 
 
@@ -59,12 +61,30 @@ def _read_inspect(path: Path) -> Iterator[dict[str, Any]]:
         yield from map(_inspect_row, json.loads(path.read_bytes())["samples"])
         return
     with zipfile.ZipFile(path) as file:
-        for name in file.namelist():
-            if name.startswith("samples/"):
-                yield _inspect_row(json.loads(file.read(name)))
+        for member in file.infolist():
+            if member.filename.startswith("samples/"):
+                yield _inspect_row(json.loads(_read_member(path, file, member)))
+
+
+def _read_member(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """Return a file of a zip file, also one with zstd compression, which Python reads from 3.14 on."""
+    if member.compress_type != _ZSTD:
+        return file.read(member)
+    import pyarrow
+
+    with path.open("rb") as raw:
+        raw.seek(member.header_offset)
+        names = struct.unpack("<HH", raw.read(30)[26:30])  # lengths of the name and of the extra field
+        raw.seek(sum(names), os.SEEK_CUR)
+        data = raw.read(member.compress_size)
+    content: bytes = pyarrow.decompress(data, member.file_size, codec="zstd", asbytes=True)
+    if zlib.crc32(content) != member.CRC:
+        raise ValueError(f"{member.filename}: wrong checksum")
+    return content
 
 
 def _inspect_row(sample: Mapping[str, Any]) -> dict[str, Any]:
+    sample = _with_attachments({**sample, "events": None}, sample.get("attachments") or {})
     asked = sample["input"]
     prompt = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
     scores = sample.get("scores") or {}
@@ -84,11 +104,22 @@ def _inspect_row(sample: Mapping[str, Any]) -> dict[str, Any]:
     messages = sample.get("messages") or []
     first = next((index for index, each in enumerate(messages) if each["role"] == "assistant"), len(messages))
     add_messages(row, messages[first:])
+    if not parts:
+        row["grader_failure"] = "error" if sample.get("error") else "no score"
     choices = (sample.get("output") or {}).get("choices") or []
     if choices and choices[-1].get("stop_reason") in ("max_tokens", "model_length"):
         row["finish_reason"] = "length"
     row["seconds"] = float(sample.get("total_time") or 0.0)
     return row
+
+
+def _with_attachments(value: Any, attachments: Mapping[str, str]) -> Any:
+    """Return a value with long texts in their places: Inspect stores each once, and refers to it."""
+    if isinstance(value, str) and value.startswith(_ATTACHMENT):
+        return attachments.get(value.removeprefix(_ATTACHMENT), value)
+    if isinstance(value, dict):
+        return {name: _with_attachments(member, attachments) for name, member in value.items()}
+    return [_with_attachments(member, attachments) for member in value] if isinstance(value, list) else value
 
 
 def _inspect_value(value: Any) -> float | None:
