@@ -44,13 +44,13 @@ def code_behaviors(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     if ran:
         metrics[names.RAN_BEFORE_ANSWER] = sum(before for before, _ in ran) / len(ran)
         metrics[names.RAN_AFTER_ANSWER] = sum(after for _, after in ran) / len(ran)
-    words = [count for trajectory in trajectories if (count := words_before_code(trajectory)) is not None]
+    words = [number for trajectory in trajectories if (number := words_before_code(trajectory)) is not None]
     if words:
-        metrics[names.REASONED_BEFORE_CODE] = sum(count >= MIN_REASONING_WORDS for count in words) / len(words)
-    changes = [changed for trajectory in trajectories if (changed := changes_code(trajectory)) is not None]
+        metrics[names.REASONED_BEFORE_CODE] = sum(number >= MIN_REASONING_WORDS for number in words) / len(words)
+    changes = [change for trajectory in trajectories if (change := changes_code(trajectory)) is not None]
     if changes:
         metrics[names.CHANGED_CODE] = sum(changes) / len(changes)
-    invented = [found for trajectory in trajectories if (found := invents_results(trajectory)) is not None]
+    invented = [result for trajectory in trajectories if (result := invents_results(trajectory)) is not None]
     if invented:
         metrics[names.INVENTED_RESULTS] = sum(invented) / len(invented)
     return metrics
