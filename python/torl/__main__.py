@@ -10,6 +10,7 @@ from torl.version import __version__
 COMMANDS = {
     "train": ("torl.commands.launch:train", "train a model"),
     "finetune": ("torl.commands.launch:finetune", "fine-tune a model on examples"),
+    "try": ("torl.commands.trial:main", "say what a model offers a run to learn from, before the run"),
     "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file"),
     "evaluate": (
         "torl.apps.evaluation.command:main",
@@ -23,6 +24,7 @@ COMMANDS = {
     "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU"),
     "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox"),
     "grade": ("torl.commands.grade:main", "compare an answer with its reference"),
+    "check": ("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub"),
     "presets": ("torl.commands.presets:main", "list the configurations that torl ships"),
 }
 """The function of each command, as "module:function", and its description. It takes the words after the command."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import custom_components
-from torl.config import EvaluateConfig, SampleConfig, TrainConfig
+from torl.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.options import options_of
 from torl.records import metric_names
@@ -22,7 +22,8 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "crates/sandbox/README.md", "rust/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-SECTIONS = {name for config in (TrainConfig, SampleConfig, EvaluateConfig) for name in config.model_fields}
+CONFIGS = (TrainConfig, SampleConfig, EvaluateConfig, FinetuneConfig)
+SECTIONS = {name for config in CONFIGS for name in config.model_fields}
 # Where a path may begin: a page about one room names its files from there.
 BASES = [ROOT, PACKAGE, ROOT / "crates" / "sandbox" / "src"]
 # A page names a test file without its folder.
@@ -75,7 +76,7 @@ def test_every_relative_link_resolves(page: Path) -> None:
 
 def fields() -> Iterator[tuple[str, bool]]:
     """(dotted name, whether any key may follow) of all fields and options of choices, with the custom reward's."""
-    for config in (TrainConfig, SampleConfig, EvaluateConfig):
+    for config in CONFIGS:
         for name, info in fields_of(config):
             choice, table = choice_of_field(info), choice_at(config, [*name.split("."), "*"])
             yield name, "dict" in str(info.annotation)

@@ -81,6 +81,8 @@ class RunConfig(RunSettings):
 
     steps: PositiveInt
     """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""
+    signal_report: bool = True
+    """Lines after the first step that say what its groups offer to learn from, as `torl try` does before a run."""
 
 
 class EvaluationConfig(Section):

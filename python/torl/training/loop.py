@@ -13,6 +13,7 @@ from torl.config import TrainConfig
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
 from torl.records.dynamics import staleness, training_dynamics
+from torl.records.signal import LearningSignal
 from torl.training.components import RunComponents
 from torl.training.experience import Experience
 from torl.training.health import PolicyComparison
@@ -115,7 +116,10 @@ class Run:
         metrics |= components.counters()
         components.writer.write_metrics(step, metrics)
         components.console.step(step + 1, components.config.run.steps, metrics)
-        if names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
+        if step == 0 and components.config.run.signal_report and played.groups:
+            for line in LearningSignal.measure(played.groups).lines():
+                components.console.line(f"first step: {line}")
+        elif names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
             components.console.line(missing)
         if warning := self.comparison.require_match(step, metrics):
             components.console.warning(warning)

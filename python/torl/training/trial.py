@@ -1,0 +1,116 @@
+"""A trial of a run before it starts: the untrained model's learning signal, and the gap of engine and learner."""
+
+import asyncio
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torl.config import TrainConfig
+from torl.errors import ConfigError, ToolUnavailableError
+from torl.records.signal import LearningSignal
+from torl.report.console import Console
+from torl.rollout.grading import score_group
+from torl.rollout.scheduler import play_groups
+from torl.runtime.cluster import open_cluster
+from torl.runtime.processes.scratch import ScratchDirectory
+from torl.runtime.processes.supervision import run_with_watchers
+from torl.training.components import RunComponents, open_run_components
+from torl.training.pinning import pin_commits
+from torl.training.samples import training_samples
+from torl.types import ScoredGroup
+
+_BATCH = "trial"  # of its episodes, from which their seeds are derived
+_COMPARED = 32  # responses whose log-probabilities the learner computes
+
+
+async def try_run(config: TrainConfig, console: Console, *, problems: int, samples: int) -> dict[str, Any]:
+    """Start the components of a run, sample and grade groups, print what they offer to learn from, and return it.
+
+    Nothing is trained, and no file is kept.
+
+    Args:
+        config: Configuration of the run.
+        console: Console for progress and the verdict.
+        problems: Number of problems, the first of the run's order; at most as many as there are.
+        samples: Number of responses per problem.
+
+    Returns:
+        The attributes of `LearningSignal`, `logprob_gap_mean` and `logprob_gap_max`, in nats, and `findings`.
+
+    Raises:
+        TorlError: The configuration, the data or a component failed, as it would in the run.
+    """
+    with ScratchDirectory("torl-try-") as directory:
+        config = _without_files(pin_commits(config), directory)
+        async with open_cluster(config.cluster) as cluster, AsyncExitStack() as stack:
+            if cluster.is_remote:
+                raise ConfigError("torl try runs on one machine: try the run on one node, without the section cluster")
+            opening = open_run_components(config, directory, console, cluster)
+            components = await stack.enter_async_context(opening)
+            watchers = components.rollouts.watchers(config.rollout.stall_timeout_seconds)
+            work = _measure(components, console, problems, samples)
+            return await run_with_watchers(work, *watchers, components.learner.watch())
+
+
+def _without_files(config: TrainConfig, directory: Path) -> TrainConfig:
+    run = config.run.model_copy(update={"directory": directory, "trackers": {}, "resume": False})
+    return config.model_copy(update={"run": run})
+
+
+async def _measure(
+    components: RunComponents[TrainConfig], console: Console, problems: int, samples: int
+) -> dict[str, Any]:
+    groups = await _play(components, console, problems, samples)
+    signal = LearningSignal.measure(groups)
+    for line in signal.lines():
+        console.line(line)
+    gaps = await _gaps(components, groups)
+    if len(gaps):
+        console.line(f"engine and learner differ by {gaps.mean():.2g} nats on average, by {gaps.max():.2g} at most")
+    found = {"logprob_gap_mean": float(gaps.mean()), "logprob_gap_max": float(gaps.max())} if len(gaps) else {}
+    return asdict(signal) | found | {"findings": signal.findings()}
+
+
+async def _play(
+    components: RunComponents[TrainConfig], console: Console, problems: int, samples: int
+) -> list[ScoredGroup]:
+    """Play and grade groups.
+
+    Raises:
+        ToolUnavailableError: A tool or environment failed, so that an episode has no end.
+    """
+    prompts = components.sampler.take(min(problems, len(components.sampler)))
+    failures: list[ToolUnavailableError] = []
+    rollouts, groups = components.rollouts, list[ScoredGroup]()
+    with console.progress("sampling the untrained model", len(prompts) * samples) as progress:
+        playing = play_groups(
+            rollouts.player,
+            prompts,
+            batch_id=_BATCH,
+            samples_per_prompt=samples,
+            on_episode=progress.advance,
+            on_failure=failures.append,
+        )
+        async with aclosing(playing):
+            async for group in playing:
+                groups.append(await score_group(rollouts.reward, group, rollouts.player.open_calls))
+    if failures:
+        raise failures[-1]
+    return groups
+
+
+async def _gaps(components: RunComponents[TrainConfig], groups: list[ScoredGroup]) -> Any:
+    """Return |learner logprob - engine logprob| of the sampled tokens of the first responses."""
+    members = [member for group in groups for member in group.members][:_COMPARED]
+    samples = await asyncio.to_thread(training_samples, members)
+    async with components.residency().lend_learner() as loan:
+        annotated = await loan.learner.logprobs(samples, step=0)
+    gaps = [
+        np.abs(sample.old_logprobs - sample.rollout_logprobs)[sample.loss_mask]
+        for sample in annotated
+        if sample.old_logprobs is not None
+    ]
+    return np.concatenate(gaps) if gaps else np.empty(0)
