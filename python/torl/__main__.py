@@ -19,6 +19,7 @@ COMMANDS = {
     "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
     "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
     "view": ("torl.apps.view.command:main", "look at runs in the browser"),
+    "convert": ("torl.commands.convert:main", "read or write trajectories in the formats of other libraries"),
     "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems"),
     "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU"),
     "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox"),

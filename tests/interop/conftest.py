@@ -1,9 +1,13 @@
 """Each of these tests runs where its library is installed: `make test-interop`."""
 
+import os
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))  # clients of the servers
 
-collect_ignore_glob = [f"test_{library}*.py" for library in ("openenv", "verifiers") if find_spec(library) is None]
+_LIBRARIES = {"openenv": "openenv", "verifiers": "verifiers", "trackers": "wandb"}
+collect_ignore_glob = [f"test_{name}*.py" for name, library in _LIBRARIES.items() if find_spec(library) is None]
+os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # read when trackio is imported

@@ -4,10 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from builders import call, failed, printed, scored, trajectory
+from builders import call, failed, printed, scored, scored_group, trajectory
 from torl.records import metric_names as names
-from torl.records.behaviors import called_names, code_behaviors, code_lines, cross_check, same_value
-from torl.types import ScoredTrajectory
+from torl.records.behaviors import (
+    called_names,
+    changes_code,
+    code_behaviors,
+    code_lines,
+    cross_check,
+    difficulty_behaviors,
+    invents_results,
+    runs_around_answer,
+    same_value,
+    words_before_code,
+)
+from torl.types import ScoredGroup, ScoredTrajectory
 
 BLOCK = "```python\nx\n```\n"
 CODE = "# by sympy\nfrom sympy import symbols, solve\n\nx = symbols('x')\nif (x):\n    print(solve(x - 1))  # one\n"
@@ -49,6 +60,7 @@ def test_code_counts_once_for_each_block() -> None:
         (r"so \boxed{12}", [None], None),
         (r"so \boxed{12", ["12"], None),
         ("so x = 12", ["12"], None),
+        (r"The answer goes in \boxed{}.", ["12"], None),
     ],
 )
 def test_cross_check_is_a_call_after_a_boxed_answer(
@@ -88,3 +100,72 @@ def test_the_same_value_in_another_notation() -> None:
     assert same_value(r"(1,\, 2)", "(1, 2)")
     assert not same_value("12", "x = 12")
     assert not same_value("1/2", "0.5")  # as texts; the grader is not asked
+
+
+@pytest.mark.parametrize(
+    ("turns", "outputs", "around"),
+    [
+        ([BLOCK, r"\boxed{1}"], ["1"], (True, False)),
+        ([r"\boxed{1}" + BLOCK, "end"], ["1"], (False, True)),
+        ([BLOCK, r"\boxed{1} check:" + BLOCK, r"\boxed{1}"], ["1", "1"], (True, True)),
+        ([BLOCK, r"\boxed{1}" + BLOCK], ["1", None], (True, False)),  # the second run fails
+        ([BLOCK, "no answer"], ["1"], (True, False)),
+        ([BLOCK], [None], (False, False)),
+    ],
+)
+def test_runs_are_before_or_after_the_first_answer(
+    turns: list[str], outputs: list[str | None], around: tuple[bool, bool]
+) -> None:
+    calls = [call("x\n", failed() if output is None else printed(output)) for output in outputs]
+    assert runs_around_answer(trajectory(*turns, calls=calls)) == around
+
+
+def test_words_before_the_first_block_are_counted() -> None:
+    assert words_before_code(trajectory("one two\n" + BLOCK, "three", calls=[call("x\n", printed("1"))])) == 2
+    assert words_before_code(trajectory("one two three", "four\n" + BLOCK)) == 4
+    assert words_before_code(trajectory("only text")) is None
+    long = scored(trajectory("word " * 30 + "\n" + BLOCK))
+    short = scored(trajectory("word " * 29 + "\n" + BLOCK))
+    assert code_behaviors([long, short, scored(trajectory("text"))])[names.REASONED_BEFORE_CODE] == 1 / 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "changed"),
+    [
+        (["a\nb\nc\n", "a\nb\nd\n"], False),  # 2 of 4
+        (["a\nb\nc\n", "a\nd\ne\n"], True),  # 1 of 5
+        (["a = 1\n", "a=1  \n\n# note\n"], False),
+        (["a\n", "a\nb\n", "c\n"], True),
+        (["a\n"], None),
+    ],
+)
+def test_changed_code_shares_less_than_half_of_the_lines(codes: list[str], changed: bool | None) -> None:
+    calls = [call(code, printed("1")) for code in codes]
+    assert changes_code(trajectory(*[f"```python\n{code}```\n" for code in codes], "end", calls=calls)) is changed
+
+
+def test_results_of_runs_are_not_invented() -> None:
+    ran = trajectory("```python\nx\n```\n```output", "so 1", calls=[call("x\n", printed("1"))])
+    invented = trajectory("```python\nx\n```\n```output\n7\n```\nso 7")
+    assert (invents_results(ran), invents_results(invented)) == (False, True)
+    assert invents_results(replace(invented, format="mine:Format")) is None
+    assert code_behaviors([scored(ran), scored(invented)])[names.INVENTED_RESULTS] == 1 / 2
+
+
+def test_changed_answers_are_counted_within_cross_checks() -> None:
+    def corrected(final: str) -> ScoredTrajectory:
+        calls = [call("x\n", printed("2"))]
+        return scored(trajectory("\\boxed{1}\n" + BLOCK, f"so \\boxed{{{final}}}", calls=calls))
+
+    assert code_behaviors([corrected("2"), corrected("1.0"), corrected("1")])[
+        names.CROSS_CHECK_CHANGED
+    ] == pytest.approx(1 / 3)
+
+
+def test_code_of_hard_and_easy_groups_is_measured_apart() -> None:
+    def group_with(lines: int, *correct: bool) -> ScoredGroup:
+        code = "```python\n" + "x\n" * lines + "```\n"
+        return scored_group(*(scored(trajectory(code, sample=index), each) for index, each in enumerate(correct)))
+
+    groups = [group_with(2, True, False), group_with(4, True, True), group_with(9, False, False), group_with(99, True)]
+    assert difficulty_behaviors(groups) == {names.CODE_LINES_EASY: 3, names.CODE_LINES_HARD: 9}

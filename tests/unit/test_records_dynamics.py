@@ -159,6 +159,13 @@ def test_a_step_worked_out_by_hand() -> None:
         names.CODE_LINES: 1.0,
         names.CODE_NAMES: 4 / 5,
         names.CROSS_CHECKED: 0.0,
+        names.RAN_BEFORE_ANSWER: 1.0,
+        names.RAN_AFTER_ANSWER: 0.0,
+        names.REASONED_BEFORE_CODE: 0.0,
+        names.CHANGED_CODE: 0.0,  # of one response with two runs, of the same code
+        names.INVENTED_RESULTS: 0.0,
+        names.CODE_LINES_EASY: 1.0,
+        names.CODE_LINES_HARD: 1.0,
         names.CALLS_PER_TRAJECTORY: 1.0,
         names.CALLS_WITHOUT_CODE: 0.0,
         names.PASS_RATIO: 2 / 4,

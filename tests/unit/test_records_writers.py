@@ -1,11 +1,13 @@
 """Writing a run's records: written records are read back after failures of the process or the disk."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,14 @@ import pytest
 from builders import grade, trajectory
 from torl.config import TrainConfig
 from torl.config.loading import load_config
-from torl.errors import ConfigError, RecordError, TorlError
-from torl.options import Choice
+from torl.errors import ConfigError, RecordError
+from torl.options import Choice, ChosenFrom
 from torl.records.reading import find_damage, read_metrics
 from torl.records.rows import TrajectoryRecord
 from torl.records.writers import RunWriter, truncate_records, write_trajectories
-from torl.trackers import TensorBoard, Tracker
+from torl.trackers import TRACKERS, Example, Tracker
+from torl.trackers.feed import LOG_FILE
+from torl.trackers.tensorboard import TensorBoard
 
 
 def record(step: int) -> TrajectoryRecord:
@@ -151,7 +155,7 @@ from pathlib import Path
 from torl.config import TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError, TorlError
-from torl.trackers import TensorBoard, Tracker
+from torl.trackers import Tracker
 from torl.options import Choice
 from torl.records.writers import RunWriter
 writer = RunWriter(Path({str(tmp_path)!r}))
@@ -194,27 +198,77 @@ class Noted(Tracker):
     """A tracker that keeps the metrics, up to a limit."""
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.rows, self.closed = limit, list[tuple[int, float]](), False
+        self.limit, self.rows, self.failed = limit, list[tuple[int, float]](), None
+        self.examples: list[tuple[int, Sequence[Example], str | None]] = []
 
     def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
         if len(self.rows) == self.limit:
             raise ValueError("full")
         self.rows.append((step, metrics["a"]))
 
-    def close(self) -> None:
-        self.closed = True
+    def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
+        self.examples.append((step, examples, evaluation_set))
+
+    def close(self, failed: bool = False) -> None:
+        self.failed = failed
 
 
-def test_trackers_receive_every_row(tmp_path: Path) -> None:
-    first, second = Noted(9), Noted(1)
-    with RunWriter(tmp_path, trackers=[first, second]) as writer:
+def test_failing_tracker_warns_once_and_stops_no_run(tmp_path: Path) -> None:
+    first, second, warnings = Noted(9), Noted(1), list[str]()
+    with RunWriter(tmp_path, trackers=[first, second], warn=warnings.append) as writer:
+        for step in range(4):
+            writer.write_metrics(step, {"a": float(step)})
+    assert (first.rows, second.rows) == ([(step, float(step)) for step in range(4)], [(0, 0.0)])
+    assert (first.failed, second.failed) == (False, False)
+    assert len(read_metrics(tmp_path)) == 4
+    [warning] = warnings
+    assert re.match(r"the tracker \(.*:Noted\) failed in write\(1, \.\.\.\)\nValueError: full", warning)
+    log = (tmp_path / LOG_FILE).read_text()
+    assert [f"failed in write({step}, ...)\nValueError: full\nat " in log for step in (1, 2, 3)] == [True] * 3
+
+
+def test_slow_tracker_does_not_delay_the_run(tmp_path: Path) -> None:
+    released, noted = threading.Event(), Noted(9)
+
+    class Slow(Noted):
+        def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+            released.wait()
+
+    with RunWriter(tmp_path, trackers=[Slow(9), noted]) as writer:
         writer.write_metrics(0, {"a": 1.0})
-        with pytest.raises(TorlError, match=r"the tracker \(.*:Noted\) failed in write\(1, \.\.\.\)\nValueError: full"):
-            writer.write_metrics(1, {"a": 2.0})
-    assert (first.rows, second.rows) == ([(0, 1.0), (1, 2.0)], [(0, 1.0)])
-    assert first.closed
-    assert second.closed
-    assert len(read_metrics(tmp_path)) == 2
+        assert len(read_metrics(tmp_path)) == 1
+        assert not noted.rows
+        released.set()
+    assert noted.rows == [(0, 1.0)]
+
+
+def test_trackers_see_the_failure_of_a_run(tmp_path: Path) -> None:
+    noted = Noted(9)
+    with pytest.raises(KeyError), RunWriter(tmp_path, trackers=[noted]):
+        raise KeyError
+    assert noted.failed
+
+
+def test_trackers_receive_right_and_wrong_examples_with_calls_first(tmp_path: Path) -> None:
+    noted = Noted(9)
+    right = [TrajectoryRecord(0, trajectory(f"{number}"), grade()) for number in range(5)]
+    wrong = [TrajectoryRecord(0, trajectory("wrong"), grade(False))]
+    with RunWriter(tmp_path, trackers=[noted]) as writer:
+        writer.write_trajectories(0, [*right, *wrong], evaluation_set="heldout")
+    [(step, examples, evaluation_set)] = noted.examples
+    assert (step, evaluation_set) == (0, "heldout")
+    assert [example.response for example in examples] == ["0", "1", "2", "wrong"]
+    assert [example.correct for example in examples] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio", "mlflow"])
+def test_missing_library_of_a_tracker_is_a_clear_error(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    target = ChosenFrom(TRACKERS, "tracker", positional_count=2).find(name)
+    with pytest.raises(ConfigError, match=rf"the tracker '{name}' needs its library: pip install 'torl\[{name}\]'"):
+        target(tmp_path, None)
 
 
 def test_a_configuration_chooses_trackers(tmp_path: Path) -> None:

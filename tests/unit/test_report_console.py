@@ -13,6 +13,7 @@ import pytest
 import torl.report.console
 from torl.records import metric_names as names
 from torl.report.console import Console
+from torl.report.live_screen import sparkline
 
 METRICS = {
     names.ACCURACY: 0.25,
@@ -92,6 +93,26 @@ def test_interrupted_wait_passes_the_error_on_and_is_not_done(monkeypatch: pytes
     assert file.getvalue() == "playing episodes ...\n"
 
 
+def run_on_terminal(program: str, width: int) -> str:
+    """Run a Python program on a pseudo-terminal of this width, and return its output."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(width)}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment) as process:
+        os.close(slave)
+        output = b""
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            output += piece
+        assert process.wait() == 0, output.decode()
+    os.close(master)
+    return output.decode()
+
+
 def test_bars_on_a_terminal_are_shown_and_wiped() -> None:
     program = """
 import time, torl.report.console as module
@@ -106,23 +127,40 @@ with module.Console() as console:
         console._progress.refresh()
     console.line("after")
 """
-    master, slave = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen([sys.executable, "-c", program], stdout=slave, stderr=slave, env=environment) as process:
-        os.close(slave)
-        output = b""
-        while True:
-            try:
-                piece = os.read(master, 4096)
-            except OSError:
-                break
-            if not piece:
-                break
-            output += piece
-        assert process.wait() == 0, output.decode()
-    os.close(master)
-    text = output.decode()
+    text = run_on_terminal(program, 100)
     for words in ("outer", "inner", "7/10", "a line above the bars", "after"):
         assert words in text
     assert text.rindex("outer") < text.rindex("after")
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor is visible again
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_curves_stay_below_the_lines_of_steps(width: int) -> None:
+    program = """
+from torl.records import metric_names as names
+from torl.report.console import Console
+with Console() as console:
+    for step in range(60):
+        metrics = {names.ACCURACY: step / 60, names.ENTROPY: 1 - step / 60}
+        metrics |= {names.TIME_STEP: 4.0, names.TIME_ROLLOUT: 3.0}
+        console.step(step + 1, 60, metrics)
+    console._progress.refresh()
+console.line("after")
+"""
+    text = run_on_terminal(program, width)
+    screen = text[text.rindex("accuracy ") :].replace("\r", "")
+    curves = [re.sub(r"\x1b\[[0-9?;]*[a-zA-Z]", "", line) for line in screen.split("\n")]
+    assert curves[0].startswith("accuracy     0.983 ▁")
+    assert curves[0].rstrip().endswith("█")
+    assert curves[1].startswith(" entropy     0.017 █")
+    assert curves[3].rstrip() == "    time     4.0 s rollout 75%"
+    assert max(map(len, curves)) <= width
+    assert "after" in curves[-2]
+    assert "60/60" in text
+
+
+def test_sparkline_spans_the_range_and_averages_what_does_not_fit() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([0, 2, 6, 8], 2) == "▁█"
+    assert sparkline([5, 5], 9) == "▁▁"
+    assert sparkline([], 9) == sparkline([1.0], 0) == ""

@@ -14,7 +14,7 @@ import numpy as np
 
 from torl.errors import ConfigError
 from torl.records import metric_names as names
-from torl.records.behaviors import code_behaviors, recovers
+from torl.records.behaviors import code_behaviors, difficulty_behaviors, recovers
 from torl.text.answers import find_answer
 from torl.types import FinishReason, ScoredGroup, ScoredTrajectory, ToolCall, Trajectory
 
@@ -47,6 +47,7 @@ def training_dynamics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
         **_block_metrics(played),
         **_run_metrics(played),
         **code_behaviors(played),
+        **difficulty_behaviors(groups),
         **_response_metrics([each.trajectory for each in played]),
         **_environment_metrics([member.trajectory for member in members]),
         **({names.BRANCHES: (len(played) - len(members)) / len(members)} if len(played) > len(members) else {}),

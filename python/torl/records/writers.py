@@ -6,10 +6,11 @@ a run must not continue without its records.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from torl.errors import RecordError
 from torl.records.files import (
@@ -28,8 +29,11 @@ from torl.records.files import (
 from torl.records.reading import read_rows
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
 from torl.records.tokens import TokenKey, write_token_numbers
-from torl.trackers import Tracker
+from torl.trackers import Example, Tracker, TrackerFeed
 from torl.types import UpdateNumbers
+
+MAX_EXAMPLES: Final = 4
+"""Number of trajectories of a step or an evaluation that trackers receive."""
 
 
 class RunWriter:
@@ -39,7 +43,12 @@ class RunWriter:
     """
 
     def __init__(
-        self, run_directory: Path, *, resume_step: int | None = None, trackers: Sequence[Tracker] = ()
+        self,
+        run_directory: Path,
+        *,
+        resume_step: int | None = None,
+        trackers: Sequence[Tracker] = (),
+        warn: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Open the files.
 
@@ -48,6 +57,7 @@ class RunWriter:
             resume_step: First step that the resumed run writes again: its records and later ones are removed. None for
                 a new run.
             trackers: Further destinations of the metrics.
+            warn: Function that receives the first failure of each tracker, in another thread.
 
         Raises:
             RecordError: The directory cannot be written, old rows are damaged, or a new run finds old rows.
@@ -61,7 +71,7 @@ class RunWriter:
             elif self._path.exists() and self._path.stat().st_size > 0:
                 raise RecordError(f"{self._path}: contains the metrics of another run")
             self._file = self._path.open("ab", buffering=0)
-        self._trackers = trackers
+        self._feed = TrackerFeed(trackers, run_directory, warn)
 
     def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one row, with `step` and `time` added. Names are defined in `torl.records.metric_names`.
@@ -74,8 +84,8 @@ class RunWriter:
         self._check_place()
         with record_errors(self._path):
             write_or_roll_back(self._file.fileno(), row)
-        for tracker in self._trackers:
-            tracker.write(step, metrics, now)
+        values = dict(metrics)
+        self._feed.send(lambda tracker: tracker.write(step, values, now))
 
     def write_examples(self, step: int, ids: Sequence[str]) -> None:
         """Append the ids of the examples of a step of fine-tuning.
@@ -95,7 +105,10 @@ class RunWriter:
             RecordError: The file could not be written, or the run directory no longer exists.
         """
         self._check_place()
-        return write_trajectories(self._run_directory, step, records, evaluation_set=evaluation_set)
+        path = write_trajectories(self._run_directory, step, records, evaluation_set=evaluation_set)
+        if examples := choose_examples(records):
+            self._feed.send(lambda tracker: tracker.write_examples(step, examples, evaluation_set))
+        return path
 
     def write_tokens(self, step: int, numbers: Mapping[TokenKey, UpdateNumbers]) -> None:
         """Write the learner's numbers of tokens of a step, if there are any.
@@ -107,11 +120,14 @@ class RunWriter:
         if numbers:
             write_token_numbers(self._run_directory, step, numbers)
 
-    def close(self) -> None:
-        """Close the files. May be called twice."""
+    def close(self, failed: bool = False) -> None:
+        """Close the files and the trackers. May be called twice.
+
+        Args:
+            failed: Whether an exception ended the run.
+        """
         self._file.close()
-        for tracker in self._trackers:
-            tracker.close()
+        self._feed.close(failed)
 
     def _check_place(self) -> None:
         """Check that the open file is still in the directory: a removed file accepts writes, too."""
@@ -126,7 +142,25 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(failed=error is not None)
+
+
+def choose_examples(records: Sequence[TrajectoryRecord]) -> list[Example]:
+    """Return a few right and a few wrong trajectories in their order, preferably with tool calls."""
+
+    def with_calls_first(correct: bool) -> Iterator[int]:
+        found = [index for index, record in enumerate(records) if record.grade.correct == correct]
+        yield from sorted(found, key=lambda index: (not records[index].trajectory.tool_calls, index))
+
+    pairs = zip_longest(with_calls_first(False), with_calls_first(True))
+    chosen = [index for pair in pairs for index in pair if index is not None][:MAX_EXAMPLES]
+    return [_example(records[index]) for index in sorted(chosen)]
+
+
+def _example(record: TrajectoryRecord) -> Example:
+    trajectory, grade = record.trajectory, record.grade
+    problem = trajectory.prompt.problem
+    return Example(problem.id, problem.question, trajectory.text, problem.answer, grade.correct, float(grade.total))
 
 
 def write_trajectories(

@@ -68,6 +68,17 @@ CHARTS: Final = (
         {"": names.RECOVERED_ERRORS},
         share=True,
     ),
+    Chart(
+        "Use of the tool",
+        "Responses that ran code after stating an answer, that changed their code, and that invented results.",
+        {
+            "after the answer": names.RAN_AFTER_ANSWER,
+            "changed code": names.CHANGED_CODE,
+            "invented results": names.INVENTED_RESULTS,
+        },
+        {},
+        share=True,
+    ),
     Chart("Reward", "Mean total reward of a response.", {"training": names.REWARD_MEAN}, {}),
     Chart(
         "Response length",

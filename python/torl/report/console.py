@@ -1,6 +1,6 @@
 """The console output of a run: one line per step, and progress of long waits.
 
-On a terminal, waits show a live bar; in a log file they are plain lines.
+On a terminal, curves of the steps and bars of waits stay below the lines; in a log file waits are plain lines.
 """
 
 import threading
@@ -14,6 +14,7 @@ import rich.progress
 from rich.markup import escape
 
 from torl.records import metric_names as names
+from torl.report.live_screen import LiveScreen
 
 SHOW_AFTER_SECONDS: Final = 2.0
 REPEAT_SECONDS: Final = 30.0
@@ -83,7 +84,7 @@ class Console:
         """Write to `file`, by default standard output. A terminal gets live bars."""
         self._rich = rich.console.Console(file=file, highlight=False, soft_wrap=True)
         self._lock = threading.RLock()
-        self._progress: rich.progress.Progress | None = None
+        self._progress: LiveScreen | None = None
         self._bars: dict[ProgressLine, rich.progress.TaskID] = {}
         self._rows = 0
 
@@ -103,7 +104,7 @@ class Console:
             self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
     def step(self, step: int, steps: int, metrics: Mapping[str, float], columns: Columns = _COLUMNS) -> None:
-        """Print the line of a training step, and the header of the table from time to time."""
+        """Print the line of a training step, and the header of the table from time to time; extend the curves."""
         width = max(len("step"), 2 * len(str(steps)) + 1)
         with self._lock:
             if self._rows % _HEADER_EVERY == 0:
@@ -112,6 +113,10 @@ class Console:
             self._rows += 1
             cells = "  ".join(f"{_cell(metrics.get(name), form):>8}" for _, name, form in columns)
             self._rich.print(f"{f'{step}/{steps}':>{width}}  {cells}")
+            if self.is_terminal:
+                self._open_screen()
+                assert self._progress is not None
+                self._progress.add_step(metrics, columns)
 
     def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:
         """Print the line of an evaluation. `step` is None outside a run; `metrics` have their plain names."""
@@ -177,20 +182,16 @@ class Console:
 
     def _show(self, wait: ProgressLine) -> None:
         with self._lock:
-            if self._progress is None:
-                self._progress = rich.progress.Progress(
-                    rich.progress.SpinnerColumn(),
-                    rich.progress.TextColumn("{task.description}"),
-                    rich.progress.BarColumn(),
-                    rich.progress.TextColumn("{task.fields[done]}"),
-                    rich.progress.TimeElapsedColumn(),
-                    console=self._rich,
-                    transient=True,
-                )
-                self._progress.start()
+            self._open_screen()
+            assert self._progress is not None
             task = self._progress.add_task(escape(wait.description), total=wait.total, done=wait.done)
             self._progress.update(task, completed=wait.completed)
             self._bars[wait] = task
+
+    def _open_screen(self) -> None:
+        if self._progress is None:
+            self._progress = LiveScreen(self._rich)
+            self._progress.start()
 
     def _refresh(self, wait: ProgressLine) -> None:
         with self._lock:
@@ -203,7 +204,7 @@ class Console:
             if self._progress is None or task is None:
                 return
             self._progress.remove_task(task)
-            if not self._bars:
+            if not self._bars and not self._rows:  # the curves stay
                 self._progress.stop()
                 self._progress = None
 

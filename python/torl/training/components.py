@@ -143,7 +143,9 @@ async def start_components(
     async with AsyncExitStack() as stack:
         resume_step = inputs.first_step if config.run.resume else None
         trackers = [choice.make(directory, resume_step) for choice in config.run.trackers.values()]
-        writer = stack.enter_context(RunWriter(directory, resume_step=resume_step, trackers=trackers))
+        writer = stack.enter_context(
+            RunWriter(directory, resume_step=resume_step, trackers=trackers, warn=console.warning)
+        )
         starting = start_sides(inputs, components, directory / "logs", console, cluster)
         rollouts, learner = await stack.enter_async_context(starting)
         checkpoints = Checkpoints(config.checkpoint, directory, learner)

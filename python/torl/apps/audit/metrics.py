@@ -20,7 +20,12 @@ _TOLERANCE = 1e-6
 _LOSS_TOLERANCE = 1e-5  # a sum of float32 numbers over all tokens
 _OF_ALL_PROBLEMS = (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)
 # They depend on a tool's complete output, which a record may truncate.
-_OF_OUTPUTS = (names.CROSS_CHECKED, names.CROSS_CHECK_AGREED, names.CROSS_CHECK_CORRECTED)
+_OF_OUTPUTS = (
+    names.CROSS_CHECKED,
+    names.CROSS_CHECK_AGREED,
+    names.CROSS_CHECK_CHANGED,
+    names.CROSS_CHECK_CORRECTED,
+)
 
 _BY_KIND = names.kind_name("", "").removesuffix("/")
 # Counts of the process, counts that are checked elsewhere, and rewards by variants of prompts, which may be unknown.

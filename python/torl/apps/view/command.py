@@ -2,6 +2,7 @@
 
 torl view RUN...            serve the page of runs, evaluations or files of trajectories
 torl view --index-only RUN  build the index and exit
+torl view FILE              a file of ATIF, Inspect, verifiers, TRL or verl
 
 LABEL=RUN names a run. The page is served on this machine only; another --host needs the token in the printed address.
 """
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from torl.apps.view.imported import own_file
 from torl.apps.view.indexing import Indexer, Progress
 from torl.apps.view.sources import INDEX_FILE, Target
 from torl.errors import ConfigError, TorlError
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--index-only", action="store_true", help="bring the indexes up to date and exit")
     options = parser.parse_args(arguments)
     try:
-        targets = [Target(label, path) for label, path in labelled_paths(options.runs).items()]
+        targets = [Target(label, own_file(path)) for label, path in labelled_paths(options.runs).items()]
         for target in targets:
             target.check()
         if options.index_only:

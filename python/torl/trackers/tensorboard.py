@@ -1,49 +1,12 @@
-"""Trackers: further destinations of the metrics of a run."""
+"""TensorBoard's event files."""
 
 import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
-from torl.guard import Guarded, guarded
-
-
-class Tracker(Guarded, ABC, kind="tracker"):
-    """A destination of a run's metrics, such as an experiment tracker.
-
-        class Prints(torl.Tracker):
-            def __init__(self, run_directory: Path, resume_step: int | None, every: int = 1) -> None:
-                self.every = every
-
-            def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
-                if step % self.every == 0:
-                    print(step, metrics["reward/mean"])
-
-        [run.trackers.prints]
-        name = "mine:Prints"
-        every = 10
-
-    torl constructs it with the run directory and the first step that a resumed run writes again (None for a new run);
-    the other parameters are its options. An exception stops the run.
-    """
-
-    @guarded()
-    @abstractmethod
-    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
-        """Write the metrics of a step. docs/reference/metrics.md lists the names.
-
-        Args:
-            step: Training step.
-            metrics: Values by name.
-            wall_time: Seconds since the epoch.
-        """
-
-    @guarded()
-    def close(self) -> None:
-        """Write all pending metrics. Called at the end of the run."""
+from torl.trackers.base import Tracker
 
 
 class TensorBoard(Tracker):
@@ -72,9 +35,5 @@ class TensorBoard(Tracker):
         event = self._event(wall_time=wall_time, step=step, summary=self._summary(value=values))
         self._records.write(event.SerializeToString())
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         self._file.close()
-
-
-TRACKERS: Final[Mapping[str, Callable[..., Tracker]]] = MappingProxyType({"tensorboard": TensorBoard})
-"""Trackers by the names that configurations use."""

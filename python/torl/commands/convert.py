@@ -1,0 +1,96 @@
+"""Read or write trajectories in the formats of other libraries.
+
+torl convert FILE OUTPUT.jsonl          read ATIF, Inspect, verifiers, TRL or verl, as a file of trajectories
+torl convert FILE OUTPUT.jsonl --grade  grade the answers again, and count the differences
+torl convert FILE DIRECTORY --atif      write each trajectory as a file of ATIF 1.8
+
+FILE may also be a file of torl. The kind of a file is found from its contents.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from torl.errors import RecordError, TorlError
+from torl.records.exchange import READERS, read_foreign
+from torl.records.exchange.atif import write_atif
+from torl.records.files import atomic_write
+from torl.records.reading import read_rows
+from torl.records.rows import encode_row
+from torl.rewards.grader import Grader
+from torl.text.answers import find_answer
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(
+        "torl convert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="file of trajectories")
+    parser.add_argument("output", metavar="OUTPUT", type=Path, help="file, or directory with --atif; it must not exist")
+    parser.add_argument("--atif", action="store_true", help="write ATIF")
+    parser.add_argument("--model", help="name of the model in ATIF")
+    parser.add_argument("--grade", action="store_true", help="compare the boxed answers with the reference answers")
+    options = parser.parse_args(arguments)
+    try:
+        if options.output.exists():
+            raise RecordError(f"{options.output} exists; choose another output")
+        rows = read_any(options.file)
+        if options.grade:
+            rows = _graded(rows)
+        if options.atif:
+            options.output.mkdir(parents=True)
+            count = write_atif(options.output, rows, options.model)
+        else:
+            count = _write(options.output, rows)
+    except (TorlError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{count} trajectories in {options.output}")
+    return 0
+
+
+def read_any(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file of torl or of another library.
+
+    Raises:
+        RecordError: The file cannot be read, or has an unknown format.
+    """
+    if path.is_file() and any(matches(path) for matches, _ in READERS.values()):
+        return read_foreign(path)
+    rows = read_rows(path)
+    first = next(rows, None)
+    if first is None or not {"turns", "tool_calls", "question"} <= first.keys():
+        raise RecordError(f"{path}: neither a file of trajectories, nor one of {', '.join(READERS)}")
+    return chain([first], rows)
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]]) -> int:
+    count = 0
+    with atomic_write(path) as file:
+        for row in rows:
+            file.write(encode_row(row))
+            count += 1
+    return count
+
+
+def _graded(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Grade the last boxed answer of each row, and print the number of rows whose grade differs."""
+    graded = differ = failed = 0
+    with Grader() as grader:
+        for row in rows:
+            answer = find_answer(row["sampled_text"])
+            verdict = None if answer is None else grader.grade(row["reference_answer"], answer.text)
+            correct = verdict is not None and verdict.correct
+            graded += 1
+            differ += correct != row["correct"]
+            failed += verdict is not None and verdict.failure is not None
+            yield row | {
+                "correct": correct,
+                "answer": None if answer is None else answer.text,
+                "grader_failure": None if verdict is None else verdict.failure,
+            }
+    print(f"graded {graded}: {graded - differ} as in the file, {differ} otherwise, {failed} undecided")

@@ -1,0 +1,257 @@
+"""ATIF, the Agent Trajectory Interchange Format of Harbor, version 1.8; files of versions 1.0 to 1.8 are read.
+
+A turn is a step of the agent with its token ids and log-probabilities; what ATIF has no field for is in `extra.torl`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from torl.records.exchange.messages import add_turn, call_row, new_row, text_of
+from torl.records.files import atomic_write
+from torl.version import __version__
+
+SCHEMA_VERSION: Final = "ATIF-v1.8"
+_PREFIX: Final = "ATIF-v1."
+_KEPT: Final = (
+    "step",
+    "group",
+    "sample",
+    "problem",
+    "reference_answer",
+    "answer",
+    "correct",
+    "grader_failure",
+    "valid_format",
+    "reward",
+    "reward_parts",
+    "turn_rewards",
+    "advantage",
+    "finish_reason",
+    "format",
+    "seconds",
+    "text",
+    "sampled_text",
+    "policy_versions",
+    "token_numbers",
+)
+
+
+def is_atif(document: object) -> bool:
+    """Whether a document is a trajectory of ATIF."""
+    return isinstance(document, Mapping) and str(document.get("schema_version", "")).startswith(_PREFIX)
+
+
+def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
+    """Return a row of a trajectory file as a document of ATIF.
+
+    Branches of an agent program are `subagent_trajectories`.
+
+    Args:
+        row: Row of a trajectory file.
+        model: Name of the model. Optional.
+    """
+    steps: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": row["question"]}]
+    calls: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
+    for number, call in enumerate(row["tool_calls"]):
+        calls.setdefault(call["start"], []).append((number, call))
+    users = {message["start"]: message["text"] for message in row.get("user_messages", ())}
+    ids, logprobs, prompt = row["token_ids"], row["rollout_logprobs"], row["prompt_token_ids"]
+    for turn in row["turns"]:
+        start, stop = turn["start"], turn["stop"]
+        step: dict[str, Any] = {"step_id": len(steps) + 1, "source": "agent", "message": turn["text"]}
+        own = calls.get(stop, [])
+        ran = [(number, call) for number, call in own if call["tool"] is not None]
+        if ran:
+            step["tool_calls"] = [
+                {"tool_call_id": f"call_{number}", "function_name": call["tool"], "arguments": call["arguments"] or {}}
+                for number, call in ran
+            ]
+        if own:
+            step["observation"] = {"results": [_result(number, call) for number, call in own]}
+        if ids:
+            step["metrics"] = {
+                "prompt_tokens": len(prompt) + start,
+                "completion_tokens": stop - start,
+                "cached_tokens": min(turn["cached_tokens"], len(prompt) + start),
+                "prompt_token_ids": [*prompt, *ids[:start]],
+                "completion_token_ids": ids[start:stop],
+                "logprobs": logprobs[start:stop],
+            }
+        step["llm_call_count"] = 1
+        step["extra"] = {"torl": {name: turn[name] for name in ("start", "stop", "stop_reason", "blocks")}}
+        steps.append(step)
+        if stop in users:
+            steps.append({"step_id": len(steps) + 1, "source": "user", "message": users[stop]})
+    last = max((turn["stop"] for turn in row["turns"]), default=0)
+    kept = {name: row[name] for name in _KEPT if name in row}
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "session_id": f"{row['group']}/{row['sample']}",
+        "trajectory_id": f"{row['step']}/{row['group']}/{row['sample']}",
+        "agent": {"name": "torl", "version": __version__, **({"model_name": model} if model else {})},
+        "steps": steps,
+        "final_metrics": {
+            "total_completion_tokens": sum(length for value, length in row["loss_mask"] if value),
+            "total_steps": len(steps),
+        },
+        "extra": {"torl": {**kept, "last_token_ids": ids[last:]}},
+    }
+    if row.get("branches"):
+        branches = (atif_from_row(branch, model) for branch in row["branches"])
+        document["subagent_trajectories"] = [
+            branch | {"trajectory_id": f"{branch['trajectory_id']}/{number}"} for number, branch in enumerate(branches)
+        ]
+    return document
+
+
+def write_atif(directory: Path, rows: Iterator[Mapping[str, Any]], model: str | None = None) -> int:
+    """Write a file of ATIF for each row into a directory, and return their number.
+
+    Raises:
+        RecordError: A file could not be written.
+    """
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        with atomic_write(directory / f"trajectory_{count:06d}.json") as file:
+            document = json.dumps(atif_from_row(row, model), ensure_ascii=False, allow_nan=False, indent=1)
+            file.write(document.encode("utf-8", errors="backslashreplace"))
+    return count
+
+
+def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a document as a row of a trajectory file.
+
+    Token ids and log-probabilities are taken if each step has them and continues the one before it.
+
+    Args:
+        document: Document of ATIF.
+        name: Name of the problem of a document without an id.
+
+    Raises:
+        KeyError, TypeError, ValueError: The document is not ATIF.
+    """
+    kept = (document.get("extra") or {}).get("torl", {})
+    steps: Sequence[Mapping[str, Any]] = document["steps"]
+    first = next((index for index, step in enumerate(steps) if step["source"] == "agent"), len(steps))
+    question = "\n\n".join(text_of(step["message"]) for step in steps[:first] if step["source"] == "user")
+    problem = str(document.get("session_id") or document.get("trajectory_id") or name)
+    row = new_row(problem=problem, question=question, reference=None, reward=_reward(document))
+    tokens = _Tokens(steps, kept)
+    texts, stop, after = list[str](), 0, 0
+    for step in steps[first:]:
+        text = text_of(step["message"])
+        if step["source"] != "agent":
+            place = {"text": text, "observation": text, "start": stop, "stop": after}
+            row.setdefault("user_messages", []).append(place)
+            texts.append(text)
+            continue
+        if reasoning := step.get("reasoning_content"):
+            text = f"{reasoning}\n{text}"
+        start, stop, after = tokens.next_span() or (after, after + 1, after + 2)
+        add_turn(row, text, start, stop, "call" if step.get("tool_calls") else "stop")
+        own = (step.get("extra") or {}).get("torl", {})
+        row["turns"][-1] |= {field: own[field] for field in ("stop_reason", "blocks") if field in own}
+        texts += [text, *_add_calls(row, step, stop, after)]
+    row["text"] = "\n".join(texts)
+    row["sampled_text"] = "\n".join(turn["text"] for turn in row["turns"])
+    row |= tokens.arrays()
+    row |= {field: kept[field] for field in _KEPT if field in kept and (tokens.known or field != "policy_versions")}
+    if document.get("subagent_trajectories"):
+        branches = document["subagent_trajectories"]
+        row["branches"] = [row_from_atif(branch, f"{name}/{number}") for number, branch in enumerate(branches)]
+    return row
+
+
+class _Tokens:
+    """The tokens of the steps of the agent as one sequence."""
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]], kept: Mapping[str, Any]) -> None:
+        metrics = [step.get("metrics") or {} for step in steps if step["source"] == "agent"]
+        self.prompt: list[int] = list(metrics[0].get("prompt_token_ids") or ()) if metrics else []
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.mask: list[list[Any]] = []
+        self._spans: list[tuple[int, int, int]] = []
+        self.known = bool(metrics) and all(self._add(each) for each in metrics)
+        if self.known:
+            self._observe(kept.get("last_token_ids", ()))
+        self._next = iter(self._spans)
+
+    def next_span(self) -> tuple[int, int, int] | None:
+        """Return the start and the end of the next turn, and the end of the observation after it."""
+        return next(self._next) if self.known else None
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the fields of a row."""
+        if not self.known:
+            return {}
+        return {
+            "prompt_token_ids": self.prompt,
+            "token_ids": self.ids,
+            "rollout_logprobs": self.logprobs,
+            "loss_mask": self.mask,
+            "policy_versions": [[0 if sampled else -1, length] for sampled, length in self.mask],
+        }
+
+    def _add(self, metrics: Mapping[str, Any]) -> bool:
+        before, sampled, logprobs = (
+            metrics.get(name) for name in ("prompt_token_ids", "completion_token_ids", "logprobs")
+        )
+        if not isinstance(before, list) or not isinstance(sampled, list) or not isinstance(logprobs, list):
+            return False
+        known = [*self.prompt, *self.ids]
+        if len(logprobs) != len(sampled) or before[: len(known)] != known:
+            return False
+        self._observe(before[len(known) :])
+        start = len(self.ids)
+        self.ids += sampled
+        self.logprobs += map(float, logprobs)
+        self._extend_mask(True, len(sampled))
+        self._spans.append((start, len(self.ids), len(self.ids)))
+        return True
+
+    def _observe(self, ids: Sequence[int]) -> None:
+        self.ids += ids
+        self.logprobs += [0.0] * len(ids)
+        self._extend_mask(False, len(ids))
+        if self._spans:
+            self._spans[-1] = (*self._spans[-1][:2], len(self.ids))
+
+    def _extend_mask(self, sampled: bool, length: int) -> None:
+        if length and self.mask and self.mask[-1][0] is sampled:
+            self.mask[-1][1] += length
+        elif length:
+            self.mask.append([sampled, length])
+
+
+def _add_calls(row: dict[str, Any], step: Mapping[str, Any], start: int, stop: int) -> Iterator[str]:
+    results = (step.get("observation") or {}).get("results", ())
+    by_call = {result.get("source_call_id"): result for result in results}
+    for call in step.get("tool_calls") or ():
+        result = by_call.pop(call["tool_call_id"], {})
+        yield _add_call(row, call["function_name"], call["arguments"], result, start, stop)
+    for result in by_call.values():  # an observation without a call
+        yield _add_call(row, None, None, result, start, stop)
+
+
+def _add_call(
+    row: dict[str, Any], tool: str | None, arguments: Any, result: Mapping[str, Any], start: int, stop: int
+) -> str:
+    text = text_of(result.get("content"))
+    own = (result.get("extra") or {}).get("torl", {})
+    row["tool_calls"].append(call_row("", {}, text, start, stop) | {"tool": tool, "arguments": arguments} | own)
+    return text
+
+
+def _result(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
+    own = {name: call[name] for name in ("status", "text", "error", "details", "wait_seconds")}
+    identity = {} if call["tool"] is None else {"source_call_id": f"call_{number}"}
+    return {**identity, "content": call["observation"], "extra": {"torl": own}}
+
+
+def _reward(document: Mapping[str, Any]) -> float:
+    extra = {**(document.get("extra") or {}), **((document.get("final_metrics") or {}).get("extra") or {})}
+    reward = extra.get("reward", 0.0)
+    return float(reward) if isinstance(reward, int | float) else 0.0

@@ -1,0 +1,83 @@
+"""The live part of the console on a terminal: curves of the last steps, where the time goes, and bars of waits."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+import rich.console
+import rich.progress
+import rich.text
+
+from torl.records import metric_names as names
+
+MAX_STEPS: Final = 400
+"""Number of steps that the curves remember."""
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_PHASES: Final = (
+    ("rollout", names.TIME_ROLLOUT),
+    ("reward", names.TIME_REWARD),
+    ("training", names.TIME_LEARN),
+    ("weights", names.TIME_SYNC),
+)
+_TIMES: Final = (names.TIME_STEP, *(name for _, name in _PHASES))
+
+
+class LiveScreen(rich.progress.Progress):
+    """Bars of waits below curves of metrics. Printed lines appear above the screen."""
+
+    def __init__(self, console: rich.console.Console) -> None:
+        """Prepare the screen on a console; `start` shows it."""
+        self._curves: dict[str, tuple[str, deque[float]]] = {}
+        self._times: dict[str, float] = {}
+        super().__init__(
+            rich.progress.SpinnerColumn(),
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.TextColumn("{task.fields[done]}"),
+            rich.progress.TimeElapsedColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def add_step(self, metrics: Mapping[str, float], columns: Sequence[tuple[str, str, str]]) -> None:
+        """Add a step to the curves.
+
+        Args:
+            metrics: Metrics of the step.
+            columns: Title, name and format of each curve.
+        """
+        for title, name, form in columns:
+            if name in metrics:
+                curve = self._curves.setdefault(title, (form, deque(maxlen=MAX_STEPS)))[1]
+                curve.append(metrics[name])
+        self._times = {name: value for name, value in metrics.items() if name in _TIMES}
+
+    def get_renderables(self) -> Iterable[rich.console.RenderableType]:
+        """Yield the curves, if there are any, and the bars."""
+        if self._curves:
+            yield rich.text.Text("\n".join(self.lines(self.console.width)), no_wrap=True, overflow="crop")
+        yield from super().get_renderables()
+
+    def lines(self, width: int) -> list[str]:
+        """Return the curves and the times as lines of at most `width` characters."""
+        found = []
+        for title, (form, values) in self._curves.items():
+            head = f"{title:>8} {form.format(values[-1]):>9} "
+            found.append((head + sparkline(list(values), width - len(head) - 1))[:width])
+        if found and (total := self._times.get(names.TIME_STEP)):
+            shares = [f"{title} {self._times[name] / total:.0%}" for title, name in _PHASES if name in self._times]
+            found.append(f"{'time':>8} {total:>7.1f} s {', '.join(shares)}"[:width])
+        return found
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return values as bars of eight heights, from the smallest to the largest; more than `width` are averaged."""
+    if width < 1 or not values:
+        return ""
+    count = min(width, len(values))
+    edges = [index * len(values) // count for index in range(count + 1)]
+    means = [sum(values[start:stop]) / (stop - start) for start, stop in pairwise(edges)]
+    low, high = min(means), max(means)
+    span = high - low
+    return "".join(_BARS[min(7, int(8 * (mean - low) / span))] if span else _BARS[0] for mean in means)
