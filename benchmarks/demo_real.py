@@ -35,7 +35,7 @@ from demo_maker.problems import Program, draw_program
 
 SYSTEM = "Solve with Python. Put the final answer in \\\\boxed{}."
 WARM_OPERATIONS = ((*SOURCES[:4],), (*STEPS[:4],))  # the other eight are left to reinforcement learning
-EXAMPLES, WARM_BATCH = 192, 16
+EXAMPLES, WARM_BATCH = 80, 16
 PROBLEMS, SAMPLES = 64, 2
 
 MODEL = {
@@ -53,7 +53,7 @@ MODEL = {
 }
 WARM = {"finetune.batch_size": str(WARM_BATCH), "learner.learning_rate": "1e-4", "learner.warmup_steps": "2"}
 TRAINED = {
-    "learner.learning_rate": "2e-5",
+    "learner.learning_rate": "3e-5",
     "learner.warmup_steps": "3",
     "algorithm.estimator": "dr_grpo",
     "selection.mask.mismatched_code": "{}",

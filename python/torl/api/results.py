@@ -14,6 +14,7 @@ from torl.records.reading import read_metrics, read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.records.run_directory import read_config
 from torl.report.notebook import charts_html, groups_html, metrics_html
+from torl.report.outcome import describe_outcome
 from torl.report.series import values_of
 from torl.types import ScoredGroup
 
@@ -120,6 +121,15 @@ class Run:
             RecordError: The metrics are missing or damaged.
         """
         return History(read_metrics(self.directory))
+
+    @property
+    def outcome(self) -> list[str]:
+        """The outcome so far in a dozen lines: what changed, what it cost, what was lost, what to do next.
+
+        Raises:
+            RecordError: The metrics are missing or damaged.
+        """
+        return describe_outcome(self.directory)
 
     def trajectories(self, step: int | None = None, *, evaluation_set: str | None = None) -> Iterator[TrajectoryRecord]:
         """Yield the trajectories of training, or of an evaluation set.

@@ -14,6 +14,7 @@ from torl.records.reading import read_metrics
 from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.charts import chart_sections
 from torl.report.examples import choose_examples, examples_html
+from torl.report.outcome import describe_outcome
 from torl.report.series import Row, values_of
 from torl.report.style import SCRIPT, STYLE
 
@@ -67,6 +68,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         f"<h1>{escape(title)}</h1>",
         f'<p class="dim">{escape(_subtitle(rows, config_text))}</p>',
         _statement(statement),
+        _outcome(describe_outcome(run_directory)),
         _before_and_after(rows, accuracy_changes(run_directory)),
         f'<h2>Curves</h2><div class="charts">{charts}</div>' if charts else "",
         f'<p class="dim">0 in all steps: {escape(", ".join(zero))}</p>' if zero else "",
@@ -150,6 +152,11 @@ def _statement(statement: str | None) -> str:
         return ""
     paragraphs = "".join(f"<p>{escape(part.strip())}</p>" for part in statement.split("\n\n") if part.strip())
     return f'<div class="statement">{paragraphs}</div>'
+
+
+def _outcome(lines: Sequence[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def _before_and_after(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> str:

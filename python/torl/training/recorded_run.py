@@ -7,6 +7,7 @@ from typing import Any
 from torl.errors import ActorDiedError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
+from torl.report.outcome import describe_outcome
 from torl.report.summary import write_summary
 from torl.runtime.cluster import Cluster, open_cluster
 from torl.runtime.processes.children import first_line
@@ -39,6 +40,8 @@ async def run_recorded(
     with open_run_directory(config) as directory:
         await _run_with_restarts(config, directory, console, attempt)
         summary = write_summary(directory)
+        for line in describe_outcome(directory):
+            console.line(line)
         console.line(f"report: {summary['report']}")
         return summary
 
