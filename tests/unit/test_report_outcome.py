@@ -75,7 +75,7 @@ def test_advice_names_the_setting(tmp_path: Path) -> None:
     ]
 
 
-def test_a_run_that_still_rises_needs_more_steps_and_one_that_fell_its_best_checkpoint(tmp_path: Path) -> None:
+def test_a_rising_run_needs_more_steps_and_a_fallen_one_its_best(tmp_path: Path) -> None:
     none, half, most, all_of = [False] * 40, [True] * 20 + [False] * 20, [True] * 36 + [False] * 4, [True] * 40
     rising = outcome(tmp_path / "rising", [{}] * 6, [none, half, most])
     assert rising[-1] == "next: accuracy still rises on held: more steps (run.steps, --run.resume true)"
@@ -83,7 +83,7 @@ def test_a_run_that_still_rises_needs_more_steps_and_one_that_fell_its_best_chec
     assert fallen[-1] == "next: held was best after step 3 (1.000, now 0.500): use that checkpoint"
 
 
-def test_an_entropy_that_vanished_while_nothing_rises_is_named_for_sampled_responses_only(tmp_path: Path) -> None:
+def test_an_entropy_that_vanished_while_nothing_rises_is_named(tmp_path: Path) -> None:
     rows = [{names.ENTROPY: 1.0}] * 6 + [{names.ENTROPY: 0.01}] * 6
     assert any("entropy fell below a tenth" in line for line in outcome(tmp_path, rows))
 

@@ -1,4 +1,4 @@
-"""The outcome of a run in a dozen lines: what changed, what it cost, what was lost, and what to do next."""
+"""The outcome of a run in a dozen lines: changes, costs, its losses, and the next thing to do."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
