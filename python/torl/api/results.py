@@ -124,7 +124,7 @@ class Run:
 
     @property
     def outcome(self) -> list[str]:
-        """The outcome so far in a dozen lines: what changed, what it cost, what was lost, what to do next.
+        """The outcome so far in a dozen lines: changes, costs, losses, and the next thing to do.
 
         Raises:
             RecordError: The metrics are missing or damaged.
