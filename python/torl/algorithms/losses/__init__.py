@@ -8,6 +8,9 @@ are ignored, even if they are not finite.
 Only methods of the tensors are used: this package does not load torch.
 """
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 from torl.algorithms.losses.batch import BatchTokens
 from torl.algorithms.losses.correction import (
     CORRECTIONS,
@@ -20,9 +23,14 @@ from torl.algorithms.losses.correction import (
     tis,
 )
 from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, LogprobGap, logprob_gap
+from torl.algorithms.losses.entropy_control import (
+    clip_cov_policy_loss,
+    high_entropy_policy_loss,
+    kl_cov_policy_loss,
+)
+from torl.algorithms.losses.gates import gmpo_policy_loss, sapo_policy_loss, vespo_policy_loss
 from torl.algorithms.losses.kl import KL_ESTIMATORS, KlEstimator, kl_of_arrays
 from torl.algorithms.losses.policy import (
-    POLICY_LOSSES,
     LossInputs,
     PolicyLoss,
     PolicyLossValues,
@@ -31,7 +39,26 @@ from torl.algorithms.losses.policy import (
     gspo_policy_loss,
     reinforce_policy_loss,
 )
+from torl.algorithms.losses.trust_region import dppo_policy_loss, sequence_masked_policy_loss
 from torl.algorithms.losses.value import ValueLoss, clipped_value_loss
+
+POLICY_LOSSES: Mapping[str, Callable[..., PolicyLossValues]] = MappingProxyType(
+    {
+        "clipped": clipped_policy_loss,
+        "gspo": gspo_policy_loss,
+        "cispo": cispo_policy_loss,
+        "reinforce": reinforce_policy_loss,
+        "dppo": dppo_policy_loss,
+        "sapo": sapo_policy_loss,
+        "vespo": vespo_policy_loss,
+        "gmpo": gmpo_policy_loss,
+        "sequence_masked": sequence_masked_policy_loss,
+        "clip_cov": clip_cov_policy_loss,
+        "kl_cov": kl_cov_policy_loss,
+        "high_entropy": high_entropy_policy_loss,
+    }
+)
+"""Built-in policy losses by their names in configurations."""
 
 __all__ = [
     "CORRECTIONS",

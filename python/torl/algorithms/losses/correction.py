@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from pydantic import model_validator
 
-from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, clamped_log_ratio
-from torl.algorithms.losses.policy import check_token_values, sequence_sums
+from torl.algorithms.losses.divergence import LOG_RATIO_LIMIT, clamped_log_ratio, k3
+from torl.algorithms.losses.policy import check_token_values, sequence_means, sequence_sums
 from torl.options import NonNegativeFloat, PositiveFloat, Section
 
 if TYPE_CHECKING:
@@ -119,9 +119,54 @@ def icepop(inputs: CorrectionInputs, options: IcepopBounds) -> "Tensor":
 
 
 def mis(inputs: CorrectionInputs, options: MisBounds) -> "Tensor":
-    """The product of w over the sequence if it is within [low, high], else 0: masked importance sampling."""
+    """The product of w over the sequence if it is within [low, high], else 0: masked importance sampling, as in TRL.
+
+    Over thousands of tokens, the product is far from 1 for small differences of single tokens: see `geometric`.
+    """
     totals = sequence_sums(inputs.log_weights(), inputs.sequences).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return _within(inputs, totals.masked_fill(~inputs.loss_mask, 0.0), options)
+
+
+class GeometricBounds(Bounds):
+    """Options of `geometric`, with the defaults of verl's Geo-RS."""
+
+    low: NonNegativeFloat = 0.999
+    """Lower bound of the geometric mean. Sequences below it are masked."""
+    high: PositiveFloat = 1.001
+    """Upper bound of the geometric mean. Sequences above it are masked."""
+    truncate: NonNegativeFloat = 0.0
+    """Upper bound at which the weights of kept tokens are truncated, as in `tis`. 0 gives each kept token weight 1."""
+
+
+def geometric(inputs: CorrectionInputs, options: GeometricBounds) -> "Tensor":
+    """1, or min(w, truncate), if the geometric mean of w over the sequence is within [low, high], else 0.
+
+    The product over a long sequence says little (`mis`); its mean does not depend on the length (Geo-RS in verl, from
+    "When Speed Kills Stability", Liu et al. 2025).
+    """
+    log_weights = inputs.log_weights()
+    means = sequence_means(log_weights, inputs.loss_mask, inputs.sequences).exp()
+    return _kept(inputs, (means >= options.low) & (means <= options.high), options.truncate)
+
+
+def mean_kl(inputs: CorrectionInputs, *, high: PositiveFloat = 0.01, truncate: NonNegativeFloat = 0.0) -> "Tensor":
+    """1, or min(w, truncate), if the mean of w - 1 - log w over the sequence is at most `high`, else 0.
+
+    This is verl's rejection by "seq_mean_k3", with its default.
+
+    Args:
+        inputs: Inputs of the correction.
+        high: Maximum mean of the k3 estimate of KL(rollout || old) of a sequence, in nats.
+        truncate: Upper bound at which the weights of kept tokens are truncated. 0 gives each kept token weight 1.
+    """
+    means = sequence_means(k3(inputs.log_weights()), inputs.loss_mask, inputs.sequences)
+    return _kept(inputs, means <= high, truncate)
+
+
+def _kept(inputs: CorrectionInputs, kept: "Tensor", truncate: float) -> "Tensor":
+    log_weights = inputs.log_weights()
+    weights = log_weights.exp().clamp(max=truncate) if truncate else (log_weights * 0).exp()
+    return weights.masked_fill(~inputs.loss_mask, 1.0).masked_fill(inputs.loss_mask & ~kept, 0.0)
 
 
 def _within(inputs: CorrectionInputs, log_weights: "Tensor", bounds: Bounds) -> "Tensor":
@@ -130,5 +175,7 @@ def _within(inputs: CorrectionInputs, log_weights: "Tensor", bounds: Bounds) -> 
     return weights.masked_fill(inputs.loss_mask & outside, 0.0)
 
 
-CORRECTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType({"tis": tis, "icepop": icepop, "mis": mis})
+CORRECTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"tis": tis, "icepop": icepop, "mis": mis, "geometric": geometric, "mean_kl": mean_kl}
+)
 """Built-in importance corrections by their names in configurations."""

@@ -57,6 +57,14 @@ def k3(inputs: LossInputs) -> "Tensor":
     return divergence.k3(_log_ratio(inputs))
 
 
+def unbiased(inputs: LossInputs) -> "Tensor":
+    """k3 * ratio, with the importance ratio of the loss (DeepSeek-V3.2, arXiv 2512.02556, equation 7).
+
+    As a loss, it has the gradient of the KL divergence in expectation, also after updates: the ratio has a gradient.
+    """
+    return k3(inputs) * inputs.log_ratio().exp()
+
+
 def check_kl(values: object, inputs: LossInputs) -> None:
     """Check the result of a KL estimator.
 
@@ -66,7 +74,9 @@ def check_kl(values: object, inputs: LossInputs) -> None:
     check_token_values("the estimate", values, inputs.logprobs)
 
 
-KL_ESTIMATORS: Mapping[str, Callable[..., "Tensor"]] = MappingProxyType({"k1": k1, "k2": k2, "k3": k3})
+KL_ESTIMATORS: Mapping[str, Callable[..., "Tensor"]] = MappingProxyType(
+    {"k1": k1, "k2": k2, "k3": k3, "unbiased": unbiased}
+)
 """Built-in KL estimators by their names in configurations."""
 
 

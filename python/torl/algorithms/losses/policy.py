@@ -3,11 +3,9 @@
 The importance ratio of a token is exp(logprobs - old_logprobs).
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 from pydantic import Field
@@ -243,17 +241,6 @@ def reinforce_policy_loss(inputs: LossInputs) -> PolicyLossValues:
     """REINFORCE without importance ratio and clipping: -A * logprob. Only the first update of a step is on-policy."""
     per_token = -inputs.masked_advantages() * inputs.logprobs.masked_fill(~inputs.loss_mask, 0.0)
     return PolicyLossValues.from_per_token(inputs, per_token)
-
-
-POLICY_LOSSES: Mapping[str, Callable[..., PolicyLossValues]] = MappingProxyType(
-    {
-        "clipped": clipped_policy_loss,
-        "gspo": gspo_policy_loss,
-        "cispo": cispo_policy_loss,
-        "reinforce": reinforce_policy_loss,
-    }
-)
-"""Built-in policy losses by their names in configurations."""
 
 
 def _clipped(
