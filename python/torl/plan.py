@@ -132,6 +132,8 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: arg
         f"a step takes at least {seconds:.1f} s with prompts of {prompt} and responses of {response} tokens: "
         f"an unmeasured roofline estimate, from the data sheet of the {card}"
     )
+    if warning := config.algorithm.unpublished_aggregation:
+        print(f"warning: {warning}")
     fits = not ledger.excess()
     if not fits:
         print(explain(ledger))

@@ -47,14 +47,26 @@ def choose(kind: str, name: str, **options: object) -> Choice[Any]:
         ("estimator", "reinforce_plus_plus_baseline", {"discount": 1.0}),
         ("estimator", "ppo", {"discount": 1.0, "gae_lambda": 1.0}),
         ("policy loss", "clipped", {"clip_low": 0.2, "clip_high": 0.2}),
-        ("policy loss", "gspo", {"clip_low": 0.2, "clip_high": 0.2}),
+        ("policy loss", "gspo", {"clip_low": 3e-4, "clip_high": 4e-4}),
         ("policy loss", "cispo", {"clip_low": 0.2, "clip_high": 0.2}),
         ("policy loss", "reinforce", {}),
+        (
+            "policy loss",
+            "dppo",
+            {"divergence": "tv", "clip_low": 0.2, "clip_high": 0.2, "max_ratio": 20.0, "penalty": 0.0},
+        ),
+        ("policy loss", "sapo", {"temperature": 1.0, "negative_temperature": 1.05}),
+        ("policy loss", "vespo", {"power": 2.0, "decay": 3.0, "negative_power": 3.0, "negative_decay": 2.0}),
+        ("policy loss", "gmpo", {"clip_low": 0.4, "clip_high": 0.4}),
+        ("policy loss", "kl_cov", {"share": 2e-4, "penalty": 1.0}),
+        ("policy loss", "high_entropy", {"share": 0.2, "clip_low": 0.2, "clip_high": 0.2}),
         ("aggregation", "token", {}),
         ("aggregation", "sequence", {}),
         ("correction", "tis", {"high": 2.0}),
         ("correction", "icepop", {"low": 0.5, "high": 5.0}),
         ("correction", "mis", {"low": 0.0, "high": 3.0}),
+        ("correction", "geometric", {"low": 0.999, "high": 1.001, "truncate": 0.0}),
+        ("correction", "mean_kl", {"high": 0.01, "truncate": 0.0}),
     ],
 )
 def test_each_has_its_own_options_with_their_defaults(kind: str, name: str, options: dict[str, float]) -> None:
@@ -96,16 +108,12 @@ def test_equal_bounds_are_an_interval() -> None:
 
 
 def test_estimator_requirements_are_checked() -> None:
-    assert {name for name, function in ESTIMATORS.items() if requirements_of(function).critic} == {"ppo"}
-    assert {name: requirements_of(function).min_group_size for name, function in ESTIMATORS.items()} == {
-        "grpo": 1,
-        "dr_grpo": 1,
-        "rloo": 2,
-        "gtpo": 1,
-        "reinforce_plus_plus": 1,
-        "reinforce_plus_plus_baseline": 1,
-        "ppo": 1,
-    }
+    options = {"adatir": {"max_calls": 1}}
+    found = {name: requirements_of(choose("estimator", name, **options.get(name, {})).target) for name in ESTIMATORS}
+    assert {name for name, each in found.items() if each.critic} == {"ppo"}
+    assert {name for name, each in found.items() if each.min_group_size > 1} == {"rloo"}
+    assert {name for name, each in found.items() if each.reference and each.old_logprobs} == {"distillation"}
+    assert {name for name, each in found.items() if each.aggregation} == {"dr_grpo"}
 
 
 # --- custom estimators, losses and aggregations: the examples of the docstrings run -------------------------------

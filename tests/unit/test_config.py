@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from torl.__main__ import main
-from torl.config import EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
+from torl.config import AlgorithmConfig, EvaluateConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.config.loading import find_config, load_config, presets
@@ -800,3 +800,20 @@ def test_a_place_is_a_problem_source(config_file: Path, tmp_path: Path, monkeypa
     assert parse(config_file, "--data.train", "my_problems:products").data.train.name == "my_problems:products"
     for path in ("torl:demo/problems/train.jsonl", "file.jsonl", "C:/x.jsonl"):
         assert chosen(parse(config_file, "--data.train", path).data.train) == {"name": "file", "path": path}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "warned"),
+    [
+        ({"policy_loss": "gspo"}, "gspo is published with algorithm.aggregation = 'sequence'; the default is 'token'"),
+        ({"policy_loss": "gspo", "aggregation": "sequence"}, None),
+        ({"policy_loss": "gspo", "aggregation": "token"}, None),
+        ({"estimator": "dr_grpo"}, "dr_grpo is published with algorithm.aggregation = 'fixed_length'; "),
+        ({}, None),
+    ],
+)
+def test_a_method_with_another_aggregation_than_published_has_a_warning(
+    algorithm: dict[str, object], warned: str | None
+) -> None:
+    found = AlgorithmConfig.model_validate(algorithm).unpublished_aggregation
+    assert found is None if warned is None else found is not None and found.startswith(warned)

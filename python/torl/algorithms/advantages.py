@@ -226,6 +226,7 @@ def grpo(inputs: EstimatorInputs) -> TokenAdvantages:
     return _broadcast_group_advantages("grpo", inputs)
 
 
+@requires(aggregation="fixed_length")
 def dr_grpo(inputs: EstimatorInputs) -> TokenAdvantages:
     """r - mean over the group, with r the total reward (Dr. GRPO, section 3.2)."""
     return _broadcast_group_advantages("dr_grpo", inputs)
@@ -339,7 +340,7 @@ def _whitened_returns(inputs: EstimatorInputs, rewards_N: Float64Array, discount
     return TokenAdvantages(_core.whiten(returns_M, lengths_N, mask_M))
 
 
-ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages]] = MappingProxyType(
+ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages] | str] = MappingProxyType(
     {
         "grpo": grpo,
         "dr_grpo": dr_grpo,
@@ -348,6 +349,11 @@ ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages]] = MappingProxyType(
         "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
         "ppo": ppo,
         "gtpo": gtpo,
+        "maxrl": "torl.algorithms.reward_advantages:maxrl",
+        "gdpo": "torl.algorithms.reward_advantages:gdpo",
+        "aspo": "torl.algorithms.tool_advantages:aspo",
+        "adatir": "torl.algorithms.tool_advantages:adatir",
+        "distillation": "torl.algorithms.distillation:distillation",
     }
 )
 """Built-in estimators by their names in configurations."""
@@ -379,3 +385,11 @@ def group_advantages(kernel: str, rewards_N: npt.ArrayLike, groups_N: Sequence[H
         (group_indices.setdefault(group, len(group_indices)) for group in groups_N), dtype=np.int64
     )
     return _core.group_advantages(kernel, np.asarray(rewards_N, dtype=np.float64), group_ids_N)
+
+
+def indices_by_group(groups_N: Sequence[Hashable]) -> list[Int64Array]:
+    """Return the indices of the trajectories of each group, in the order of the groups' first trajectories."""
+    found: dict[Hashable, list[int]] = {}
+    for index, group in enumerate(groups_N):
+        found.setdefault(group, []).append(index)
+    return [np.array(indices, np.int64) for indices in found.values()]

@@ -21,6 +21,7 @@ class Requirements:
             where they would be equal to the current ones.
         entropies: Whether it requires the policy's entropies before the first update of the step.
         batch_values: Function of a `BatchTokens` that returns `LossInputs.batch_values` (policy losses).
+        aggregation: Aggregation that the method is published with. A run that leaves another default has a warning.
     """
 
     critic: bool = False
@@ -29,6 +30,7 @@ class Requirements:
     old_logprobs: bool = False
     entropies: bool = False
     batch_values: Callable[..., Any] | None = None
+    aggregation: str | None = None
 
     def __or__(self, other: "Requirements") -> "Requirements":
         """Return the requirements of both."""
@@ -39,6 +41,7 @@ class Requirements:
             old_logprobs=self.old_logprobs or other.old_logprobs,
             entropies=self.entropies or other.entropies,
             batch_values=self.batch_values or other.batch_values,
+            aggregation=self.aggregation or other.aggregation,
         )
 
 
@@ -50,6 +53,7 @@ def requires(
     old_logprobs: bool = False,
     entropies: bool = False,
     batch_values: Callable[..., Any] | None = None,
+    aggregation: str | None = None,
 ) -> Callable[[Function], Function]:
     """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
 
@@ -64,8 +68,10 @@ def requires(
         batch_values: For a policy loss that depends on the whole batch, such as on a quantile: a function of
             `BatchTokens` and of the loss's options that it names, which returns one number for each sampled token. It
             is called before the batch is cut into rows, and its result is `LossInputs.batch_values`.
+        aggregation: Aggregation that an estimator or a policy loss is published with. A run in which the default
+            aggregation is another one, unless it is set, begins with a warning.
     """
-    requirements = Requirements(critic, min_group_size, reference, old_logprobs, entropies, batch_values)
+    requirements = Requirements(critic, min_group_size, reference, old_logprobs, entropies, batch_values, aggregation)
 
     def mark(function: Function) -> Function:
         setattr(function, _ATTRIBUTE, requirements)

@@ -3,13 +3,17 @@
 A dropped trajectory enters neither the loss nor the statistics of its group, unlike a masked one (`masks`).
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from types import MappingProxyType
 from typing import Protocol
 
 from torl.guard import InvalidResultError, describe
-from torl.options import ChosenFrom, PositiveFraction
+from torl.options import ChosenFrom, PositiveFraction, PositiveInt
 from torl.types import FinishReason, ScoredGroup, ScoredTrajectory
+
+_ANSWER = re.compile(r"\\boxed\b|</answer>")
 
 
 class GroupFilter(Protocol):
@@ -88,6 +92,44 @@ def complete(group: ScoredGroup) -> list[ScoredTrajectory]:
     return [member for member in group.members if member.trajectory.finish_reason is not FinishReason.LENGTH]
 
 
+def resample_on_correct(group: ScoredGroup, count: PositiveInt) -> list[ScoredTrajectory]:
+    """Keep `count` members: wrong ones at random, correct ones with fewer failed calls (GRPO-RoC, arXiv 2508.20722).
+
+    Sample more than is learned from (rStar2: twice as many). Wrong and correct members are kept in their proportion;
+    wrong ones uniformly at random, correct ones without replacement with a probability that decreases with their
+    defects: the share of failed calls (0.5 without a call), plus min((answers - 1) / turns, 1), where answers are
+    boxed or tagged. The paper's code draws with weights 1 / (defects + small constant); so does this function, with
+    0.01.
+
+    Args:
+        group: Group.
+        count: Number of members that are kept. Smaller groups are kept as a whole.
+    """
+    members = list(group.members)
+    if len(members) <= count:
+        return members
+    random = Random(group.id)
+    correct = [member for member in members if member.grade.credited]
+    wrong = [member for member in members if not member.grade.credited]
+    wanted = round(count * len(correct) / len(members))
+    wanted = min(len(correct), max(wanted, count - len(wrong)))
+    weights = [1 / (defects(member) + 0.01) for member in correct]
+    # The largest keys u^(1/w) are a weighted draw without replacement (Efraimidis and Spirakis 2006).
+    keys = {id(member): random.random() ** (1 / weight) for member, weight in zip(correct, weights, strict=True)}
+    drawn = sorted(correct, key=lambda member: -keys[id(member)])[:wanted] + random.sample(wrong, count - wanted)
+    chosen = {id(member) for member in drawn}
+    return [member for member in members if id(member) in chosen]
+
+
+def defects(member: ScoredTrajectory) -> float:
+    """Return the share of failed calls, 0.5 without a call, plus the share of turns with a further answer."""
+    calls = member.trajectory.tool_calls
+    failed = sum(not call.outcome.ok for call in calls) / len(calls) if calls else 0.5
+    answers = len(_ANSWER.findall(member.trajectory.sampled_text))
+    turns = max(1, len(member.trajectory.turns))
+    return failed + min(max(0, answers - 1) / turns, 1.0)
+
+
 def check_group_filter(dropped: object, group: ScoredGroup) -> None:
     """Check the result of a group filter.
 
@@ -118,7 +160,9 @@ GROUP_FILTERS: Mapping[str, Callable[..., bool]] = MappingProxyType(
 )
 """Built-in group filters by their names in configurations."""
 
-MEMBER_FILTERS: Mapping[str, Callable[..., Sequence[ScoredTrajectory]]] = MappingProxyType({"complete": complete})
+MEMBER_FILTERS: Mapping[str, Callable[..., Sequence[ScoredTrajectory]]] = MappingProxyType(
+    {"complete": complete, "resample_on_correct": resample_on_correct}
+)
 """Built-in member filters by their names in configurations."""
 
 GROUP_FILTER = ChosenFrom(GROUP_FILTERS, "group filter", positional_count=1, check=check_group_filter, by_step=True)

@@ -146,6 +146,19 @@ class AlgorithmConfig(Section):
         return components | requirements_of(self.kl.estimator.target) if self.kl.coefficient > 0 else components
 
     @property
+    def unpublished_aggregation(self) -> str | None:
+        """A warning if the estimator or the loss is published with another aggregation than the default in use."""
+        wanted = self.requirements.aggregation
+        if wanted is None or "aggregation" in self.model_fields_set or self.aggregation.name == wanted:
+            return None
+        name = next(
+            choice.name
+            for choice in (self.estimator, self.policy_loss)
+            if requirements_of(choice.target).aggregation is not None
+        )
+        return f"{name} is published with algorithm.aggregation = {wanted!r}; the default is {self.aggregation.name!r}"
+
+    @property
     def needs_critic(self) -> bool:
         """Whether the estimator requires a critic."""
         return self.requirements.critic

@@ -174,6 +174,8 @@ async def _read_inputs(
 ) -> RunInputs[TrainConfig]:
     """Read the model, the problems and the checkpoint, and place the run."""
     model = open_model(config)
+    if warning := config.algorithm.unpublished_aggregation:
+        console.warning(warning)
     if config.algorithm.needs_reference and config.algorithm.kl.path is not None:
         require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.path")
     prompts = model.prompts(config.data.train, config.data)

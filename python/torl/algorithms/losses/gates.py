@@ -1,17 +1,17 @@
 """Policy losses that weigh tokens smoothly instead of clipping them: SAPO, VESPO and GMPO."""
 
 from torl.algorithms.losses.policy import LossInputs, PolicyLossValues, sequence_means, sequence_sums
+from torl.algorithms.requirements import requires
 from torl.options import NonNegativeFloat, PositiveFloat
 
 _MIN_LOG_WEIGHT, _MAX_LOG_WEIGHT = -18.420680743952367, 20.0  # the former is log(1e-8), as in VESPO's code
 
 
+@requires(aggregation="sequence")
 def sapo_policy_loss(
     inputs: LossInputs, *, temperature: PositiveFloat = 1.0, negative_temperature: PositiveFloat = 1.05
 ) -> PolicyLossValues:
     """SAPO (arXiv 2511.20347, equation 5): -A * 4 / t * sigmoid(t * (ratio - 1)), a soft gate around the ratio 1.
-
-    The paper aggregates by `sequence`.
 
     Args:
         inputs: Inputs of the loss.
@@ -56,6 +56,7 @@ def vespo_policy_loss(
     return PolicyLossValues.from_per_token(inputs, per_token)
 
 
+@requires(aggregation="sequence")
 def gmpo_policy_loss(
     inputs: LossInputs, *, clip_low: NonNegativeFloat = 0.4, clip_high: NonNegativeFloat = 0.4
 ) -> PolicyLossValues:

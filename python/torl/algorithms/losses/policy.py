@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 from pydantic import Field
 
 from torl.algorithms.losses.divergence import clamped_log_ratio, k3
+from torl.algorithms.requirements import requires
 from torl.guard import InvalidResultError, describe
 from torl.options import NonNegativeFloat
 
@@ -197,15 +198,18 @@ def clipped_policy_loss(
     return _clipped(inputs, inputs.log_ratio(), clip_low, clip_high, dual_clip)
 
 
+@requires(aggregation="sequence")
 def gspo_policy_loss(
-    inputs: LossInputs, *, clip_low: NonNegativeFloat = 0.2, clip_high: NonNegativeFloat = 0.2
+    inputs: LossInputs, *, clip_low: NonNegativeFloat = 3e-4, clip_high: NonNegativeFloat = 4e-4
 ) -> PolicyLossValues:
     """GSPO (arXiv 2507.18071): the clipped loss with a sequence-level importance ratio, exp(mean log ratio).
 
     This is GSPO-token (equation 13): the loss of a token has the value of its sequence's ratio and the gradient of its
     own log-probability, so that advantages and weights may differ within a sequence. If they do not, value and gradient
-    are those of equation 5 under the aggregation `sequence`. Clip ranges are much narrower than for token-level ratios
-    (3e-4 and 4e-4 in the paper).
+    are those of equation 5 under the aggregation `sequence`. The clip ranges are those of the paper, much narrower than
+    for token-level ratios.
+
+    LUSPO (arXiv 2602.05261) is this loss with the aggregation `fixed_length` of length 1: sums over sequences.
 
     Args:
         inputs: Inputs of the loss.

@@ -1,0 +1,305 @@
+"""The estimators of 2026 against their formulas in plain loops, and rules that hold for every registered estimator."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+from builders import call, failed, grade, scored_group, trajectory, turn
+from torl.algorithms.advantages import ESTIMATORS, EstimatorInputs
+from torl.algorithms.selection import MEMBER_FILTERS, defects
+from torl.options import ChosenFrom
+from torl.types import Block, ScoredTrajectory
+
+CODE = turn("```python\nprint(1)\n```\n```output", blocks=[Block("print(1)\n", 10, 19, 3)])
+OPTIONS: Mapping[str, Mapping[str, Any]] = {"adatir": {"max_calls": 2}}
+
+
+def member(random: np.random.Generator) -> ScoredTrajectory:
+    """A response of one to four turns of three tokens, with calls between them, whose reward has two parts."""
+    calls = int(random.integers(0, 4))
+    turns = [turn("Let me think."), CODE][: 1 + int(random.random() < 0.5)] * 2
+    played = trajectory(*(turns * 2)[: calls + 1], turn_tokens=3, calls=[call() for _ in range(calls)])
+    correct = bool(random.random() < 0.6)
+    parts = {"answer": float(correct), "length": float(random.random())}
+    given = grade(correct, sum(parts.values()), parts=parts)
+    return ScoredTrajectory(played, given, given.reward)
+
+
+def inputs_of(seed: int, groups: int = 5) -> EstimatorInputs:
+    """Groups of one to six members, one after the other, each with a prompt of two tokens."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(1, 7, groups)
+    members = [member(random) for size in sizes for _ in range(size)]
+    masks = [np.concatenate([[False] * 2, each.trajectory.loss_mask_T]) for each in members]
+    mask_M = np.concatenate(masks)
+    turns_M = np.concatenate(
+        [np.where(mask, np.cumsum(np.diff(mask.astype(int), prepend=0) == 1) - 1, -1) for mask in masks]
+    )
+    numbers = [random.normal(-1, 1, len(mask_M)).astype(np.float32) for _ in range(4)]
+    return EstimatorInputs(
+        rewards_N=np.array([each.total for each in members]),
+        groups_N=[f"g{index}" for index, size in enumerate(sizes) for _ in range(size)],
+        lengths_N=np.array([len(mask) for mask in masks], np.int64),
+        mask_M=mask_M,
+        values_M=numbers[0],
+        turns_M=turns_M.astype(np.int32),
+        members_N=members,
+        old_logprobs_M=numbers[1],
+        ref_logprobs_M=numbers[2],
+        entropies_M=np.abs(numbers[3]),
+    )
+
+
+def estimate(name: str, inputs: EstimatorInputs, **options: Any) -> np.ndarray:
+    chosen = {"name": name, **OPTIONS.get(name, {}), **options}
+    result = ChosenFrom(ESTIMATORS, "estimator", positional_count=1).choose(chosen).bind()(inputs)
+    advantages: np.ndarray = result.advantages_M
+    return advantages
+
+
+def rows(inputs: EstimatorInputs, values_M: np.ndarray) -> list[list[float]]:
+    """The values of the sampled tokens of each trajectory."""
+    cuts = np.cumsum(inputs.lengths_N)[:-1]
+    pairs = zip(np.split(values_M, cuts), np.split(inputs.mask_M, cuts), strict=True)
+    return [values[mask].tolist() for values, mask in pairs]
+
+
+def groups_of(inputs: EstimatorInputs) -> list[list[int]]:
+    found: dict[Any, list[int]] = defaultdict(list)
+    for index, group in enumerate(inputs.groups_N):
+        found[group].append(index)
+    return list(found.values())
+
+
+def normalized(values: list[float]) -> list[float]:
+    """(r - mean) / (std + 1e-6), as GRPO has it; a single value has mean 0 and std 1."""
+    if len(values) == 1:
+        return [values[0] / (1 + 1e-6)]
+    mean = fmean(values)
+    return [(value - mean) / (stdev(values) + 1e-6) if len(set(values)) > 1 else 0.0 for value in values]
+
+
+# --- references: one response at a time -----------------------------------------------------------------------------
+
+
+def maxrl(inputs: EstimatorInputs) -> list[float]:
+    found = [0.0] * len(inputs.rewards_N)
+    for indices in groups_of(inputs):
+        rewards = [float(inputs.rewards_N[index]) for index in indices]
+        mean = fmean(rewards)
+        for index, reward in zip(indices, rewards, strict=True):
+            found[index] = (reward - mean) / mean if len(indices) > 1 and mean > 0 else 0.0
+    return found
+
+
+def gdpo(inputs: EstimatorInputs, weights: Mapping[str, float]) -> list[float]:
+    found = [0.0] * len(inputs.rewards_N)
+    for indices in groups_of(inputs):
+        for name in ("answer", "length"):
+            values = [inputs.members_N[index].grade.parts[name] for index in indices]
+            for index, value in zip(indices, normalized(values), strict=True):
+                found[index] += weights.get(name, 1.0) * value
+    tokens = [value for value, row in zip(found, rows(inputs, inputs.mask_M), strict=True) for _ in row]
+    mean = fmean(tokens)
+    variance = sum((value - mean) ** 2 for value in tokens) / (len(tokens) - 1)
+    return [(value - mean) / math.sqrt(variance + 1e-8) for value in found]
+
+
+def aspo(inputs: EstimatorInputs) -> list[float]:
+    found = [0.0] * len(inputs.rewards_N)
+    for indices in groups_of(inputs):
+        advantages = normalized([float(inputs.rewards_N[index]) for index in indices])
+        places, lengths = {}, {}
+        for index in indices:
+            each = inputs.members_N[index]
+            if each.grade.correct and each.trajectory.first_code is not None:
+                mask = each.trajectory.loss_mask_T
+                places[index], lengths[index] = int(mask[: each.trajectory.first_code].sum()), int(mask.sum())
+        for index, advantage in zip(indices, advantages, strict=True):
+            bonus = 0.0
+            if index in places:
+                bonus = -2.0 * (places[index] - fmean(places.values())) / fmean(lengths.values())
+            bound = 0.7 * abs(advantage)
+            found[index] = advantage + min(max(bonus, -bound), bound)
+    return found
+
+
+def adatir(inputs: EstimatorInputs) -> list[float]:
+    found = [0.0] * len(inputs.rewards_N)
+    for indices in groups_of(inputs):
+        advantages = normalized([float(inputs.rewards_N[index]) for index in indices])
+        right = [index for index in indices if inputs.members_N[index].grade.correct]
+        easy = len(right) >= 2 and 1 - len(right) / len(indices) < 0.5
+        penalties = {
+            index: -0.5 * math.sin(math.pi / 2 * min(len(inputs.members_N[index].trajectory.tool_calls) / 2, 1))
+            for index in right
+        }
+        for index, advantage in zip(indices, advantages, strict=True):
+            found[index] = advantage
+            if easy and index in penalties:
+                shaped = advantage + penalties[index] - fmean(penalties.values())
+                found[index] = max(shaped, 0.1 * max(advantage, 0.0))
+    return found
+
+
+REFERENCES = {
+    "maxrl": maxrl,
+    "gdpo": lambda inputs: gdpo(inputs, {"length": 0.3}),
+    "aspo": aspo,
+    "adatir": adatir,
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_an_estimator_is_its_formula(name: str) -> None:
+    different = 0
+    for seed in range(200):
+        inputs = inputs_of(seed)
+        options = {"weights": {"length": 0.3}} if name == "gdpo" else {}
+        expected = REFERENCES[name](inputs)
+        for row, value in zip(rows(inputs, estimate(name, inputs, **options)), expected, strict=True):
+            assert row == pytest.approx([value] * len(row), rel=1e-5, abs=1e-5)
+        different += not np.allclose(estimate(name, inputs, **options), estimate("grpo", inputs), atol=1e-3)
+    assert different > 100  # the batches reach the branches in which it is not GRPO
+
+
+def test_distillation_is_the_difference_of_teacher_and_policy() -> None:
+    inputs = inputs_of(0)
+    assert inputs.ref_logprobs_M is not None
+    assert inputs.old_logprobs_M is not None
+    expected = np.where(inputs.mask_M, np.clip(inputs.ref_logprobs_M - inputs.old_logprobs_M, -1, 1), 0)
+    assert estimate("distillation", inputs, limit=1.0) == pytest.approx(expected)
+
+
+def test_shaping_keeps_correct_responses_above_wrong_ones() -> None:
+    for seed in range(100):
+        inputs = inputs_of(seed)
+        inputs = replace(inputs, rewards_N=np.where(inputs.correct, 1.0, -1.0))
+        for name in ("aspo", "adatir"):
+            found = [row[0] for row in rows(inputs, estimate(name, inputs))]
+            for indices in groups_of(inputs):
+                right = [found[index] for index in indices if inputs.correct[index]]
+                wrong = [found[index] for index in indices if not inputs.correct[index]]
+                if right and wrong:
+                    assert min(right) >= 0 >= max(wrong)
+                    assert min(right) > max(wrong)
+
+
+def test_maxrl_refuses_negative_rewards_and_gdpo_weights_of_unknown_parts() -> None:
+    inputs = inputs_of(1)
+    with pytest.raises(Exception, match="'maxrl' divides by the mean reward and requires rewards of"):
+        estimate("maxrl", replace(inputs, rewards_N=inputs.rewards_N * 0 - 1))
+    with pytest.raises(Exception, match="'gdpo' has a weight of 'style'; the parts are answer, length"):
+        estimate("gdpo", inputs, weights={"style": 2.0})
+
+
+def test_gdpo_is_whitened_grpo_for_a_reward_without_parts() -> None:
+    inputs = replace(inputs_of(2), members_N=())
+    one = estimate("gdpo", inputs)[inputs.mask_M]
+    plain = estimate("grpo", inputs)[inputs.mask_M]
+    assert np.corrcoef(one, plain)[0, 1] == pytest.approx(1.0)
+    assert (one.mean(), one.std(ddof=1)) == pytest.approx((0.0, 1.0), abs=1e-5)
+
+
+# --- rules for every estimator --------------------------------------------------------------------------------------
+
+every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
+
+
+@every_estimator
+def test_masked_tokens_have_no_influence_and_no_advantage(name: str) -> None:
+    inputs = inputs_of(3)
+    before = estimate(name, inputs)
+    fields = ("values_M", "old_logprobs_M", "ref_logprobs_M", "entropies_M")
+    noise = {each: np.where(inputs.mask_M, getattr(inputs, each), np.nan).astype(np.float32) for each in fields}
+    assert np.array_equal(estimate(name, replace(inputs, **noise)), before)
+    assert not before[~inputs.mask_M].any()
+
+
+@every_estimator
+def test_the_order_of_the_groups_does_not_matter(name: str) -> None:
+    inputs = inputs_of(4)
+    order = [index for indices in reversed(groups_of(inputs)) for index in indices]
+    cuts = np.cumsum(inputs.lengths_N)[:-1]
+
+    def moved(values: np.ndarray | None) -> Any:
+        return None if values is None else np.concatenate([np.split(values, cuts)[index] for index in order])
+
+    arrays = ("mask_M", "values_M", "turns_M", "old_logprobs_M", "ref_logprobs_M", "entropies_M")
+    other = replace(
+        inputs,
+        rewards_N=inputs.rewards_N[order],
+        groups_N=[inputs.groups_N[index] for index in order],
+        lengths_N=inputs.lengths_N[order],
+        members_N=[inputs.members_N[index] for index in order],
+        **{name: moved(getattr(inputs, name)) for name in arrays},
+    )
+    assert estimate(name, other) == pytest.approx(moved(estimate(name, inputs)), rel=1e-5, abs=1e-6)
+
+
+@every_estimator
+def test_edges_have_finite_advantages(name: str) -> None:
+    inputs = inputs_of(5)
+    equal = replace(inputs, rewards_N=np.full(len(inputs.rewards_N), 1.0))
+    nothing = replace(
+        inputs, mask_M=np.zeros(len(inputs.mask_M), np.bool_), turns_M=np.full(len(inputs.mask_M), -1, np.int32)
+    )
+    alone = inputs_of(6, groups=1)
+    for given in (equal, nothing, *((alone,) if len(alone.rewards_N) else ())):
+        assert np.isfinite(estimate(name, given)).all()
+    assert not estimate(name, nothing).any()
+
+
+# --- GRPO-RoC -------------------------------------------------------------------------------------------------------
+
+
+def played(correct: bool, calls: int, bad: int, answers: int = 1) -> ScoredTrajectory:
+    outcomes = [call(outcome=failed()) if index < bad else call() for index in range(calls)]
+    texts = ["step"] * calls + ["\\boxed{1} " * answers]
+    given = grade(correct)
+    return ScoredTrajectory(trajectory(*texts, calls=outcomes), given, given.reward)
+
+
+@pytest.mark.parametrize(
+    ("member", "expected"),
+    [
+        (played(True, 0, 0), 0.5),
+        (played(True, 4, 1), 0.25),
+        (played(True, 1, 1, answers=3), 2.0),
+        (played(True, 3, 0, answers=2), 0.25),
+    ],
+)
+def test_defects_are_failed_calls_and_repeated_answers(member: ScoredTrajectory, expected: float) -> None:
+    assert defects(member) == pytest.approx(expected)
+
+
+def test_resampling_keeps_the_proportion_and_prefers_clean_responses() -> None:
+    choose = MEMBER_FILTERS["resample_on_correct"]
+    clean, dirty = [played(True, 2, 0) for _ in range(4)], [played(True, 2, 2) for _ in range(4)]
+    wrong = [played(False, 1, index % 2) for index in range(8)]
+    kept_clean = kept_dirty = 0
+    for problem in range(50):
+        group = scored_group(*clean, *dirty, *wrong)
+        group = replace(group, prompt=replace(group.prompt, problem=replace(group.prompt.problem, id=f"p{problem}")))
+        group = replace(group, members=tuple(
+            replace(each, trajectory=replace(each.trajectory, group_id=f"0/p{problem}")) for each in group.members
+        ))  # fmt: skip
+        kept = choose(group, count=8)
+        assert kept == choose(group, count=8)  # an audit asks again
+        assert sum(each.grade.correct for each in kept) == 4
+        kept_clean += sum(each.grade.correct and defects(each) == 0 for each in kept)
+        kept_dirty += sum(each.grade.correct and defects(each) == 1 for each in kept)
+    assert kept_clean > 9 * kept_dirty  # weights 100 and 0.99
+    assert choose(scored_group(*clean), count=8) == clean
+
+
+def test_resampling_fills_up_with_correct_responses() -> None:
+    group = scored_group(*[played(True, 1, 0) for _ in range(7)], played(False, 0, 0))
+    kept = MEMBER_FILTERS["resample_on_correct"](group, count=7)
+    assert len(kept) == 7
