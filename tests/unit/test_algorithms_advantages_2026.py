@@ -273,33 +273,48 @@ def played(correct: bool, calls: int, bad: int, answers: int = 1) -> ScoredTraje
         (played(True, 4, 1), 0.25),
         (played(True, 1, 1, answers=3), 2.0),
         (played(True, 3, 0, answers=2), 0.25),
+        (played(False, 2, 1, answers=0), 1.5),
     ],
 )
-def test_defects_are_failed_calls_and_repeated_answers(member: ScoredTrajectory, expected: float) -> None:
+def test_defects_are_failed_calls_and_repeated_or_missing_answers(member: ScoredTrajectory, expected: float) -> None:
     assert defects(member) == pytest.approx(expected)
 
 
-def test_resampling_keeps_the_proportion_and_prefers_clean_responses() -> None:
-    choose = MEMBER_FILTERS["resample_on_correct"]
-    clean, dirty = [played(True, 2, 0) for _ in range(4)], [played(True, 2, 2) for _ in range(4)]
-    wrong = [played(False, 1, index % 2) for index in range(8)]
-    kept_clean = kept_dirty = 0
-    for problem in range(50):
-        group = scored_group(*clean, *dirty, *wrong)
-        group = replace(group, prompt=replace(group.prompt, problem=replace(group.prompt.problem, id=f"p{problem}")))
-        group = replace(group, members=tuple(
-            replace(each, trajectory=replace(each.trajectory, group_id=f"0/p{problem}")) for each in group.members
-        ))  # fmt: skip
-        kept = choose(group, count=8)
-        assert kept == choose(group, count=8)  # an audit asks again
-        assert sum(each.grade.correct for each in kept) == 4
-        kept_clean += sum(each.grade.correct and defects(each) == 0 for each in kept)
-        kept_dirty += sum(each.grade.correct and defects(each) == 1 for each in kept)
-    assert kept_clean > 9 * kept_dirty  # weights 100 and 0.99
-    assert choose(scored_group(*clean), count=8) == clean
+def published(penalties: list[tuple[bool, float]], count: int) -> set[int]:
+    """`resample_of_correct` of rStar2's `roc.py`, on pairs of correctness and penalty."""
+    wrong = sorted((p, i) for i, (right, p) in enumerate(penalties) if not right)
+    right = sorted((p, i) for i, (correct, p) in enumerate(penalties) if correct)
+    wrong_count = round(len(wrong) * count / len(penalties))
+    right_count = round(len(right) * count / len(penalties))
+    if wrong_count <= min(2, len(wrong)):
+        wrong_count = min(2, len(wrong))
+        right_count = count - wrong_count
+    if right_count <= min(2, len(right)):
+        right_count = min(2, len(right))
+        wrong_count = count - right_count
+    return {i for _, i in right[:right_count] + wrong[:wrong_count]}
 
 
-def test_resampling_fills_up_with_correct_responses() -> None:
+def test_resampling_equals_the_published_code() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        size = int(random.integers(5, 33))
+        rate = random.random()
+        members = [
+            played(
+                bool(random.random() < rate), calls := int(random.integers(0, 5)), int(random.integers(0, calls + 1))
+            )
+            for _ in range(size)
+        ]
+        count = size // 2
+        expected = published([(each.grade.correct, defects(each)) for each in members], count)
+        kept = {id(each) for each in MEMBER_FILTERS["resample_on_correct"](scored_group(*members), count=count)}
+        assert len(kept) == count
+        if len(expected) == count:  # its rounding may miss the number, which stops it there
+            assert kept == {id(members[index]) for index in expected}
+
+
+def test_a_group_that_is_small_enough_is_kept() -> None:
     group = scored_group(*[played(True, 1, 0) for _ in range(7)], played(False, 0, 0))
-    kept = MEMBER_FILTERS["resample_on_correct"](group, count=7)
-    assert len(kept) == 7
+    assert MEMBER_FILTERS["resample_on_correct"](group, count=8) == list(group.members)
+    assert len(MEMBER_FILTERS["resample_on_correct"](group, count=7)) == 7

@@ -5,12 +5,11 @@ A dropped trajectory enters neither the loss nor the statistics of its group, un
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from random import Random
 from types import MappingProxyType
 from typing import Protocol
 
 from torl.guard import InvalidResultError, describe
-from torl.options import ChosenFrom, PositiveFraction, PositiveInt
+from torl.options import ChosenFrom, NonNegativeInt, PositiveFraction, PositiveInt
 from torl.types import FinishReason, ScoredGroup, ScoredTrajectory
 
 _ANSWER = re.compile(r"\\boxed\b|</answer>")
@@ -92,42 +91,47 @@ def complete(group: ScoredGroup) -> list[ScoredTrajectory]:
     return [member for member in group.members if member.trajectory.finish_reason is not FinishReason.LENGTH]
 
 
-def resample_on_correct(group: ScoredGroup, count: PositiveInt) -> list[ScoredTrajectory]:
-    """Keep `count` members: wrong ones at random, correct ones with fewer failed calls (GRPO-RoC, arXiv 2508.20722).
+def resample_on_correct(
+    group: ScoredGroup, count: PositiveInt, min_correct: NonNegativeInt = 2, min_wrong: NonNegativeInt = 2
+) -> list[ScoredTrajectory]:
+    """Keep `count` members, correct and wrong ones in their proportion, each with the fewest defects (GRPO-RoC).
 
-    Sample more than is learned from (rStar2: twice as many). Wrong and correct members are kept in their proportion;
-    wrong ones uniformly at random, correct ones without replacement with a probability that decreases with their
-    defects: the share of failed calls (0.5 without a call), plus min((answers - 1) / turns, 1), where answers are
-    boxed or tagged. The paper's code draws with weights 1 / (defects + small constant); so does this function, with
-    0.01.
+    Sample more than is learned from: rStar2 (arXiv 2508.20722) samples 32 and keeps 16. This is `roc.py` of its code,
+    which chooses wrong members by their defects as well; the paper draws them at random.
 
     Args:
         group: Group.
         count: Number of members that are kept. Smaller groups are kept as a whole.
+        min_correct: Minimum number of correct members, if there are as many.
+        min_wrong: Minimum number of wrong members, if there are as many.
     """
     members = list(group.members)
     if len(members) <= count:
         return members
-    random = Random(group.id)
-    correct = [member for member in members if member.grade.credited]
-    wrong = [member for member in members if not member.grade.credited]
-    wanted = round(count * len(correct) / len(members))
-    wanted = min(len(correct), max(wanted, count - len(wrong)))
-    weights = [1 / (defects(member) + 0.01) for member in correct]
-    # The largest keys u^(1/w) are a weighted draw without replacement (Efraimidis and Spirakis 2006).
-    keys = {id(member): random.random() ** (1 / weight) for member, weight in zip(correct, weights, strict=True)}
-    drawn = sorted(correct, key=lambda member: -keys[id(member)])[:wanted] + random.sample(wrong, count - wanted)
-    chosen = {id(member) for member in drawn}
+    ordered = sorted(members, key=defects)
+    correct = [member for member in ordered if member.grade.credited]
+    wrong = [member for member in ordered if not member.grade.credited]
+    share = count / len(members)
+    kept_wrong, kept_correct = round(len(wrong) * share), round(len(correct) * share)
+    if kept_wrong <= (least := min(min_wrong, len(wrong))):
+        kept_wrong, kept_correct = least, count - least
+    if kept_correct <= (least := min(min_correct, len(correct))):
+        kept_correct = least
+    kept_correct = min(max(kept_correct, count - len(wrong)), len(correct), count)
+    chosen = {id(member) for member in correct[:kept_correct] + wrong[: count - kept_correct]}
     return [member for member in members if id(member) in chosen]
 
 
 def defects(member: ScoredTrajectory) -> float:
-    """Return the share of failed calls, 0.5 without a call, plus the share of turns with a further answer."""
+    """Return the penalty of rStar2 for failed calls and for the number of answers, from 0 to 2.
+
+    It is the share of failed calls, 0.5 without a call, plus 1 without an answer, else min((answers - 1) / turns, 1).
+    """
     calls = member.trajectory.tool_calls
     failed = sum(not call.outcome.ok for call in calls) / len(calls) if calls else 0.5
     answers = len(_ANSWER.findall(member.trajectory.sampled_text))
     turns = max(1, len(member.trajectory.turns))
-    return failed + min(max(0, answers - 1) / turns, 1.0)
+    return failed + (min((answers - 1) / turns, 1.0) if answers else 1.0)
 
 
 def check_group_filter(dropped: object, group: ScoredGroup) -> None:
