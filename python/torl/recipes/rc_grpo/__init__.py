@@ -1,7 +1,10 @@
 """RC-GRPO: prompts that ask for a high or a low reward, so that a group has good and bad responses."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from torl import PositiveFraction, Problem, PromptVariant, load_template
 
@@ -28,3 +31,23 @@ def template(
         "high": PromptVariant(fill(replace(problem, question=f"{high}\n{problem.question}")), high_fraction),
         "low": PromptVariant(fill(replace(problem, question=f"{low}\n{problem.question}")), 1 - high_fraction),
     }
+
+
+def asked_examples(
+    path: str, high: str = "<|high_reward|>", low: str = "<|low_reward|>"
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield sampled trajectories as examples, each with the line that asks for the reward it got: the first stage.
+
+    Use them with `finetune.prompts = "template"`, which puts the question with its line into the prompt, and with
+    `finetune.correct_only = false`.
+
+    Args:
+        path: File of `torl sample`.
+        high: Line before the question of correct responses.
+        low: Line before the question of wrong responses.
+    """
+    with Path(path).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            row = json.loads(line)
+            asked = high if row["correct"] else low
+            yield f"{path}, line {number}", {**row, "question": f"{asked}\n{row['question']}"}
