@@ -75,8 +75,6 @@ ALGORITHMS: dict[str, Overrides] = {
     "gspo": {
         "algorithm.policy_loss.name": "gspo",
         "algorithm.aggregation": "sequence",
-        "algorithm.policy_loss.clip_low": 3e-4,
-        "algorithm.policy_loss.clip_high": 4e-4,
         "algorithm.mini_batches": 2,
     },
     "cispo": {
@@ -85,6 +83,59 @@ ALGORITHMS: dict[str, Overrides] = {
         "algorithm.policy_loss.clip_high": 0.28,
         "algorithm.mini_batches": 2,
     },
+    "dppo": {"algorithm.policy_loss.name": "dppo", "algorithm.mini_batches": 2},
+    "sapo": {"algorithm.policy_loss.name": "sapo", "algorithm.aggregation": "sequence", "algorithm.mini_batches": 2},
+    "vespo": {"algorithm.policy_loss.name": "vespo", "algorithm.mini_batches": 2},
+    "gmpo": {"algorithm.policy_loss.name": "gmpo", "algorithm.aggregation": "sequence", "algorithm.mini_batches": 2},
+    "luspo": {
+        "algorithm.policy_loss.name": "gspo",
+        "algorithm.aggregation.name": "fixed_length",
+        "algorithm.aggregation.length": 1,
+        "algorithm.mini_batches": 2,
+    },
+    "sequence_masked": {
+        "algorithm.policy_loss.name": "sequence_masked",
+        "algorithm.policy_loss.threshold": 0.1,
+        "algorithm.mini_batches": 2,
+    },
+    "clip_cov": {
+        "algorithm.policy_loss.name": "clip_cov",
+        "algorithm.policy_loss.share": 0.02,
+        "algorithm.mini_batches": 2,
+    },
+    "kl_cov": {
+        "algorithm.policy_loss.name": "kl_cov",
+        "algorithm.policy_loss.share": 0.02,
+        "algorithm.mini_batches": 2,
+    },
+    "high_entropy": {"algorithm.policy_loss.name": "high_entropy"},
+    "maxrl": {"algorithm.estimator": "maxrl", "reward.parts.answer.wrong": 0.0},
+    "gdpo": {
+        "algorithm.estimator": "gdpo",
+        "reward.parts.length.name": "overlong",
+        "reward.parts.length.buffer": 32,
+        "selection.drop_zero_variance_groups": False,
+    },
+    "aspo": {"algorithm.estimator": "aspo"},
+    "adatir": {"algorithm.estimator.name": "adatir", "algorithm.estimator.max_calls": 1},
+    "roc": {
+        "rollout.samples_per_prompt": 16,
+        "selection.members.roc.name": "resample_on_correct",
+        "selection.members.roc.count": 8,
+    },
+    "echo": {"algorithm.imitation.name": "observations", "algorithm.imitation.weight": 0.1},
+    "echo_shuffled": {
+        "algorithm.imitation.name": "observations",
+        "algorithm.imitation.weight": 0.1,
+        "ablation.shuffle_observations": True,
+    },
+    "opsd": {
+        "algorithm.estimator": "distillation",
+        "algorithm.kl.current_policy": True,
+        "algorithm.kl.prompt": "torl.recipes.sdpo:with_answer",
+    },
+    "shuffled_rewards": {"ablation.shuffle_rewards": True},
+    "shuffled_observations": {"ablation.shuffle_observations": True},
 }
 
 
@@ -98,6 +149,25 @@ LABELS = {
     "dapo": "DAPO",
     "gspo": "GSPO",
     "cispo": "CISPO",
+    "dppo": "DPPO",
+    "sapo": "SAPO",
+    "vespo": "VESPO",
+    "gmpo": "GMPO",
+    "luspo": "LUSPO",
+    "sequence_masked": "DeepSeek-V3.2's sequence mask",
+    "clip_cov": "Clip-Cov",
+    "kl_cov": "KL-Cov",
+    "high_entropy": "the fifth of highest entropy",
+    "maxrl": "MaxRL",
+    "gdpo": "GDPO",
+    "aspo": "ASPO",
+    "adatir": "AdaTIR",
+    "roc": "GRPO-RoC, 16 samples of which 8 are learned from",
+    "echo": "ECHO",
+    "echo_shuffled": "ECHO, observations of other calls",
+    "opsd": "OPSD",
+    "shuffled_rewards": "GRPO, rewards of other responses",
+    "shuffled_observations": "GRPO, observations of other calls",
 }
 
 ROWS: dict[str, tuple[str, Overrides]] = {

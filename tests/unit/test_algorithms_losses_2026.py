@@ -314,7 +314,7 @@ def test_tokens_without_advantage_or_mask_have_no_loss(name: str) -> None:
 
 @every_loss
 def test_on_policy_the_gradient_is_the_policy_gradient(name: str) -> None:
-    """Where all log-probabilities are equal, no token is clipped and every ratio is 1: -A, by whatever route."""
+    """If all log-probabilities are equal, no token is clipped and every ratio is 1: the gradient is -A."""
     inputs = batch(3)
     same = inputs.old_logprobs
     on_policy = replace(inputs, logprobs=same, rollout_logprobs=same, batch_values=torch.ones_like(same))

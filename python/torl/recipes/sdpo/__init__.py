@@ -1,4 +1,4 @@
-"""SDPO and OPSD: the policy behind another prompt, which shows a solution or an error, is its own teacher."""
+"""SDPO and OPSD: the policy after another prompt, which shows a solution or an error, is its own teacher."""
 
 from dataclasses import replace
 
