@@ -9,10 +9,10 @@ import pytest
 
 from builders import asked, call, failed, grade, scored_group, trajectory, turn
 from torl.algorithms.advantages import EstimatorInputs, gtpo
+from torl.algorithms.tool_advantages import gtpo_similar_code, similarity
 from torl.config import FinetuneConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.recipes.aster import few_calls
-from torl.recipes.gtpo import similarity, with_similar_code
 from torl.recipes.rc_grpo import asked_examples
 from torl.recipes.sdpo import with_answer, with_feedback
 from torl.rollout.model_directory import ModelDirectory
@@ -75,13 +75,13 @@ def test_code_that_resembles_correct_code_earns_a_share_of_its_reward() -> None:
     inputs = inputs_of(right, close, far, member(False))
     likeness = [similarity(code, "print(3 + 4)\n") for code in ("print(3 + 5)\n", "import os\n", "")]
     expected = replace(inputs, rewards_N=np.array([1.0, *(0.5 * each for each in likeness)]))
-    found = with_similar_code(inputs, share=0.5, discount=1.0).advantages_M
+    found = gtpo_similar_code(inputs, share=0.5, discount=1.0).advantages_M
     assert found == pytest.approx(gtpo(expected, discount=1.0).advantages_M)
     assert likeness[2] == 0
-    plain = with_similar_code(inputs, share=0.0, discount=1.0).advantages_M
+    plain = gtpo_similar_code(inputs, share=0.0, discount=1.0).advantages_M
     assert plain == pytest.approx(gtpo(inputs, discount=1.0).advantages_M)
     without_right = inputs_of(close, far)
-    assert with_similar_code(without_right).advantages_M.any() == np.False_
+    assert gtpo_similar_code(without_right).advantages_M.any() == np.False_
 
 
 def test_the_first_stage_asks_for_the_reward_that_a_response_got(tmp_path: Path) -> None:

@@ -353,6 +353,7 @@ ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages] | str] = MappingProxyTyp
         "gdpo": "torl.algorithms.reward_advantages:gdpo",
         "aspo": "torl.algorithms.tool_advantages:aspo",
         "adatir": "torl.algorithms.tool_advantages:adatir",
+        "gtpo_similar_code": "torl.algorithms.tool_advantages:gtpo_similar_code",
         "distillation": "torl.algorithms.distillation:distillation",
     }
 )

@@ -1,8 +1,12 @@
-"""Estimators that shape the advantages of tool use: ASPO for early code, AdaTIR for few calls. No torch.
+"""Estimators that look at tool use: ASPO for early code, AdaTIR for few calls, GTPO for similar code. No torch.
 
-They change advantages after the group's normalization, and only of correct responses, so that correct responses stay
+ASPO and AdaTIR change advantages after the group's normalization, and only of correct responses, so that these stay
 better than wrong ones.
 """
+
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import Literal
 
 import numpy as np
 
@@ -10,10 +14,13 @@ from torl.algorithms.advantages import (
     EstimatorInputs,
     Float64Array,
     TokenAdvantages,
+    TurnDiscount,
     group_advantages,
+    gtpo,
     indices_by_group,
 )
 from torl.options import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
+from torl.types import ScoredTrajectory
 
 
 def aspo(inputs: EstimatorInputs, *, weight: NonNegativeFloat = 2.0, limit: PositiveFraction = 0.7) -> TokenAdvantages:
@@ -80,3 +87,43 @@ def adatir(
 def _centered(values: Float64Array) -> Float64Array:
     """Return the deviations from the mean, exactly 0 for equal values."""
     return np.zeros(len(values)) if np.ptp(values) == 0 else values - values.mean()
+
+
+def gtpo_similar_code(
+    inputs: EstimatorInputs,
+    share: NonNegativeFloat = 0.5,
+    *,
+    discount: TurnDiscount = 0.9,
+    baseline: Literal["group", "turn"] = "group",
+) -> TokenAdvantages:
+    """`gtpo`, with a share of the missing reward for wrong responses whose code resembles correct code (GTPO).
+
+    The reward of a wrong response rises by `share` * similarity * (reward of the correct response - its own), for the
+    correct response of the group with the most similar code. The paper compares embeddings of the code; this function
+    compares texts (`difflib.SequenceMatcher.ratio`), which needs no other model and gives equal programs 1 as well.
+
+    Args:
+        inputs: Inputs with graded trajectories.
+        share: Share of the difference that code equal to correct code is given.
+        discount: Discount factor per turn.
+        baseline: Returns over which mean and std are computed, as for `gtpo`.
+    """
+    rewards_N, correct_N = inputs.rewards_N.copy(), inputs.correct
+    codes = [_code(member) for member in inputs.members_N]
+    for indices in indices_by_group(inputs.groups_N):
+        right = indices[correct_N[indices]]
+        for index in indices[~correct_N[indices]]:
+            found = [(similarity(codes[index], codes[other]), inputs.rewards_N[other]) for other in right]
+            if found:
+                likeness, reward = max(found)
+                rewards_N[index] += share * likeness * max(0.0, reward - inputs.rewards_N[index])
+    return gtpo(replace(inputs, rewards_N=rewards_N), discount=discount, baseline=baseline)
+
+
+def similarity(code: str, other: str) -> float:
+    """Return the similarity of two programs, from 0 to 1; 0 if one is empty."""
+    return SequenceMatcher(None, code, other, autojunk=False).ratio() if code and other else 0.0
+
+
+def _code(member: ScoredTrajectory) -> str:
+    return "\n".join(block.code for turn in member.trajectory.turns for block in turn.blocks)
