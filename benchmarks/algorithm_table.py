@@ -117,7 +117,11 @@ ALGORITHMS: dict[str, Overrides] = {
         "selection.drop_zero_variance_groups": False,
     },
     "aspo": {"algorithm.estimator": "aspo"},
-    "adatir": {"algorithm.estimator.name": "adatir", "algorithm.estimator.max_calls": 1},
+    "adatir": {
+        "algorithm.estimator.name": "adatir",
+        "algorithm.estimator.max_calls": 1,
+        "selection.drop_zero_variance_groups": False,  # groups without a wrong answer are the easy ones
+    },
     "roc": {
         "rollout.samples_per_prompt": 16,
         "selection.members.roc.name": "resample_on_correct",
@@ -133,6 +137,13 @@ ALGORITHMS: dict[str, Overrides] = {
         "algorithm.estimator": "distillation",
         "algorithm.kl.current_policy": True,
         "algorithm.kl.prompt": "torl.recipes.sdpo:with_answer",
+        "selection.drop_zero_variance_groups": False,  # rewards are not used
+    },
+    "sdpo": {
+        "algorithm.estimator": "distillation",
+        "algorithm.kl.current_policy": True,
+        "algorithm.kl.prompt": "torl.recipes.sdpo:with_feedback",
+        "selection.drop_zero_variance_groups": False,
     },
     "shuffled_rewards": {"ablation.shuffle_rewards": True},
     "shuffled_observations": {"ablation.shuffle_observations": True},
@@ -166,6 +177,7 @@ LABELS = {
     "echo": "ECHO",
     "echo_shuffled": "ECHO, observations of other calls",
     "opsd": "OPSD",
+    "sdpo": "SDPO",
     "shuffled_rewards": "GRPO, rewards of other responses",
     "shuffled_observations": "GRPO, observations of other calls",
 }

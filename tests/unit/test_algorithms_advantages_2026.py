@@ -266,6 +266,10 @@ def played(correct: bool, calls: int, bad: int, answers: int = 1) -> ScoredTraje
     return ScoredTrajectory(trajectory(*texts, calls=outcomes), given, given.reward)
 
 
+def said(text: str) -> ScoredTrajectory:
+    return ScoredTrajectory(trajectory(text), grade(), 1.0)
+
+
 @pytest.mark.parametrize(
     ("member", "expected"),
     [
@@ -274,6 +278,8 @@ def played(correct: bool, calls: int, bad: int, answers: int = 1) -> ScoredTraje
         (played(True, 1, 1, answers=3), 2.0),
         (played(True, 3, 0, answers=2), 0.25),
         (played(False, 2, 1, answers=0), 1.5),
+        (said("So <answer> \\boxed{1} </answer>"), 0.5),
+        (said("<answer>1</answer> or <answer>2</answer>"), 1.5),
     ],
 )
 def test_defects_are_failed_calls_and_repeated_or_missing_answers(member: ScoredTrajectory, expected: float) -> None:
@@ -281,8 +287,8 @@ def test_defects_are_failed_calls_and_repeated_or_missing_answers(member: Scored
 
 
 def published(penalties: list[tuple[bool, float]], count: int) -> set[int]:
-    """`resample_of_correct` of rStar2's `roc.py`, on pairs of correctness and penalty."""
-    wrong = sorted((p, i) for i, (right, p) in enumerate(penalties) if not right)
+    """`resample_of_correct` of rStar2's `roc.py` (commit 5e95b19), on pairs of correctness and penalty."""
+    wrong = [(p, i) for i, (right, p) in enumerate(penalties) if not right]
     right = sorted((p, i) for i, (correct, p) in enumerate(penalties) if correct)
     wrong_count = round(len(wrong) * count / len(penalties))
     right_count = round(len(right) * count / len(penalties))

@@ -300,6 +300,35 @@ def test_masked_tokens_have_no_influence(name: str, value: float) -> None:
 
 
 @every_loss
+def test_only_the_current_logprobs_carry_a_gradient(name: str) -> None:
+    inputs = batch(5)
+    fields = ("old_logprobs", "advantages", "rollout_logprobs", "entropies", "ref_logprobs")
+    leaves = {each: getattr(inputs, each).clone().requires_grad_() for each in fields}
+    logprobs = inputs.logprobs.clone().requires_grad_()
+    loss = POLICY_LOSSES[name](replace(inputs, logprobs=logprobs, **leaves), **options_of(name)).per_token.sum()
+    found = torch.autograd.grad(loss, [logprobs, *leaves.values()], allow_unused=True)
+    assert found[0].abs().sum() > 0
+    assert all(gradient is None or gradient.eq(0).all() for gradient in found[1:])
+
+
+@every_loss
+def test_extreme_numbers_leave_the_loss_and_its_gradient_finite(name: str) -> None:
+    """In float32: probabilities of 1 and above by rounding, and next to 0; sequences of thousands of tokens."""
+    values = torch.tensor([0.0, -1e-9, 1e-7, -60.0, -100.0]).repeat(800)
+    count = len(values)
+    for shift in (0, 1, 2):
+        for advantage in (1.0, -1.0, 0.0):
+            other = values.roll(shift)
+            inputs = LossInputs(
+                values, other, torch.full((count,), advantage), torch.ones(count, dtype=torch.bool),
+                torch.zeros(count, dtype=torch.int64), other, torch.ones(count), other, torch.ones(count),
+            )  # fmt: skip
+            loss, gradient = loss_and_gradient(name, inputs)
+            assert loss.isfinite().all()
+            assert gradient.isfinite().all()
+
+
+@every_loss
 def test_tokens_without_advantage_or_mask_have_no_loss(name: str) -> None:
     inputs = batch(2)
     nothing = torch.zeros_like(inputs.loss_mask)
@@ -375,6 +404,22 @@ def test_corrections_ignore_masked_tokens_and_other_sequences(name: str) -> None
     first = inputs.sequences < 3
     parts = [CORRECTIONS[name](correction_inputs(cut(full, keep)), *options) for keep in (first, ~first)]
     assert torch.allclose(torch.cat(parts), weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", KL_ESTIMATORS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_kl_estimates_ignore_masked_tokens(name: str, value: float) -> None:
+    inputs = batch(6)
+    masked = ~inputs.loss_mask
+    results = []
+    for noise in (0.0, value):
+        logprobs = inputs.logprobs.masked_fill(masked, noise).requires_grad_()
+        reference = None if inputs.ref_logprobs is None else inputs.ref_logprobs.masked_fill(masked, noise)
+        given = replace(inputs, logprobs=logprobs, ref_logprobs=reference, old_logprobs=inputs.old_logprobs)
+        kl = KL_ESTIMATORS[name](given).masked_fill(masked, 0.0)
+        results.append((kl.detach(), torch.autograd.grad(kl.sum(), logprobs)[0]))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1][inputs.loss_mask], results[1][1][inputs.loss_mask])
 
 
 def test_the_unbiased_estimator_has_the_gradient_of_the_divergence() -> None:

@@ -89,8 +89,17 @@ def test_the_divergence_on_a_token_by_hand() -> None:
     assert naive_kl("k1", 0.0, -100.0) == 20
 
 
-def test_every_estimator_has_a_naive_implementation() -> None:
-    assert set(NAIVE_ESTIMATORS) == set(ESTIMATORS.values())
+def test_every_estimator_of_rewards_alone_has_a_naive_implementation() -> None:
+    """The others read graded trajectories or a teacher; their slow references are in the tests of their formulas."""
+    of_others = {"gdpo", "aspo", "adatir", "gtpo_similar_code", "distillation"}
+    targets = {AlgorithmConfig(estimator=name).estimator.target for name in ESTIMATORS.keys() - of_others}  # type: ignore[arg-type]
+    assert set(NAIVE_ESTIMATORS) == targets
+
+
+def test_maxrl_by_hand() -> None:
+    batch = BatchRewards([1.0, 0.0, 1.0], ["a", "a", "b"], [[0.0, 0.0], [0.0], [0.0]])
+    config = AlgorithmConfig(estimator="maxrl")  # type: ignore[arg-type]
+    assert naive_advantages(config, batch) == [[1.0, 1.0], [-1.0], [0.0]]
 
 
 def test_custom_estimator_has_no_naive_implementation() -> None:

@@ -20,9 +20,12 @@ def distillation(inputs: EstimatorInputs, *, limit: PositiveFloat = 20.0) -> Tok
     Args:
         inputs: Inputs with the log-probabilities of policy and teacher.
         limit: Maximum of |log pi_teacher - log pi|.
+
+    Raises:
+        ValueError: The inputs have no log-probabilities.
     """
-    assert inputs.ref_logprobs_M is not None  # required
-    assert inputs.old_logprobs_M is not None
+    if inputs.ref_logprobs_M is None or inputs.old_logprobs_M is None:
+        raise ValueError("estimator 'distillation' requires the log-probabilities of policy and teacher")
     mask_M = inputs.mask_M
     difference_M = np.zeros(len(mask_M), np.float32)
     difference_M[mask_M] = np.clip(inputs.ref_logprobs_M[mask_M] - inputs.old_logprobs_M[mask_M], -limit, limit)

@@ -46,7 +46,8 @@ def gdpo(
     """Parts of the reward normalized one by one over the group, added, and whitened (GDPO, arXiv 2601.05242).
 
     Each part is (r - mean) / (std + 1e-6) over the group, so that a part of small values counts as much as others.
-    The sum is whitened over all sampled tokens of the step. A reward without parts is one part.
+    The sum is whitened over all sampled tokens of the step. A reward without parts is one part. With parts, turn
+    rewards and a KL penalty on rewards do not count.
 
     Args:
         inputs: Inputs of the estimator.

@@ -12,7 +12,7 @@ from torl.guard import InvalidResultError, describe
 from torl.options import ChosenFrom, NonNegativeInt, PositiveFraction, PositiveInt
 from torl.types import FinishReason, ScoredGroup, ScoredTrajectory
 
-_ANSWER = re.compile(r"\\boxed\b|</answer>")
+_BOX = re.compile(r"\\boxed\b")
 
 
 class GroupFilter(Protocol):
@@ -87,17 +87,17 @@ def undecided(group: ScoredGroup, above: PositiveFraction) -> bool:
 
 
 def complete(group: ScoredGroup) -> list[ScoredTrajectory]:
-    """Keep the responses that were not cut at the token limit (SimpleTIR's `remove_clip`)."""
+    """Keep the responses that were not cut at the token limit."""
     return [member for member in group.members if member.trajectory.finish_reason is not FinishReason.LENGTH]
 
 
 def resample_on_correct(
     group: ScoredGroup, count: PositiveInt, min_correct: NonNegativeInt = 2, min_wrong: NonNegativeInt = 2
 ) -> list[ScoredTrajectory]:
-    """Keep `count` members, correct and wrong ones in their proportion, each with the fewest defects (GRPO-RoC).
+    """Keep `count` members, in proportion: the correct ones with the fewest defects, wrong ones as sampled (GRPO-RoC).
 
-    Sample more than is learned from: rStar2 (arXiv 2508.20722) samples 32 and keeps 16. This is `roc.py` of its code,
-    which chooses wrong members by their defects as well; the paper draws them at random.
+    Sample more than is learned from: rStar2 (arXiv 2508.20722) samples 32 and keeps 16. The numbers are those of
+    `roc.py` in its code.
 
     Args:
         group: Group.
@@ -108,9 +108,8 @@ def resample_on_correct(
     members = list(group.members)
     if len(members) <= count:
         return members
-    ordered = sorted(members, key=defects)
-    correct = [member for member in ordered if member.grade.credited]
-    wrong = [member for member in ordered if not member.grade.credited]
+    correct = sorted((member for member in members if member.grade.credited), key=defects)
+    wrong = [member for member in members if not member.grade.credited]
     share = count / len(members)
     kept_wrong, kept_correct = round(len(wrong) * share), round(len(correct) * share)
     if kept_wrong <= (least := min(min_wrong, len(wrong))):
@@ -126,10 +125,12 @@ def defects(member: ScoredTrajectory) -> float:
     """Return the penalty of rStar2 for failed calls and for the number of answers, from 0 to 2.
 
     It is the share of failed calls, 0.5 without a call, plus 1 without an answer, else min((answers - 1) / turns, 1).
+    Answers are `<answer>` elements, or boxes in a response without any.
     """
     calls = member.trajectory.tool_calls
     failed = sum(not call.outcome.ok for call in calls) / len(calls) if calls else 0.5
-    answers = len(_ANSWER.findall(member.trajectory.sampled_text))
+    text = member.trajectory.sampled_text
+    answers = text.count("</answer>") or len(_BOX.findall(text))
     turns = max(1, len(member.trajectory.turns))
     return failed + (min((answers - 1) / turns, 1.0) if answers else 1.0)
 

@@ -28,8 +28,8 @@ def aspo(inputs: EstimatorInputs, *, weight: NonNegativeFloat = 2.0, limit: Posi
 
     The bonus of a correct response with code is clip(-weight * (p - mean p) / mean L, -limit |A|, limit |A|), with p
     the number of sampled tokens before its first code and L its sampled tokens; means are over the group's correct
-    responses with code. The clip keeps the sign of A. Only the paper's description was read, not its equation: which
-    responses enter the means, and the defaults, are torl's reading.
+    responses with code. The clip keeps the sign of A, and A = 0 as it is. Only the paper's description was read, not
+    its equation: which responses enter the means, and the defaults, are torl's reading.
 
     Args:
         inputs: Inputs with graded trajectories.
@@ -60,9 +60,9 @@ def adatir(
     """GRPO's advantage A, plus the normalized penalty on calls where a problem is easy (AdaTIR, arXiv 2601.14696).
 
     The penalty of a correct response is -weight * sin(pi / 2 * min(calls / max_calls, 1)), in groups whose fraction of
-    wrong answers is below `difficulty`. It is normalized over the group's correct responses and added to A, but never
-    leaves a correct response with less than `margin` * A. The paper clips to the same end; its exact bound was not
-    read.
+    wrong answers is below `difficulty`. Its deviation from the mean over the group's correct responses is added to A,
+    but never leaves a correct response with less than `margin` * A. The paper clips to the same end; its exact bound
+    was not read, and centering is torl's reading of its normalization.
 
     Args:
         inputs: Inputs with graded trajectories.

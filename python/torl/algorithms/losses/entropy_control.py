@@ -66,6 +66,9 @@ def clip_cov_policy_loss(
 ) -> PolicyLossValues:
     """Clip-Cov (arXiv 2505.22617, equation 12): the clipped loss without a few tokens of high covariance.
 
+    The tokens are chosen before the first update, when none is clipped by its ratio; the published code chooses in
+    every update, among tokens that are not.
+
     Args:
         inputs: Inputs of the loss.
         share: Fraction of the batch's tokens that is dropped, at random among those with a covariance in the range.
@@ -77,7 +80,8 @@ def clip_cov_policy_loss(
     assert inputs.batch_values is not None  # required
     loss = clipped_policy_loss(inputs, clip_low=clip_low, clip_high=clip_high)
     dropped = inputs.batch_values > 0
-    return PolicyLossValues.from_per_token(inputs, loss.per_token.masked_fill(dropped, 0.0), clipped=dropped)
+    clipped = dropped if loss.clipped is None else dropped | loss.clipped
+    return PolicyLossValues.from_per_token(inputs, loss.per_token.masked_fill(dropped, 0.0), clipped)
 
 
 @requires(old_logprobs=True, batch_values=_largest_tokens)

@@ -36,7 +36,8 @@ def vespo_policy_loss(
 
     W is the product over the sequence of the ratio to the *engine's* log-probabilities, with its logarithm clamped to
     [log 1e-8, 20]. It includes the mismatch of engine and trainer: leave `algorithm.importance_correction` unset.
-    phi is 1 at W = 1, and largest at W = p / d.
+    phi is 1 at W = 1, and largest at W = p / d. Over long sequences it vanishes: at 3,000 tokens, a constant gap of
+    0.001 nats to the engine leaves 5e-23 of the loss (W = e^3) or 0.04 (W = e^-3).
 
     Args:
         inputs: Inputs of the loss.
@@ -63,7 +64,7 @@ def gmpo_policy_loss(
     """GMPO (arXiv 2507.20673, equation 4): -A * the geometric mean of the clipped ratios of the sequence.
 
     Log ratios are clipped to [-clip_low, clip_high] where that lowers the objective. The published loss is that of the
-    aggregation `sequence` with an advantage that is constant in the sequence.
+    aggregation `sequence` with an advantage that is constant in the sequence; turn-level advantages are not published.
 
     Args:
         inputs: Inputs of the loss.

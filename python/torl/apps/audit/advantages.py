@@ -47,7 +47,7 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     rewards = _batch_rewards(episodes, uncounted, algorithm)
     per_episode = naive_advantages(algorithm, rewards)
     if per_episode is None:
-        check.note = f"{algorithm.estimator.name} is not an estimator of torl: compared with a second call"
+        check.note = f"{algorithm.estimator.name} has no second implementation: compared with a second call"
         per_episode = _estimate_again(episodes, uncounted, rewards, algorithm)
     following = iter([number for numbers in per_episode for number in numbers])
     expected = [[next(following) for _ in range(_loss_tokens(index, batch, uncounted))] for index in range(len(batch))]

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.algorithms import advantages
+from torl.algorithms.reward_advantages import maxrl
 from torl.config import AlgorithmConfig, LearnerConfig
 
 Numbers = list[float]
@@ -76,9 +77,14 @@ def naive_whitened(numbers: Sequence[Numbers]) -> list[Numbers]:
 
 
 NAIVE_KL: Mapping[str, Callable[[float], float]] = MappingProxyType(
-    {"k1": lambda x: -x, "k2": lambda x: x * x / 2, "k3": lambda x: math.exp(x) - x - 1}
+    {
+        "k1": lambda x: -x,
+        "k2": lambda x: x * x / 2,
+        "k3": lambda x: math.exp(x) - x - 1,
+        "unbiased": lambda x: math.exp(x) - x - 1,
+    }
 )
-"""Built-in KL estimators of the log ratio x = ref_logprob - logprob, by name."""
+"""Built-in KL estimators of the log ratio x = ref_logprob - logprob before an update, by name."""
 
 
 def naive_kl(estimator: str, old_logprob: float, ref_logprob: float) -> float:
@@ -112,6 +118,14 @@ def _grpo(batch: BatchRewards) -> list[Numbers]:
             (total - _mean(group)) / (deviation + 1e-6)
             for total, group, deviation in zip(totals, groups, deviations, strict=True)
         ]
+    )
+
+
+def _maxrl(batch: BatchRewards) -> list[Numbers]:
+    totals = batch.totals
+    means = [statistics.fmean(group) if len(group) > 1 else 0.0 for group in batch.group_members(totals)]
+    return batch.broadcast_to_tokens(
+        [(total - mean) / mean if mean > 0 else 0.0 for total, mean in zip(totals, means, strict=True)]
     )
 
 
@@ -202,6 +216,7 @@ NAIVE_ESTIMATORS: Mapping[Callable[..., Any], Callable[..., list[Numbers]]] = Ma
         advantages.reinforce_plus_plus: _reinforce_plus_plus,
         advantages.reinforce_plus_plus_baseline: _reinforce_plus_plus_baseline,
         advantages.ppo: _ppo,
+        maxrl: _maxrl,
     }
 )
-"""The naive implementation of each of torl's estimators."""
+"""The naive implementation of each of torl's estimators of rewards alone. Others are called a second time."""
