@@ -92,7 +92,12 @@ def test_head_has_gradients_on_the_gpu(logits_dtype: torch.dtype | None, stored:
 @pytest.mark.parametrize("correction", [None, *CORRECTIONS])
 @pytest.mark.parametrize(("loss", "estimator"), [*zip(POLICY_LOSSES, cycle(KL_ESTIMATORS), strict=False)])
 def test_every_loss_is_computed_on_the_gpu(loss: str, estimator: str, correction: str | None) -> None:
-    terms = {"policy_loss": loss, "kl": {"coefficient": 0.1, "estimator": estimator}, "entropy_bonus": 0.1}
+    options = {"threshold": 0.1} if loss == "sequence_masked" else {}
+    terms = {
+        "policy_loss": {"name": loss, **options},
+        "kl": {"coefficient": 0.1, "estimator": estimator},
+        "entropy_bonus": 0.1,
+    }
     algorithm = AlgorithmConfig.model_validate(terms | {"importance_correction": correction})
     packed = pack_batch(random_samples(5), max_row_tokens=90, ranks=1).rows[0][0]
     with FakeGpuMode():

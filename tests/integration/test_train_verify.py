@@ -207,10 +207,11 @@ async def test_single_trajectories_agree_with_their_records(run: Path) -> None:
         for name in ("step_000001", "evaluation_000002_heldout"):
             path = run / "trajectories" / f"{name}.jsonl"
             for line in range(len(path.read_bytes().splitlines())):
-                tokens, versions, rewards, advantages = await audit.verify(path, line)
-                checks = (tokens, versions, rewards, advantages)
+                checks = await audit.verify(path, line)
+                tokens, versions, rewards, advantages, updates = checks
                 assert [(check.name, check.examples) for check in checks if check.wrong] == []
                 assert (tokens.compared, versions.compared, rewards.compared) == (1, 1, 1)
+                assert updates.compared or updates.note
                 assert advantages.compared == 1 or advantages.note in (
                     "outside the batch",
                     "an evaluation has no advantages",
