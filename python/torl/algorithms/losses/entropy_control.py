@@ -90,7 +90,7 @@ def kl_cov_policy_loss(
 ) -> PolicyLossValues:
     """KL-Cov (arXiv 2505.22617, equation 13): -ratio * A, plus a penalty on the tokens of the highest covariance.
 
-    The penalty is on |log ratio|, as in the published code.
+    The penalty is on |log ratio|, as in the published code, which chooses the tokens again in every update.
 
     Args:
         inputs: Inputs of the loss.
