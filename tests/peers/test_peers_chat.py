@@ -109,7 +109,7 @@ def test_user_message_equals_the_renderers_text_after_a_message_or_results(famil
     sampled = message(family, *codes) if codes else f"Let us see.{playing.end}"
     turn = turn_of(playing, sampled)
     outcomes = [printed(str(number)) for number, _ in enumerate(codes)]
-    tokens, _ = playing.encoder.encode_observation(playing.form.reply(turn, outcomes, said))
+    tokens, _ = playing.encoder.encode_observation(playing.form.render_reply(turn, outcomes, said))
     configuration = {"config": Qwen3RendererConfig(thinking_retention="all")} if family == "hermes" else {}
     renderer = RENDERERS[family](playing.tokenizer, **configuration)
     prompt = renderer.render_ids(QUESTION, add_generation_prompt=True)
@@ -136,7 +136,7 @@ def test_user_message_equals_the_familys_template(template: str, said: str) -> N
     end = "<|end|>" if template == "gptoss" else playing.end  # <|return|> is in the last message alone
     rest = whole.rpartition("Let us see.")[2].removeprefix(end)
     turn = turn_of(playing, f"Let us see.{playing.form.end_tokens[-1]}")
-    tokens, _ = playing.encoder.encode_observation(playing.form.reply(turn, said=[said]))
+    tokens, _ = playing.encoder.encode_observation(playing.form.render_reply(turn, user_messages=[said]))
     assert_same(playing, playing.ids(rest), tokens, [said])
 
 
@@ -205,6 +205,8 @@ def test_mistral_calls_and_results_equal_its_encoder(data: st.DataObject) -> Non
 @given(said=texts)
 def test_user_message_to_mistral_equals_its_own_encoder(said: str) -> None:
     playing, own = model("mistral"), mistral()
-    tokens, _ = playing.encoder.encode_observation(playing.form.reply(turn_of(playing, "hm</s>"), said=[said]))
+    tokens, _ = playing.encoder.encode_observation(
+        playing.form.render_reply(turn_of(playing, "hm</s>"), user_messages=[said])
+    )
     encoded, *_ = own.encode_user_message(UserMessage(content=said), None, is_last=True, is_first=False)
     assert pieces(playing.tokenizer, tokens) == mistrals_pieces(encoded)
