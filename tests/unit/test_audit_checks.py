@@ -207,7 +207,7 @@ def test_custom_estimator_is_called_again_and_noted() -> None:
     name = "custom_components:scaled"
     records = [replace(record, advantage=2 * record.grade.reward) for record in batch(1.0, -1.0)]
     check = checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=2.0)
-    assert check.note == "custom_components:scaled is not an estimator of torl: compared with a second call"
+    assert check.note == "custom_components:scaled has no second implementation: compared with a second call"
     assert (check.compared, check.wrong) == (2, 0)
     assert checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=3.0).wrong == 2
 
