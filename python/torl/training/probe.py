@@ -13,10 +13,29 @@ from torl.engine import Engine
 from torl.errors import EngineError
 from torl.learner.learner import Learner
 from torl.training.health import inexact_logprobs
-from torl.types import SampledTurn, SamplingParameters, TrainingSample, TurnRequest
+from torl.types import Float32Array, SampledTurn, SamplingParameters, TrainingSample, TurnRequest
 
 _PROMPTS = 8
 _TOKENS = 32
+
+
+async def logprob_gaps(learner: Learner, samples: Sequence[TrainingSample], *, step: int) -> Float32Array:
+    """Return |trainer logprob - engine logprob| of the tokens with a loss, in nats; empty without any.
+
+    Args:
+        learner: Learner, with the weights that sampled.
+        samples: Samples of the engine.
+        step: Training step whose temperature the log-probabilities have.
+
+    Raises:
+        LearnerError: The learner failed.
+    """
+    gaps = [
+        np.abs(sample.old_logprobs - sample.rollout_logprobs)[sample.loss_mask]
+        for sample in await learner.logprobs(samples, step=step)
+        if sample.old_logprobs is not None
+    ]
+    return np.concatenate(gaps) if gaps else np.empty(0, np.float32)
 
 
 class TransferProbe:
@@ -74,12 +93,8 @@ class TransferProbe:
         samples = [] if self._turns is None else await self._turns
         if not any(sample.loss_mask.any() for sample in samples):
             return None
-        gaps = [
-            np.abs(sample.old_logprobs - sample.rollout_logprobs)[sample.loss_mask]
-            for sample in await learner.logprobs(samples, step=version)
-            if sample.old_logprobs is not None
-        ]
-        return float(np.concatenate(gaps).mean(dtype=np.float64))
+        gaps = await logprob_gaps(learner, samples, step=version)
+        return float(gaps.mean(dtype=np.float64))
 
     async def _sample(self, version: int, prompts: Sequence[Sequence[int]]) -> list[TrainingSample]:
         rollout = self._config.at_step(version).rollout

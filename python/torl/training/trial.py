@@ -1,26 +1,24 @@
 """A trial of a run before it starts: the untrained model's learning signal, and the gap of engine and learner."""
 
 import asyncio
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from torl.config import TrainConfig
-from torl.errors import ConfigError, ToolUnavailableError
+from torl.errors import ConfigError
 from torl.records.signal import LearningSignal
 from torl.report.console import Console
-from torl.rollout.grading import score_group
-from torl.rollout.scheduler import play_groups
+from torl.rollout.group_file import play_to_file
 from torl.runtime.cluster import open_cluster
 from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.training.components import RunComponents, open_run_components
 from torl.training.pinning import pin_commits
+from torl.training.probe import logprob_gaps
 from torl.training.samples import training_samples
-from torl.types import ScoredGroup
+from torl.types import Float32Array, ScoredGroup
 
 _BATCH = "trial"  # of its episodes, from which their seeds are derived
 _COMPARED = 32  # responses whose log-probabilities the learner computes
@@ -83,34 +81,15 @@ async def _play(
         ToolUnavailableError: A tool or environment failed, so that an episode has no end.
     """
     prompts = components.sampler.take(min(problems, len(components.sampler)))
-    failures: list[ToolUnavailableError] = []
-    rollouts, groups = components.rollouts, list[ScoredGroup]()
-    with console.progress("sampling the untrained model", len(prompts) * samples) as progress:
-        playing = play_groups(
-            rollouts.player,
-            prompts,
-            batch_id=_BATCH,
-            samples_per_prompt=samples,
-            on_episode=progress.advance,
-            on_failure=failures.append,
-        )
-        async with aclosing(playing):
-            async for group in playing:
-                groups.append(await score_group(rollouts.reward, group, rollouts.player.open_calls))
-    if failures:
-        raise failures[-1]
+    groups = list[ScoredGroup]()
+    name = "sampling the untrained model"
+    await play_to_file(components.rollouts, prompts, groups, console, name=name, batch_id=_BATCH, samples=samples)
     return groups
 
 
-async def _gaps(components: RunComponents[TrainConfig], groups: list[ScoredGroup]) -> Any:
+async def _gaps(components: RunComponents[TrainConfig], groups: list[ScoredGroup]) -> Float32Array:
     """Return |learner logprob - engine logprob| of the sampled tokens of the first responses."""
     members = [member for group in groups for member in group.members][:_COMPARED]
     samples = await asyncio.to_thread(training_samples, members)
     async with components.residency().lend_learner() as loan:
-        annotated = await loan.learner.logprobs(samples, step=0)
-    gaps = [
-        np.abs(sample.old_logprobs - sample.rollout_logprobs)[sample.loss_mask]
-        for sample in annotated
-        if sample.old_logprobs is not None
-    ]
-    return np.concatenate(gaps) if gaps else np.empty(0)
+        return await logprob_gaps(loan.learner, samples, step=0)
