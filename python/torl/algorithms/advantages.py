@@ -388,9 +388,9 @@ def group_advantages(kernel: str, rewards_N: npt.ArrayLike, groups_N: Sequence[H
     return _core.group_advantages(kernel, np.asarray(rewards_N, dtype=np.float64), group_ids_N)
 
 
-def indices_by_group(groups_N: Sequence[Hashable]) -> list[Int64Array]:
+def indices_by_group(groups_N: Sequence[Hashable]) -> list[list[int]]:
     """Return the indices of the trajectories of each group, in the order of the groups' first trajectories."""
     found: dict[Hashable, list[int]] = {}
     for index, group in enumerate(groups_N):
         found.setdefault(group, []).append(index)
-    return [np.array(indices, np.int64) for indices in found.values()]
+    return list(found.values())

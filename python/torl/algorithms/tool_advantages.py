@@ -40,7 +40,7 @@ def aspo(inputs: EstimatorInputs, *, weight: NonNegativeFloat = 2.0, limit: Posi
     place_N, length_N = inputs.first_code.astype(np.float64), inputs.sampled_tokens.astype(np.float64)
     eligible_N = inputs.correct & (place_N >= 0)
     bonus_N = np.zeros(len(advantages_N))
-    for indices in indices_by_group(inputs.groups_N):
+    for indices in map(np.array, indices_by_group(inputs.groups_N)):
         chosen = indices[eligible_N[indices]]
         if len(chosen):
             mean_length = max(1.0, float(length_N[chosen].mean()))
@@ -57,7 +57,7 @@ def adatir(
     difficulty: PositiveFraction = 0.5,
     margin: PositiveFraction = 0.1,
 ) -> TokenAdvantages:
-    """GRPO's advantage A, plus the normalized penalty on calls where a problem is easy (AdaTIR, arXiv 2601.14696).
+    """GRPO's advantage A, plus a centered penalty on calls where a problem is easy (AdaTIR, arXiv 2601.14696).
 
     The penalty of a correct response is -weight * sin(pi / 2 * min(calls / max_calls, 1)), in groups whose fraction of
     wrong answers is below `difficulty`. Its deviation from the mean over the group's correct responses is added to A,
@@ -73,7 +73,7 @@ def adatir(
     """
     advantages_N = group_advantages("grpo", inputs.totals, inputs.groups_N).astype(np.float64)
     correct_N, calls_N = inputs.correct, inputs.calls
-    for indices in indices_by_group(inputs.groups_N):
+    for indices in map(np.array, indices_by_group(inputs.groups_N)):
         right = indices[correct_N[indices]]
         if len(right) < 2 or 1 - len(right) / len(indices) >= difficulty:
             continue
@@ -110,7 +110,7 @@ def gtpo_similar_code(
     """
     rewards_N, correct_N = inputs.rewards_N.copy(), inputs.correct
     codes = [_code(member) for member in inputs.members_N]
-    for indices in indices_by_group(inputs.groups_N):
+    for indices in map(np.array, indices_by_group(inputs.groups_N)):
         right = indices[correct_N[indices]]
         for index in indices[~correct_N[indices]]:
             found = [(similarity(codes[index], codes[other]), inputs.rewards_N[other]) for other in right]

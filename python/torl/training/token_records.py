@@ -6,6 +6,7 @@ from functools import lru_cache
 from random import Random
 
 from torl._core import Vocabulary
+from torl.algorithms.advantages import indices_by_group
 from torl.config import TrainConfig
 from torl.learner.batch import carries_advantage
 from torl.learner.imitation import count_imitated
@@ -28,12 +29,9 @@ def recorded_samples(
         step: Step.
         config: Configuration of the run.
     """
-    indices_by_group: dict[str, list[int]] = {}
-    for index, (group, *_) in enumerate(_places(groups)):
-        indices_by_group.setdefault(group, []).append(index)
     learned = [
         indices
-        for indices in indices_by_group.values()
+        for indices in indices_by_group([place.group for place in _places(groups)])
         if any(learns_from(samples[index], config) for index in indices)
     ]
     return dict.fromkeys(index for indices in draw_groups(learned, step, config) for index in indices)

@@ -165,7 +165,7 @@ def mean_kl(inputs: CorrectionInputs, *, high: PositiveFloat = 0.01, truncate: N
 
 def _kept(inputs: CorrectionInputs, kept: "Tensor", truncate: float) -> "Tensor":
     log_weights = inputs.log_weights()
-    weights = log_weights.exp().clamp(max=truncate) if truncate else (log_weights * 0).exp()
+    weights = log_weights.exp().clamp(max=truncate) if truncate else log_weights.new_ones(log_weights.shape)
     return weights.masked_fill(~inputs.loss_mask, 1.0).masked_fill(inputs.loss_mask & ~kept, 0.0)
 
 

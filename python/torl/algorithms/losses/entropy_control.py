@@ -79,9 +79,7 @@ def clip_cov_policy_loss(
     """
     assert inputs.batch_values is not None  # required
     loss = clipped_policy_loss(inputs, clip_low=clip_low, clip_high=clip_high)
-    dropped = inputs.batch_values > 0
-    clipped = dropped if loss.clipped is None else dropped | loss.clipped
-    return PolicyLossValues.from_per_token(inputs, loss.per_token.masked_fill(dropped, 0.0), clipped)
+    return loss.without(inputs, inputs.batch_values > 0)
 
 
 @requires(old_logprobs=True, batch_values=_largest_tokens)

@@ -119,6 +119,11 @@ class PolicyLossValues:
             clipped=reduce(or_, masks) if masks else None,
         )
 
+    def without(self, inputs: LossInputs, dropped: "Tensor") -> Self:
+        """Return the loss without some tokens (bool), which count as clipped in addition to those that are."""
+        clipped = dropped if self.clipped is None else dropped | self.clipped
+        return self.from_per_token(inputs, self.per_token.masked_fill(dropped, 0.0), clipped)
+
 
 def check_policy_loss(loss: object, inputs: LossInputs) -> None:
     """Check the result of a policy loss.

@@ -78,6 +78,4 @@ def sequence_masked_policy_loss(
     loss = clipped_policy_loss(inputs, clip_low=clip_low, clip_high=clip_high)
     distance = (inputs.rollout_logprobs - inputs.logprobs.detach()).masked_fill(~inputs.loss_mask, 0.0)
     far = sequence_means(distance, inputs.loss_mask, inputs.sequences) > threshold
-    dropped = far & (inputs.masked_advantages() < 0)
-    clipped = dropped if loss.clipped is None else dropped | loss.clipped
-    return PolicyLossValues.from_per_token(inputs, loss.per_token.masked_fill(dropped, 0.0), clipped)
+    return loss.without(inputs, far & (inputs.masked_advantages() < 0))

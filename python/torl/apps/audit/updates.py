@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from torl.algorithms.advantages import indices_by_group
 from torl.algorithms.losses.correction import icepop, mis, tis
 from torl.algorithms.losses.policy import cispo_policy_loss, clipped_policy_loss, gspo_policy_loss
 from torl.apps.audit.advantages import recorded_masks
@@ -102,18 +103,14 @@ def _groups(
     config: TrainConfig,
 ) -> tuple[list[str], list[str]]:
     """Return the groups that the run must record, and those that it has recorded."""
-    indices_by_group: dict[str, list[int]] = {}
-    for index, (key, _) in enumerate(batch):
-        indices_by_group.setdefault(key.group, []).append(index)
-    names = {id(indices): name for name, indices in indices_by_group.items()}
     learned = [
         indices
-        for indices in indices_by_group.values()
+        for indices in indices_by_group([key.group for key, _ in batch])
         if any(not masked[index] and _learns_from(batch[index][1], config.algorithm) for index in indices)
     ]
     if config.algorithm.needs_critic and step < config.critic.pretrain_steps:
         learned = []
-    expected = sorted(names[id(indices)] for indices in draw_groups(learned, step, config))
+    expected = sorted(batch[indices[0]][0].group for indices in draw_groups(learned, step, config))
     return expected, sorted({key.group for key in numbers})
 
 
