@@ -430,6 +430,11 @@ class Trajectory:
         return "\n".join(turn.text for turn in self.turns)
 
     @property
+    def has_code(self) -> bool:
+        """Whether a turn has a code block."""
+        return any(turn.blocks for turn in self.turns)
+
+    @property
     def first_code(self) -> int | None:
         """Index in the response of the first token of code: of the first block, or else of the first turn with a call.
 

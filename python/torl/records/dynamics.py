@@ -74,7 +74,7 @@ def dynamics_by_value(groups: Sequence[ScoredGroup], field: str) -> dict[str, fl
         )
     metrics: dict[str, float] = {}
     for kind, members in sorted(kinds.items()):
-        with_code = sum(any(turn.blocks for turn in member.trajectory.turns) for member in members)
+        with_code = sum(member.trajectory.has_code for member in members)
         metrics[names.kind_name(kind, names.ACCURACY)] = sum(member.grade.correct for member in members) / len(members)
         metrics[names.kind_name(kind, names.CODE_RATIO)] = with_code / len(members)
     return metrics
@@ -121,7 +121,7 @@ def _variant_rewards(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
 def _block_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     trajectories = [member.trajectory for member in members]
     blocks = sum(len(turn.blocks) for trajectory in trajectories for turn in trajectory.turns)
-    with_code = sum(any(turn.blocks for turn in trajectory.turns) for trajectory in trajectories)
+    with_code = sum(trajectory.has_code for trajectory in trajectories)
     ran = sum(map(_blocks_that_ran, trajectories))
     before_answer = sum(map(_blocks_before_answer, trajectories))
     return {

@@ -7,14 +7,15 @@ solve problems depends on what the differences follow: the answers, or something
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
 from torl.types import FinishReason, ScoredGroup, ScoredTrajectory
 
 _FEW_MIXED = 0.1  # prime-rl stops a curriculum below it
-_MANY_TRUNCATED = 0.25  # miles warns above it
+MANY_TRUNCATED: Final = 0.25
+"""Fraction of cut responses above which runs warn, as miles does."""
 _LOW_PASS_RATIO = 0.5
 _UNRELATED, _IDENTICAL = 0.1, 0.9  # correlations
 
@@ -94,7 +95,7 @@ class LearningSignal:
         return [measures, *self.findings()]
 
     def findings(self) -> list[str]:
-        """Return the obstacles to learning, each with its remedy; empty if there are none."""
+        """Return a line for each obstacle to learning, with its remedy."""
         found: list[str] = []
         if self.is_empty:
             found.append(f"nothing to learn from: no group has two different rewards; {self._reason()}")
@@ -105,7 +106,7 @@ class LearningSignal:
             )
         if not self.is_empty and (doubt := self._doubt()):
             found.append(doubt)
-        if self.truncated > _MANY_TRUNCATED:
+        if self.truncated > MANY_TRUNCATED:
             found.append(
                 f"{self.truncated:.0%} of the responses are cut at the length limit: raise "
                 "rollout.max_response_tokens, or check the template and its end token"
@@ -152,7 +153,7 @@ def _is_correct(member: ScoredTrajectory) -> bool:
 
 
 def _has_code(member: ScoredTrajectory) -> bool:
-    return any(turn.blocks for turn in member.trajectory.turns)
+    return member.trajectory.has_code
 
 
 def _correlation(

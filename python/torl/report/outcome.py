@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
+from torl.records.signal import MANY_TRUNCATED
 from torl.report.changes import AccuracyChange, accuracy_changes
-from torl.report.series import Row
+from torl.report.series import Row, evaluation_sets, values_of
 
 _WINDOW: Final = 5  # steps at the beginning and at the end that are compared
 _CHANGES: Final = (
@@ -31,7 +32,6 @@ _LOSSES: Final = (
     ("missing groups", names.SELECTION_MISSING),
 )
 _MANY_UNIFORM: Final = 0.5  # miles' alarm
-_MANY_TRUNCATED: Final = 0.25
 _LITTLE_ENTROPY: Final = 0.1  # of the first steps'
 
 
@@ -41,11 +41,14 @@ def describe_outcome(run_directory: Path) -> list[str]:
     Raises:
         RecordError: The records are missing or damaged.
     """
-    rows = read_metrics(run_directory)
+    return outcome_of(read_metrics(run_directory), accuracy_changes(run_directory))
+
+
+def outcome_of(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> list[str]:
+    """Return the outcome of a run from its metrics and the changes of its accuracies; empty before its first step."""
     steps = [row for row in rows if names.TIME_STEP in row]
     if not steps:
         return []
-    changes = accuracy_changes(run_directory)
     lines = [*_accuracies(rows, changes), *_changes(steps), _cost(rows, steps), _lost(steps)]
     return [*lines, *(f"next: {advice}" for advice in _advice(rows, steps, changes))]
 
@@ -66,14 +69,12 @@ def _accuracies(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> I
 
 
 def _evaluations(rows: Sequence[Row], metric: str) -> dict[str, list[tuple[int, float]]]:
-    """Return steps and values of a metric in the evaluations of each set."""
-    found: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
-        for key, value in row.items():
-            part = names.split_evaluation(key)
-            if part is not None and part[1] == metric and value is not None:
-                found.setdefault(part[0], []).append((int(row["step"]), float(value)))
-    return found
+    """Return steps and values of a metric in the evaluations of each set that has it."""
+    found = {
+        name: list(zip(*values_of(rows, names.evaluation_name(name, metric)), strict=True))
+        for name in evaluation_sets(rows)
+    }
+    return {name: values for name, values in found.items() if values}
 
 
 def _changes(steps: Sequence[Row]) -> Iterator[str]:
@@ -116,7 +117,7 @@ def _advice(rows: Sequence[Row], steps: Sequence[Row], changes: Mapping[str, Acc
     if (uniform := _mean(last, names.UNIFORM_GROUPS)) is not None and uniform > _MANY_UNIFORM and accuracy is not None:
         which = "harder problems" if accuracy > 0.5 else "easier problems, or a warm start"
         yield f"{uniform:.0%} of the last groups have equal rewards: {which} (selection, data.train)"
-    if (truncated := _mean(last, names.TRUNCATED)) is not None and truncated > _MANY_TRUNCATED:
+    if (truncated := _mean(last, names.TRUNCATED)) is not None and truncated > MANY_TRUNCATED:
         yield f"{truncated:.0%} of the last responses are cut: raise rollout.max_response_tokens"
     first_entropy, entropy = _mean(steps[:_WINDOW], names.ENTROPY), _mean(last, names.ENTROPY)
     rising = list(_rising(rows))

@@ -14,8 +14,8 @@ from torl.records.reading import read_metrics
 from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.charts import chart_sections
 from torl.report.examples import choose_examples, examples_html
-from torl.report.outcome import describe_outcome
-from torl.report.series import Row, values_of
+from torl.report.outcome import outcome_of
+from torl.report.series import Row, evaluation_sets, values_of
 from torl.report.style import SCRIPT, STYLE
 
 _RELOAD_SECONDS: Final = 30
@@ -55,6 +55,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
     """
     rows = read_metrics(run_directory)
     config_text = read_config(run_directory)
+    changes = accuracy_changes(run_directory)
     sections = chart_sections(rows)
     charts = "\n".join(
         f'<section class="chart"><h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>{html}</section>'
@@ -68,8 +69,8 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         f"<h1>{escape(title)}</h1>",
         f'<p class="dim">{escape(_subtitle(rows, config_text))}</p>',
         _statement(statement),
-        _outcome(describe_outcome(run_directory)),
-        _before_and_after(rows, accuracy_changes(run_directory)),
+        _outcome(outcome_of(rows, changes)),
+        _before_and_after(rows, changes),
         f'<h2>Curves</h2><div class="charts">{charts}</div>' if charts else "",
         f'<p class="dim">0 in all steps: {escape(", ".join(zero))}</p>' if zero else "",
         _examples(run_directory),
@@ -160,8 +161,7 @@ def _outcome(lines: Sequence[str]) -> str:
 
 
 def _before_and_after(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> str:
-    sets = sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))})
-    return "\n".join(filter(None, (_set_table(rows, set_name, changes) for set_name in sets)))
+    return "\n".join(filter(None, (_set_table(rows, name, changes) for name in sorted(evaluation_sets(rows)))))
 
 
 def _set_table(rows: Sequence[Row], set_name: str, changes: Mapping[str, AccuracyChange]) -> str:

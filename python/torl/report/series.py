@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from statistics import StatisticsError, correlation, linear_regression
 from typing import Any, TypeAlias
 
+from torl.records import metric_names as names
+
 Row: TypeAlias = Mapping[str, Any]
 """A row of `metrics.jsonl`."""
 
@@ -14,6 +16,12 @@ def values_of(rows: Sequence[Row], name: str) -> tuple[list[int], list[float]]:
     """Return the steps and values of a metric, over the rows that have it."""
     measured = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
     return [step for step, _ in measured], [value for _, value in measured]
+
+
+def evaluation_sets(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the evaluation sets, in the order of their first metrics."""
+    parts = (names.split_evaluation(name) for row in rows for name in row)
+    return list(dict.fromkeys(part[0] for part in parts if part is not None))
 
 
 def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> tuple[list[int], list[float]]:
