@@ -16,7 +16,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from pathlib import Path
@@ -478,3 +478,12 @@ def suggestion(name: str, names: Sequence[str], prefix: str = "") -> str:
     """Return "; did you mean ...?" for an unknown name, or an empty text without a close match."""
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else ""
+
+
+def dotted_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a configuration tree by their dotted names, after `prefix`."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from dotted_leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

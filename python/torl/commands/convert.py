@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError, TorlError
-from torl.records.exchange import READERS, read_foreign
+from torl.records.exchange import READERS, foreign_format, read_foreign
 from torl.records.exchange.atif import write_atif
 from torl.records.files import atomic_write
 from torl.records.reading import read_rows
@@ -59,7 +59,7 @@ def read_any(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         RecordError: The file cannot be read, or has an unknown format.
     """
-    if path.is_file() and any(matches(path) for matches, _ in READERS.values()):
+    if path.is_file() and foreign_format(path) is not None:
         return read_foreign(path)
     rows = read_rows(path)
     first = next(rows, None)

@@ -13,7 +13,7 @@ trajectories/evaluation_000000_<set>.jsonl   one row per trajectory of an evalua
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,12 +151,3 @@ def trajectory_files(run_directory: Path) -> list[Path]:
 
 def _by_step(paths: Iterable[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: step_of_file(path) or 0)
-
-
-def dotted_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a configuration tree by their dotted names, after `prefix`."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from dotted_leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

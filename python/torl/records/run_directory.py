@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
-from torl.records.files import CONFIG_FILE, atomic_write, dotted_leaves, record_errors
+from torl.options import dotted_leaves
+from torl.records.files import CONFIG_FILE, atomic_write, record_errors
 
 _START_KEY = "run.resume"  # describes a start, not the run
 _FIRST_STEP = "# The configuration from step {} on.\n"

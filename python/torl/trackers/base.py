@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from torl.errors import ConfigError
 from torl.guard import Guarded, guarded
+from torl.options import dotted_leaves
 from torl.version import __version__
 
 _CONFIG_FILE: Final = "config.toml"
@@ -113,7 +114,12 @@ def run_settings(run_directory: Path) -> dict[str, Any]:
     """Return the settings of a run by their dotted names, and the versions of libraries after "versions."."""
     path = run_directory / _CONFIG_FILE
     tree = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return {**dict(_leaves(tree)), **{f"versions.{name}": version for name, version in _versions()}}
+    return {**dict(dotted_leaves(tree)), **{f"versions.{name}": version for name, version in _versions()}}
+
+
+def examples_due(every: int, step: int, evaluation_set: str | None) -> bool:
+    """Whether example trajectories are due: each evaluation, and every `every` training steps; 0 disables them."""
+    return every > 0 and (evaluation_set is not None or step % every == 0)
 
 
 def run_id(run_directory: Path, tracker: str) -> str:
@@ -123,14 +129,6 @@ def run_id(run_directory: Path, tracker: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(uuid.uuid4().hex[:16], encoding="utf-8")
     return path.read_text(encoding="utf-8").strip()
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _versions() -> Iterator[tuple[str, str]]:

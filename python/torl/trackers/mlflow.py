@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torl.errors import ConfigError
-from torl.trackers.base import Example, Tracker, import_client, run_id, run_settings
+from torl.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
 
 _MAX_PARAMETERS: Final = 100  # of one request
 _MAX_METRICS: Final = 1000
@@ -81,7 +81,7 @@ class MLflow(Tracker):
             self._client.log_batch(self._id, metrics=rows[start : start + _MAX_METRICS])
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if not self._examples_every or (evaluation_set is None and step % self._examples_every):
+        if not examples_due(self._examples_every, step, evaluation_set):
             return
         text = json.dumps([each.row() for each in examples], ensure_ascii=False, indent=1)
         self._client.log_text(self._id, text, f"examples/{evaluation_set or 'training'}_{step:06d}.json")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torl.trackers.base import Example, Tracker, import_client, run_id, run_settings
+from torl.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
 
 
 class Trackio(Tracker):
@@ -51,7 +51,7 @@ class Trackio(Tracker):
         self._run.log(dict(metrics), step=step)
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if not self._examples_every or (evaluation_set is None and step % self._examples_every):
+        if not examples_due(self._examples_every, step, evaluation_set):
             return
         rows = [each.row() for each in examples]
         table = self._trackio.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from torl.errors import ConfigError
-from torl.trackers.base import Example, Tracker, import_client, run_id, run_settings
+from torl.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
 
 
 class WeightsAndBiases(Tracker):
@@ -60,7 +60,7 @@ class WeightsAndBiases(Tracker):
         self._run.log({"step": step, **metrics})
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if not self._examples_every or (evaluation_set is None and step % self._examples_every):
+        if not examples_due(self._examples_every, step, evaluation_set):
             return
         rows = [each.row() for each in examples]
         table = self._wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torl.errors import ConfigError
 from torl.paths import cache_directory
-from torl.records.exchange import READERS, read_foreign
+from torl.records.exchange import foreign_format, read_foreign
 from torl.records.files import atomic_write
 from torl.records.rows import encode_row
 
@@ -20,7 +20,7 @@ def own_file(path: Path) -> Path:
         ConfigError: The user has no cache directory.
         RecordError: The file is damaged.
     """
-    if not path.is_file() or not any(matches(path) for matches, _ in READERS.values()):
+    if not path.is_file() or foreign_format(path) is None:
         return path
     try:
         directory = cache_directory("view")

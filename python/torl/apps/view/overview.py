@@ -9,8 +9,9 @@ from typing import Any, Final
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.history import changes
 from torl.errors import RecordError
+from torl.options import dotted_leaves
 from torl.records import metric_names as names
-from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE, dotted_leaves
+from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
 from torl.records.reading import read_metrics
 from torl.report.panels import RunRecords, panels_of
 from torl.report.series import means_of, values_of

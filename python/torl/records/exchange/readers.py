@@ -23,6 +23,15 @@ _REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
 _RESERVED: Final = frozenset({"mode", "step", "prompt", "completion", "advantage", "image", *_REFERENCES})
 
 
+def foreign_format(path: Path) -> str | None:
+    """Return the format of another library that a file has, as a key of `READERS`; None for others.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    return next((name for name, (matches, _) in READERS.items() if matches(path)), None)
+
+
 def read_foreign(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the trajectories of another library's file as rows of a trajectory file.
 
@@ -31,7 +40,7 @@ def read_foreign(path: Path) -> Iterator[dict[str, Any]]:
     """
     name = None
     try:
-        name = next((name for name, (matches, _) in READERS.items() if matches(path)), None)
+        name = foreign_format(path)
         if name is None:
             raise RecordError(f"{path}: none of the formats {', '.join(READERS)}")
         for row in READERS[name][1](path):
