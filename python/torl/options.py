@@ -487,3 +487,8 @@ def dotted_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield from dotted_leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def default_choice(default: Any) -> Any:
+    """Return a field whose default is validated like a value from a file: a name, or sections."""
+    return Field(default, validate_default=True)

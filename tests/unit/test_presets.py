@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[2]
 PRESETS = {name: path for name, path in sorted(presets().items()) if name != "demo"}
 # Settings for the number of machines, places of files, and frequency of measurements: not part of the publication.
 OURS = re.compile(
-    r"(run|model|engine|evaluation|checkpoint|rollout\.tools)\..*"
-    r"|data\.(train|evaluation|template)\..*"
+    r"(run|model|engine|checkpoint)\..*"
+    r"|evaluation\.(every_steps|max_problems)"
+    r"|data\.train(\..*)?|data\.evaluation\..*"
+    r"|rollout\.tools\.[a-z_]+\.url"
     r"|learner\.(ranks|zero_stage|dtype|max_row_tokens|max_stored_logits|gradient_checkpointing|offload_.*)"
 )
 
@@ -30,7 +32,13 @@ DEMANDED = {
     "algorithm.mini_batches",
     "rollout.stop",
     "rollout.max_tool_calls",
+    "data.template.name",
+    "data.evaluation",
+    "evaluation.greedy",
+    "evaluation.samples_per_problem",
+    "evaluation.max_response_tokens",
 }
+DEMANDED_OF_SAMPLES = {"evaluation.temperature", "evaluation.top_p"}
 
 
 def published() -> dict[str, dict[str, Any]]:
@@ -41,8 +49,12 @@ def published() -> dict[str, dict[str, Any]]:
         for line in readme.read_text(encoding="utf-8").splitlines():
             if line.startswith("## "):
                 table = found.setdefault(line.removeprefix("## ").strip(), {})
+                own = set[str]()
+            elif base := re.fullmatch(r"As `(\S+)`, but:", line):
+                table |= found[base[1]]
             elif row := re.fullmatch(r"\| `([a-z_.]+)` \| `(.+)` \| .+ \|", line):
-                assert row[1] not in table, f"{line} appears twice"
+                assert row[1] not in own, f"{line} appears twice"
+                own.add(row[1])
                 table[row[1]] = None if row[2] == "none" else tomllib.loads(f"value = {row[2]}")["value"]
     return found
 
@@ -55,23 +67,27 @@ def leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def held(path: Path) -> dict[str, Any]:
-    """Every value of the configuration that a preset makes, defaults included."""
-    return leaves(load_config(TrainConfig, path).model_dump(mode="json"))
+def held(*files: Path) -> dict[str, Any]:
+    """Every value of the configuration that a preset and its overlays make, defaults included."""
+    config = load_config(TrainConfig, list(files))
+    return leaves(config.model_dump(mode="json")) | {"data.evaluation": sorted(config.data.evaluation)}
 
 
 def written(path: Path) -> set[str]:
     """The contents of a preset; a text that chooses something by its name is that name."""
-    names = leaves(tomllib.loads(path.read_text(encoding="utf-8")))
+    tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    names = leaves(tree)
+    base = names.pop("extends", None)
     whole = held(path)
-    return {name if name in whole or f"{name}.name" not in whole else f"{name}.name" for name in names}
+    own = {name if name in whole or f"{name}.name" not in whole else f"{name}.name" for name in names}
+    return own if base is None else own | written(PRESETS[base])
 
 
 @pytest.mark.parametrize("name", overlays())
 def test_an_overlay_changes_what_it_names_and_nothing_else(name: str) -> None:
     tree = leaves(tomllib.loads(overlays()[name].read_text(encoding="utf-8")))
     before = held(PRESETS["torl_7b"])
-    after = leaves(load_config(TrainConfig, [PRESETS["torl_7b"], find_config(name)]).model_dump(mode="json"))
+    after = held(PRESETS["torl_7b"], find_config(name))
     changed = {field for field in before.keys() | after.keys() if before.get(field) != after.get(field)}
     assert changed
     assert all(any(f"{field}.".startswith(f"{prefix(each)}.") for each in tree) for field in changed)
@@ -102,9 +118,14 @@ def test_a_preset_asks_for_no_package_that_is_not_installed_with_torl(name: str)
 def test_no_default_replaces_a_published_number(name: str) -> None:
     """Settings that change results most quietly if left out are in every table, with the source's value."""
     table = published()[name]
-    runs_code = table["rollout.max_tool_calls"] and "python" in load_config(TrainConfig, PRESETS[name]).rollout.tools
-    with_tool = {"rollout.tools.python.cpu_seconds", "rollout.format.error_style"} if runs_code else set()
-    assert not (DEMANDED | with_tool) - table.keys()
+    demanded = set(DEMANDED)
+    if table["rollout.max_tool_calls"]:
+        tools = load_config(TrainConfig, PRESETS[name]).rollout.tools
+        programs = {f"rollout.tools.{key}.cpu_seconds" for key, tool in tools.items() if tool.name == "python"}
+        demanded |= programs | {"rollout.format.error_style"} if programs else set()
+    if table["evaluation.samples_per_problem"]:
+        demanded |= DEMANDED_OF_SAMPLES
+    assert not demanded - table.keys()
 
 
 def test_evaluation_sets_are_those_of_the_paper() -> None:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from builders import call, failed, group, printed, trajectory
 from torl.config.choices import RewardChoice
 from torl.errors import ComponentError
-from torl.recipes.dapo import overlong_penalty
+from torl.recipes.dapo import MAX_CHARACTERS, overlong_penalty
 from torl.recipes.torl import failed_code
 from torl.rewards import MathOptions, MathReward, Reward, Rubric, RubricOptions, make_reward
 from torl.types import FinishReason, Grade, Group, OutcomeStatus, ToolCall, Trajectory
@@ -258,3 +258,20 @@ async def test_a_format_is_kept_only_by_a_response_that_ended() -> None:
     assert await is_valid(trajectory(text), "zerotir")
     assert not await is_valid(trajectory(text, finish=FinishReason.LENGTH), "zerotir")
     assert not await is_valid(trajectory("so \\boxed{204}"), "orz")
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("so Answer: 204", "204"),
+        ("Answer: 1\nanswer : 204 \nDone.", "204"),
+        (r"Answer: 204 and \boxed{205}", r"204 and \boxed{205}"),
+        (r"\boxed{204}", None),
+        ("Answer: 204" + " " * MAX_CHARACTERS, None),
+        ("Answer:", None),
+    ],
+)
+async def test_dapos_answer_is_the_last_line_near_the_end(text: str, answer: str | None) -> None:
+    reward = MathReward(MathOptions.model_validate({"answer": "dapo"}))
+    (grade,) = await reward.grade(group(trajectory(text, answer="204 and \\boxed{205}" if answer != "204" else "204")))
+    assert (grade.answer, grade.correct) == (answer, answer is not None)

@@ -9,7 +9,7 @@ import pytest
 from builders import asked, call, group, trajectory
 from torl.errors import RewardError
 from torl.formats.base import TOO_MANY_CALLS
-from torl.recipes.toolrl import ExpectedCallsReward, call_score
+from torl.recipes.toolrl import ExpectedCallsReward, call_score, has_tag_order, tag_order
 from torl.types import ToolRequest
 
 Calls = list[tuple[str, dict[str, Any]]]
@@ -98,3 +98,38 @@ async def test_no_expected_call_gives_no_reward() -> None:
 async def test_invalid_reference_calls_are_named(answer: str) -> None:
     with pytest.raises(RewardError, match=r"problem 'p': the reward 'expected_calls' needs an answer with a call on"):
         await grades(answer, [])
+
+
+THINK, CALL, RESPONSE = "<think>a</think>", "<tool_call>\n{}\n</tool_call>", "<response>b</response>"
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "responds", "ordered"),
+    [
+        (f"{THINK}\n{CALL}", True, False, True),
+        (f"{THINK}\n{RESPONSE}", False, True, True),
+        (f"{THINK}\n{CALL}\n{RESPONSE}", True, True, True),
+        (f"{CALL}\n{THINK}", True, False, False),
+        (f"{THINK}{CALL}", True, False, False),
+        (f"{THINK}\n{CALL}\n{CALL}", True, False, False),
+        (f"{THINK}\n{CALL}", False, True, False),
+        (f"{THINK}\n{CALL}", True, True, False),
+        (f"{THINK}\n{RESPONSE}\n{CALL}", True, True, False),
+        (f"Well. {THINK}\n{CALL}", True, False, False),
+        (f"{THINK}\n<tool_call>{{}}</tool_call>", True, False, False),
+    ],
+)
+def test_tags_count_once_and_in_their_order(text: str, calls: bool, responds: bool, ordered: bool) -> None:
+    assert has_tag_order(text, calls=calls, responds=responds) is ordered
+
+
+def test_expected_sections_follow_from_the_problem() -> None:
+    expects_calls, expects_none = asked("p", answer=answer_of(WEATHER)), asked("p", answer="\n")
+    responds = replace(expects_calls, problem=replace(expects_calls.problem, metadata={"response": True}))
+    for prompt, text in (
+        (expects_calls, f"{THINK}\n{CALL}"),
+        (expects_none, f"{THINK}\n{RESPONSE}"),
+        (responds, f"{THINK}\n{CALL}\n{RESPONSE}"),
+    ):
+        values = [tag_order(replace(trajectory(each), prompt=prompt)) for each in (text, f"{text} ", f"x {text}", "")]
+        assert values == [1.0, 1.0, 0.0, 0.0]

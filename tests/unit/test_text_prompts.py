@@ -86,7 +86,19 @@ def test_questions_are_put_in_as_they_are(question: str) -> None:
 def test_templates_by_name() -> None:
     papers = ["qwen25_math", "qwen25_math_tir", "eurus", "tora", "mathcoder", "retool", "artist"]
     names = ["torl", "zerotir", "orz", "search_r1", "none", "chat", "chatml", *papers]
-    assert list(TEMPLATES) == [*names, "rc_grpo"]
+    assert list(TEMPLATES) == [*names, "rc_grpo", "torl_no_tool", "dapo"]
+
+
+def test_torls_control_differs_from_its_prompt_in_the_words_on_programs_only() -> None:
+    problem = Problem("a", "What is 1 + 1?", "2")
+    prompts = [load_template(name)(problem) for name in ("torl", "torl_no_tool")]
+    assert "programs" in prompts[0]
+    assert "program" not in prompts[1]
+    first, last = (
+        {prompt.split("Please ")[0] for prompt in prompts},
+        {prompt.split(" the problem above")[1] for prompt in prompts},
+    )
+    assert len(first) == len(last) == 1
 
 
 def test_a_template_is_given_the_whole_problem() -> None:

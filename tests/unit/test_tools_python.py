@@ -151,3 +151,10 @@ async def test_tool_starts_checks_and_closes_its_sandbox() -> None:
         await tool.close()
     with pytest.raises(SandboxError, match="not running"):
         tool.session(0)
+
+
+def test_descriptions_of_the_tool_and_its_argument_are_options() -> None:
+    tool = PythonTool(PythonOptions(description="A tool for executing code.", code_description="The code to execute."))
+    assert tool.description == "A tool for executing code."
+    assert tool.parameters["properties"]["code"]["description"] == "The code to execute."
+    assert PythonTool().parameters == PythonTool.parameters

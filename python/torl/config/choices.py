@@ -1,8 +1,6 @@
 """The choices of a configuration, each with its registry."""
 
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Annotated
 
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
@@ -103,8 +101,3 @@ ImitationChoice = Annotated[
 
 TRACKER = ChosenFrom(TRACKERS, "tracker", positional_count=2, bases=(Tracker,))
 TrackerChoice = Annotated[Choice[Tracker], TRACKER]
-
-
-def default_choice(default: Any) -> Any:
-    """Return a field whose default is validated like a value from a file: a name, or sections."""
-    return Field(default, validate_default=True)

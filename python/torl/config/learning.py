@@ -18,7 +18,6 @@ from torl.config.choices import (
     MemberFilterChoice,
     PolicyLossChoice,
     TeacherPromptChoice,
-    default_choice,
 )
 from torl.config.schedule import BY_STEP
 from torl.options import (
@@ -29,6 +28,7 @@ from torl.options import (
     PositiveInt,
     Precision,
     Section,
+    default_choice,
     named_by_key,
 )
 from torl.weights.rendezvous import TransportName

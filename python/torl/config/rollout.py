@@ -13,7 +13,6 @@ from torl.config.choices import (
     SamplerChoice,
     TemplateChoice,
     ToolChoice,
-    default_choice,
 )
 from torl.config.schedule import BY_STEP
 from torl.environments import EnvironmentLimits
@@ -25,6 +24,7 @@ from torl.options import (
     PositiveFraction,
     PositiveInt,
     Section,
+    default_choice,
     named_by_key,
 )
 from torl.paths import FILE_NAME_PATTERN

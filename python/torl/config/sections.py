@@ -20,7 +20,7 @@ from pydantic import (
 from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
 from torl.algorithms.requirements import requirements_of
-from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice, default_choice
+from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
@@ -34,6 +34,7 @@ from torl.options import (
     PositiveInt,
     Section,
     Seed,
+    default_choice,
     named_by_key,
 )
 from torl.rewards import Reward

@@ -1,4 +1,4 @@
-r"""The outcome reward of mathematics: the answer in the last \boxed{...}, compared with the reference."""
+r"""The outcome reward of mathematics: the answer, usually the last \boxed{...}, compared with the reference."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from torl.component import RunContext
-from torl.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section
+from torl.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, default_choice
 from torl.rewards.base import Reward
 from torl.rewards.grader import ClusterGrader, Grader
 from torl.rewards.verdict import Verdict, compare_exactly
@@ -25,6 +25,20 @@ ANSWER_FORMATS: Mapping[str, Callable[..., bool] | str] = MappingProxyType(
 """Response formats that a correct answer can be required to have: functions of the text."""
 
 
+def boxed_answer(text: str) -> str | None:
+    r"""Return the content of the last complete \boxed{...}, or None."""
+    box = find_answer(text)
+    return None if box is None else box.text
+
+
+ANSWER_FINDERS: Mapping[str, Callable[..., str | None] | str] = MappingProxyType(
+    {"boxed": boxed_answer, "dapo": "torl.recipes.dapo:find_answer_line"}
+)
+"""Functions that return the answer in the text of a response, or None."""
+
+AnswerFinderChoice = Annotated[
+    Choice[Callable[[str], str | None]], ChosenFrom(ANSWER_FINDERS, "answer finder", "boxed", positional_count=1)
+]
 AnswerFormatChoice = Annotated[
     Choice[Callable[[str], bool]], ChosenFrom(ANSWER_FORMATS, "answer format", positional_count=1)
 ]
@@ -37,6 +51,9 @@ class MathOptions(Section):
     """Reward of a correct final answer."""
     wrong: float = -1.0
     """Reward of a wrong or missing final answer."""
+    answer: AnswerFinderChoice = default_choice("boxed")
+    """Function of the text that finds the answer. "boxed": the last complete box; "dapo": the last "Answer:" of the
+    last 300 characters."""
     require_format: AnswerFormatChoice | None = None
     """Format that a correct answer must have to be rewarded, in a response that ended by itself or at a stop string: a
     function of its text. "orz": a box in <answer>; "zerotir": also each tag once, and </think>. Unset requires none."""
@@ -50,13 +67,14 @@ class MathOptions(Section):
 
 
 class MathReward(Reward):
-    r"""Rewards the last complete \boxed{...} of the sampled text if it equals the reference."""
+    r"""Rewards the answer of the sampled text, by default its last complete \boxed{...}, if it equals the reference."""
 
     def __init__(self, options: MathOptions | None = None) -> None:
         self.options = options or MathOptions()
         self.grader: Grader | ClusterGrader = Grader(
             self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds, exact=self.options.exact
         )
+        self._find = self.options.answer.bind()
         required = self.options.require_format
         self._has_format = None if required is None else required.bind()
 
@@ -86,15 +104,14 @@ class MathReward(Reward):
             await asyncio.to_thread(self.grader.close)
 
     async def _grade(self, trajectory: Trajectory) -> Grade:
-        answer = find_answer(trajectory.answer_text)
+        answer = self._find(trajectory.answer_text)
         verdict = Verdict(correct=False)
         if answer is not None:
             reference = trajectory.prompt.problem.answer
-            simple = compare_exactly(reference, answer.text, exact=self.options.exact)  # needs no process
-            verdict = simple or await self.grader.grade_async(reference, answer.text, shortcuts=False)
+            simple = compare_exactly(reference, answer, exact=self.options.exact)  # needs no process
+            verdict = simple or await self.grader.grade_async(reference, answer, shortcuts=False)
         valid = self._has_format is None or (
             trajectory.finish_reason is FinishReason.STOP and self._has_format(trajectory.answer_text)
         )
         reward = self.options.correct if verdict.correct and valid else self.options.wrong
-        text = None if answer is None else answer.text
-        return Grade(reward, verdict.correct, text, verdict.failure, valid_format=valid)
+        return Grade(reward, verdict.correct, answer, verdict.failure, valid_format=valid)

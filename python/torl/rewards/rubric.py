@@ -31,6 +31,7 @@ PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
         "overlong": "torl.recipes.dapo:Overlong",
         "call_bonus": "torl.recipes.retool:CallBonus",
         "failed_code": "torl.recipes.torl:failed_code",
+        "tag_order": "torl.recipes.toolrl:tag_order",
         "malformed_turn": "torl.recipes.gtpo:malformed_turn",
     }
 )

@@ -117,6 +117,8 @@ TEMPLATES: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
         "retool": "torl.recipes.retool:template",
         "artist": "torl.recipes.artist:template",
         "rc_grpo": "torl.recipes.rc_grpo:template",
+        "torl_no_tool": "torl.recipes.torl:template_no_tool",
+        "dapo": "torl.recipes.dapo:template",
     }
 )
 """The prompt templates by the names that a configuration calls them."""

@@ -19,6 +19,9 @@ from torl.types import Outcome, OutcomeStatus
 InterpreterState = Literal["fresh", "episode", "replay"]
 """Initial state of a block of code."""
 
+DESCRIPTION = "Runs Python code and returns what it prints, or its error."
+CODE_DESCRIPTION = "A Python program; print what you want to see."
+
 _COUNTS = ("shared", "retried", "workers_replaced")
 
 
@@ -38,6 +41,10 @@ class PythonOptions(Section):
     """Memory limit of a run, in MiB, including 177 MiB for the interpreter itself."""
     output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
     """Output limit of a run, in KiB: stdout and stderr together."""
+    description: Annotated[str, Field(min_length=1)] = DESCRIPTION
+    """Description of the tool, for a model that sees its tools in the prompt."""
+    code_description: Annotated[str, Field(min_length=1)] = CODE_DESCRIPTION
+    """Description of the argument `code`, for such a model."""
 
     @model_validator(mode="after")
     def _deadlines_in_order(self) -> Self:
@@ -46,15 +53,17 @@ class PythonOptions(Section):
         return self
 
 
+def make_parameters(code_description: str) -> Mapping[str, Any]:
+    """Return the JSON schema of the arguments: a program, with this description."""
+    code = {"type": "string", "description": code_description}
+    return {"type": "object", "properties": {"code": code}, "required": ["code"]}
+
+
 class PythonTool(StatefulTool):
     """Runs Python code in a `SandboxPool`, which it starts, tests and closes."""
 
-    description = "Runs Python code and returns what it prints, or its error."
-    parameters: Mapping[str, Any] = {
-        "type": "object",
-        "properties": {"code": {"type": "string", "description": "A Python program; print what you want to see."}},
-        "required": ["code"],
-    }
+    description = DESCRIPTION
+    parameters: Mapping[str, Any] = make_parameters(CODE_DESCRIPTION)
     speculative = True
     has_own_limits = True
 
@@ -69,6 +78,8 @@ class PythonTool(StatefulTool):
             ConfigError: `interpreter_state` requires an interpreter with sessions.
         """
         self.options = options or PythonOptions()
+        self.description = self.options.description
+        self.parameters = make_parameters(self.options.code_description)
         self._interpreter = interpreter
         self._pool: SandboxPool | ClusterSandbox | None = None
         if interpreter is not None:

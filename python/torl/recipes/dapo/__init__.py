@@ -1,8 +1,31 @@
-"""DAPO: its penalty for overlong responses. The loss, the clip ranges and dynamic sampling are settings of torl."""
+"""DAPO: its prompt template, its answer line and its penalty for overlong responses. All else is settings of torl."""
 
+import re
 from typing import Any
 
-from torl import Grade, Group, PositiveInt, Reward, Section
+from torl import Grade, Group, PositiveInt, Problem, Reward, Section
+
+# The prompts of DAPO-Math-17k.
+TEMPLATE = (
+    "Solve the following math problem step by step. The last line of your response should be of the form Answer: "
+    "$Answer (without quotes) where $Answer is the answer to the problem.\n\n{problem}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+MAX_CHARACTERS = 300
+"""Characters at the end of a response in which the answer must be."""
+
+_ANSWER = re.compile(r"Answer\s*:\s*([^\n]+)", re.IGNORECASE)
+
+
+def template(problem: Problem) -> str:
+    """Return DAPO's prompt, which asks for the answer on a line after "Answer:"."""
+    return TEMPLATE.replace("{problem}", problem.question, 1)
+
+
+def find_answer_line(text: str) -> str | None:
+    """Return the text after the last "Answer:" of the last 300 characters (verl's `math_dapo.py`), or None."""
+    found = _ANSWER.findall(text[-MAX_CHARACTERS:])
+    return found[-1].strip() if found else None
 
 
 class OverlongOptions(Section):

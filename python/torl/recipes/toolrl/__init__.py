@@ -1,6 +1,7 @@
-"""ToolRL: its reward for the expected tool calls, regardless of their outcome."""
+"""ToolRL: its rewards for the expected tool calls, regardless of their outcome, and for the order of its tags."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,8 +17,7 @@ class ExpectedCallsReward(Reward):
 
     The answer of a problem is a list of calls, one on each line: `{"name": "look_up", "parameters": {"word":
     "Paris"}}`. The reward is 3 for exactly these calls, -3 for none of them and for any malformed
-    call, and 0 for a problem that expects none, as in ToolRL's code. ToolRL's format reward, for tags
-    in their order, is not implemented.
+    call, and 0 for a problem that expects none, as in ToolRL's code.
     """
 
     async def grade(self, group: Group) -> list[Grade]:
@@ -39,6 +39,32 @@ class ExpectedCallsReward(Reward):
             return Grade(0.0, whole and not made, None)
         share = call_score(made, expected) if whole else 0.0
         return Grade(_WORST + (_BEST - _WORST) * share, share == 1, None)
+
+
+def tag_order(trajectory: Trajectory) -> float:
+    """Return 1 if the first turn has ToolRL's tags in their order, else 0 (section 3.3, format).
+
+    A problem that expects calls wants `<think>` and `<tool_call>`, any other `<think>` and `<response>`. A problem with
+    `"response": true` wants all three.
+    """
+    problem = trajectory.prompt.problem
+    calls = bool(expected_calls(problem))
+    responds = not calls or problem.metadata.get("response") is True
+    return float(bool(trajectory.turns) and has_tag_order(trajectory.turns[0].text, calls=calls, responds=responds))
+
+
+def has_tag_order(text: str, *, calls: bool, responds: bool) -> bool:
+    """Whether a text is thoughts, then calls and a response where expected, each once, one on a line.
+
+    Source: `customize_format_reward_func` of ToolRL's `rlla.py`.
+    """
+    tags = [tag for tag, expected in (("tool_call", calls), ("response", responds)) if expected]
+    if any(text.count(mark) != 1 for tag in tags for mark in (f"<{tag}>", f"</{tag}>")):
+        return False
+    sections = ["<think>.*?</think>"]
+    sections += ["<tool_call>\\n.*?\\n</tool_call>"] if calls else []
+    sections += ["<response>.*?</response>"] if responds else []
+    return re.fullmatch("\\n".join(sections), text.strip(), re.DOTALL) is not None
 
 
 def expected_calls(problem: Problem) -> list[ToolRequest]:

@@ -31,6 +31,14 @@ def template(problem: Problem) -> str:
     return TEMPLATE.replace("{problem}", problem.question, 1)
 
 
+def template_no_tool(problem: Problem) -> str:
+    """Return ToRL's prompt without the words on programs, for runs without a tool. The paper does not print it."""
+    without = TEMPLATE.replace(
+        "integrate natural language reasoning with programs to solve", "reason step by step to solve"
+    )
+    return without.replace("{problem}", problem.question, 1)
+
+
 class ToRLOptions(Section):
     """Options of the format "torl"."""
 
