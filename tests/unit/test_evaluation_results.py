@@ -10,20 +10,23 @@ import pytest
 
 from builders import asked, scored, trajectory
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
+from torl.apps.evaluation.estimates import AVERAGE, estimates
+from torl.apps.evaluation.layout import Table, latex, markdown
 from torl.apps.evaluation.output import write_all
 from torl.apps.evaluation.papers import PAPERS
 from torl.apps.evaluation.results import (
-    AVERAGE,
+    CODE_USE,
+    CodeUse,
     Variant,
     difference,
-    estimates,
     read_results,
     shared_problems,
     tool_differences,
 )
 from torl.apps.evaluation.sets import SUITES
-from torl.apps.evaluation.tables import Table, all_tables, latex, markdown
+from torl.apps.evaluation.tables import all_tables
 from torl.errors import ConfigError, RecordError
+from torl.records import metric_names as names
 from torl.rollout.group_file import GroupFile
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
@@ -58,7 +61,8 @@ def write(output: Path, model: str, calls: int, greedy: str, sampled: dict[str, 
 
 
 def arm_of(model: str, calls: int, **sets: list[float]) -> Variant:
-    return Variant(model, calls, {"greedy": {name: np.array(values) for name, values in sets.items()}})
+    problems = {name: tuple(map(str, range(len(values)))) for name, values in sets.items()}
+    return Variant(model, calls, {"greedy": {name: np.array(values) for name, values in sets.items()}}, problems, {})
 
 
 def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Path) -> None:
@@ -69,6 +73,10 @@ def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Pat
     one = {measure: sets["one"].tolist() for measure, sets in arm.measures.items()}
     assert one["greedy"] == [1, 1, 0, 0]
     assert one["avg@4"] == [0.5, 0.25, 0, 0]
+    assert arm.code["avg@4"]["one"].accuracy_P.tolist() == [0.5, 0.25, 0]  # of those that were played
+    assert (
+        arm.code["avg@4"]["one"].means[names.RESPONSE_TOKENS] == arm.code["greedy"]["two"].means[names.RESPONSE_TOKENS]
+    )
     assert one["maj@4"] == [1, 0.25, 0, 0]
     assert one["pass@2"] == pytest.approx([1 - 1 / 6, 0.5, 0, 0])
     assert one["pass@4"] == [1, 1, 0, 0]
@@ -114,6 +122,9 @@ def test_tool_gain_is_compared_problem_by_problem(tmp_path: Path) -> None:
 def test_other_problems_are_not_compared() -> None:
     with pytest.raises(RecordError, match="played on different problems"):
         difference(arm_of("a", 1, one=[1.0, 0.0]), arm_of("a", 0, one=[1.0]), "greedy")
+    other = replace(arm_of("a", 0, one=[1.0, 0.0]), problems={"one": ("0", "another")})
+    with pytest.raises(RecordError, match="played on different problems"):
+        difference(arm_of("a", 1, one=[1.0, 0.0]), other, "greedy")
 
 
 def test_other_settings_or_problems_are_refused(tmp_path: Path) -> None:
@@ -160,6 +171,28 @@ def test_the_papers_averages_that_are_off_have_a_note() -> None:
     assert set(notes) == {"ToRL-7B", "Qwen2.5-Math-1.5B-Instruct-TIR", "Eurus-2-7B-PRIME"}
 
 
+def test_the_papers_rows_of_zerotir_are_one_response_to_each_problem() -> None:
+    """Every printed accuracy of tables 1 and 2 is a whole number of problems, within its rounding."""
+    sizes = {
+        "aime24": 30,
+        "aime25": 30,
+        "hmmt_feb24": 30,
+        "hmmt_feb25": 30,
+        "cmimc": 30,
+        "olymmath": 400,
+        "math500": 500,
+    }
+    rows = [row for row in PAPERS["zerotir"] if row.measure == "greedy" and row.comment is None]
+    assert len(rows) == 7
+    for row in rows:
+        for name, value in row.values.items():
+            solved = round(value * sizes[name] / 100)
+            assert abs(100 * solved / sizes[name] - value) <= 0.0501, (row.model, name)
+    (commented,) = [row for row in PAPERS["zerotir"] if row.comment]
+    table = all_tables([arm_of("mine", 1, aime25=[1.0])], "zerotir")[0]
+    assert commented.comment in table.notes
+
+
 def test_a_table_has_the_papers_rows_and_the_difference_from_its_own() -> None:
     tables = all_tables([arm_of("mine", 1, aime24=[1.0, 0.0], math500=[1.0] * 4, own=[0.0])], "torl")
     accuracy, against = tables
@@ -204,10 +237,49 @@ def test_sets_with_common_problems_have_a_note(tmp_path: Path) -> None:
 def test_several_models_with_several_numbers_of_calls_make_a_grid() -> None:
     arms = [arm_of(model, calls, one=[float(calls > 0)]) for model in ("n0", "n2") for calls in (0, 2)]
     tables = all_tables(arms)
-    grid = next(table for table in tables if table.title.startswith("Models by tool calls"))
+    (grid,) = [table for table in tables if table.title.startswith("Models by tool calls")]
     assert grid.columns == ("model", "N = 0", "N = 2")
     assert [row[0] for row in grid.rows] == ["n0", "n2"]
     assert [cell.split()[0] for cell in grid.rows[0][1:]] == ["0.0", "100.0"]
+
+
+def test_a_grid_of_each_set_and_of_their_mean() -> None:
+    arms = [arm_of(model, calls, one=[float(calls > 0)], two=[0.0]) for model in ("n0", "n2") for calls in (0, 2)]
+    titles = [table.title for table in all_tables(arms) if table.title.startswith("Models by tool calls")]
+    assert [title.split(", ")[-2] for title in titles] == ["one", "two", "mean over sets"]
+
+
+def test_models_are_compared_with_the_baseline_problem_by_problem() -> None:
+    arms = [
+        arm_of("trained", 2, one=[1.0, 0.0, 1.0]),
+        arm_of("base", 2, one=[0.0, 0.0, 1.0]),
+        arm_of("trained", 4, one=[1.0, 1.0, 1.0]),  # the baseline was not played with four calls
+    ]
+    (compared,) = [table for table in all_tables(arms, baseline="base") if "from base" in table.title]
+    ((label, cell),) = compared.rows
+    assert label == "trained, N = 2"
+    assert cell.startswith("+33.3 [+0.0, ")
+    assert not any("Difference" in table.title for table in all_tables(arms))
+
+
+def test_use_of_code_has_the_rows_of_the_papers() -> None:
+    def used(share: float, accuracies: list[float], with_code: list[float]) -> CodeUse:
+        means = dict(zip(CODE_USE, (share, 2 * share, share, 100.0), strict=True))
+        return CodeUse(means, np.array(with_code), np.array(accuracies))
+
+    code = {
+        "aime24": used(0.5, [0.0, 0.5, 0.6, 1.0], [0.0, 0.2, 0.3, 1.0]),
+        "math500": used(0.7, [1.0, 1.0, 1.0, 1.0], [0.0, 0.2, 0.3, 1.0]),
+    }
+    arm = replace(arm_of("mine", 1, aime24=[1.0] * 4, math500=[1.0] * 4), code={"greedy": code})
+    tables = {table.title: table for table in all_tables([arm], "zerotir")}
+    use = tables["Use of code in responses, greedy"]
+    rows = {row[0]: row[1:] for row in use.rows}
+    assert rows["mine, N = 1"] == ("60.0%", "1.200", "0.600", "100")
+    assert rows["mine, N = 1, math500"] == ("70.0%", "1.400", "0.700", "100")
+    assert rows["ZTRL-7B (PPO), N = 20 (paper)"] == ("89%", "3.490", "-", "-")
+    (row,) = tables["Correlation of accuracy with the fraction of responses with code, greedy"].rows
+    assert row == ("mine, N = 1", "+1.00 [+1.00, +1.00]", "-")
 
 
 def test_markdown_and_latex() -> None:

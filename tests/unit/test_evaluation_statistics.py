@@ -6,7 +6,14 @@ from math import comb
 import numpy as np
 import pytest
 
-from torl.apps.evaluation.results import bootstrap, majority, mean_over_sets, pass_at_k
+from torl.apps.evaluation.estimates import (
+    bootstrap,
+    correlation,
+    majority,
+    majority_at_k,
+    mean_over_sets,
+    pass_at_k,
+)
 
 
 @pytest.mark.parametrize(("samples", "correct"), [(1, 0), (1, 1), (4, 0), (4, 1), (5, 3), (6, 6), (7, 2)])
@@ -77,3 +84,46 @@ def test_a_paired_difference_is_surer_than_two_intervals() -> None:
     low, high = bootstrap([better - hard])
     assert 0 < low < (better - hard).mean() < high
     assert bootstrap([better])[0] < bootstrap([hard])[1]  # apart, they overlap
+
+
+@pytest.mark.parametrize("answers", ["aabc", "abcd", "aaab", "aabbc"])
+def test_majority_at_k_is_the_mean_over_all_choices(answers: str) -> None:
+    correct = [answer == "a" for answer in answers]
+    for k in range(1, len(answers) + 1):
+        expected = np.mean(
+            [
+                majority([answers[i] for i in choice], [correct[i] for i in choice])
+                for choice in combinations(range(len(answers)), k)
+            ]
+        )
+        assert majority_at_k(list(answers), correct, k) == pytest.approx(expected)
+    assert majority_at_k(list(answers), correct, len(answers)) == majority(list(answers), correct)
+
+
+def test_majority_at_k_of_many_samples_is_near_its_expectation() -> None:
+    """With two answers, maj@k is the chance of more than k/2 correct in a draw without replacement."""
+    answers, k = ["a"] * 20 + ["b"] * 12, 8
+    draws = {right: comb(20, right) * comb(12, k - right) / comb(32, k) for right in range(k + 1)}
+    expected = sum(chance * (1.0 if right > 4 else 0.5 if right == 4 else 0.0) for right, chance in draws.items())
+    found = majority_at_k(answers, [answer == "a" for answer in answers], k)
+    assert found == pytest.approx(expected, abs=0.04)  # three standard errors of a thousand draws
+    assert found == majority_at_k(answers, [answer == "a" for answer in answers], k)
+
+
+def test_correlation_over_problems_and_its_interval() -> None:
+    """The coefficient against its definition, the coverage of the interval by simulation."""
+    x_P, y_P = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 4, 3, 5])
+    found = correlation(x_P, y_P)
+    assert found is not None
+    assert found.value == pytest.approx(1 - 6 * 4 / (5 * 24))  # of ranks without ties: the squared differences are 4
+    assert found.interval[0] < found.value < found.interval[1]
+    assert correlation(x_P, np.ones(5)) is None
+    assert correlation(x_P[:3], y_P[:3]) is None
+    generator = np.random.default_rng(1)
+    covered = 0
+    for _ in range(300):
+        pairs = generator.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], size=60)
+        each = correlation(pairs[:, 0], pairs[:, 1])
+        assert each is not None
+        covered += each.interval[0] <= 6 / np.pi * np.arcsin(0.25) <= each.interval[1]  # Spearman's of the normal
+    assert 0.91 < covered / 300 < 0.99

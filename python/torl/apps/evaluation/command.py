@@ -10,12 +10,13 @@ from typing import Any
 
 from torl.apps.curation.problem_files import add_layout_arguments, find_layouts
 from torl.apps.evaluation.cells import SETTINGS_FILE, models_in
+from torl.apps.evaluation.layout import markdown
 from torl.apps.evaluation.output import write_all
 from torl.apps.evaluation.papers import PAPERS
 from torl.apps.evaluation.playing import play_model, regrade
 from torl.apps.evaluation.results import read_results, shared_problems
 from torl.apps.evaluation.sets import SUITES, find_locations, make_set
-from torl.apps.evaluation.tables import all_tables, markdown
+from torl.apps.evaluation.tables import all_tables
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import find_config, load_config
@@ -85,6 +86,7 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
     )
     parser.add_argument("--max-tool-calls", metavar="N,N,...", help="maximum numbers of tool calls, instead of --tools")
     parser.add_argument("--compare", choices=tuple(PAPERS), help="paper whose rows and differences are shown")
+    parser.add_argument("--baseline", metavar="LABEL", help="model that the others are compared with, by problem")
     parser.add_argument(
         "--output",
         metavar="DIRECTORY",
@@ -110,20 +112,27 @@ async def evaluate_models(parsed: ParsedArguments) -> None:
     sets: Mapping[str, ProblemChoice] = {}
     with Console() as console:
         if arguments.regrade:
+            _check_baseline(arguments.baseline, [path.name for path in models_in(arguments.output)])
             await _regrade(parsed, console)
         else:
             sets = _sets(arguments)
             configs = _models(parsed)
             models = tuple(configs)
+            _check_baseline(arguments.baseline, models)
             for label, config in configs.items():
                 console.line(f"{label}: {config.model.path}")
                 await play_model(config, arguments.output / label, sets, _calls(parsed, config), console)
         with console.progress("computing confidence intervals"):
             variants = read_results(arguments.output, models, tuple(sets))
-            tables = all_tables(variants, arguments.compare, shared_problems(arguments.output))
-            write_all(arguments.output, variants, tables)
+            tables = all_tables(variants, arguments.compare, shared_problems(arguments.output), arguments.baseline)
+            write_all(arguments.output, variants, tables, arguments.baseline)
     print("\n".join(markdown(table) for table in tables))
     print(f"wrote table.md, table.tex, page.html and results.json to {arguments.output}", flush=True)
+
+
+def _check_baseline(baseline: str | None, models: Sequence[str]) -> None:
+    if baseline not in (None, *models):
+        raise ConfigError(f"--baseline {baseline} must be one of the models: {', '.join(models)}")
 
 
 def _sets(arguments: argparse.Namespace) -> dict[str, ProblemChoice]:

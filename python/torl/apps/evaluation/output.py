@@ -1,20 +1,21 @@
 """The output files of an evaluation: table.md, table.tex, results.json and page.html."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from torl.apps.evaluation.results import Estimate, Variant, difference, estimates, overall, tool_differences
-from torl.apps.evaluation.tables import Table, latex, markdown
+from torl.apps.evaluation.estimates import Estimate, estimates, overall
+from torl.apps.evaluation.layout import Table, latex, markdown
+from torl.apps.evaluation.results import Variant, difference, model_differences, tool_differences
 from torl.records.files import atomic_write
 from torl.report.figures import Bar, Point, bar_chart, calls_chart
 from torl.report.page import document
 from torl.report.style import table_html
 
 
-def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table]) -> None:
+def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table], baseline: str | None = None) -> None:
     """Write table.md, table.tex, results.json and page.html.
 
     Raises:
@@ -23,7 +24,7 @@ def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table]
     contents = {
         "table.md": "\n".join(markdown(table) for table in tables),
         "table.tex": "\n".join(latex(table) for table in tables),
-        "results.json": json.dumps(results(variants), indent=1) + "\n",
+        "results.json": json.dumps(results(variants, baseline), indent=1) + "\n",
         "page.html": page(output.resolve().name, variants, tables),
     }
     for name, text in contents.items():
@@ -31,30 +32,35 @@ def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table]
             file.write(text.encode("utf-8"))
 
 
-def results(variants: Sequence[Variant]) -> dict[str, Any]:
-    """Return all numbers and their confidence intervals as plain JSON. Values are between 0 and 1."""
+def results(variants: Sequence[Variant], baseline: str | None = None) -> dict[str, Any]:
+    """Return all numbers and their confidence intervals as plain JSON. Accuracies are between 0 and 1."""
     measured = [
         {
-            "model": variant.model,
-            "max_tool_calls": variant.calls,
-            "measure": measure,
+            **_key(variant, measure),
             "problems": {name: len(values_P) for name, values_P in sets.items()},
             "sets": _encoded(estimates(sets)),
+            "code": {name: dict(use.means) for name, use in variant.code.get(measure, {}).items()},
         }
         for variant in variants
         for measure, sets in variant.measures.items()
     ]
-    tool = [
-        {
-            "model": variant.model,
-            "max_tool_calls": variant.calls,
-            "measure": measure,
-            "sets": _encoded(difference(variant, without, measure)),
-        }
-        for variant, without in tool_differences(variants)
+    return {
+        "accuracy": measured,
+        "tool_difference": _differences(tool_differences(variants)),
+        "baseline_difference": _differences(model_differences(variants, baseline)),
+    }
+
+
+def _differences(pairs: Iterable[tuple[Variant, Variant]]) -> list[dict[str, Any]]:
+    return [
+        {**_key(variant, measure), "sets": _encoded(difference(variant, other, measure))}
+        for variant, other in pairs
         for measure in variant.measures
     ]
-    return {"accuracy": measured, "tool_difference": tool}
+
+
+def _key(variant: Variant, measure: str) -> dict[str, Any]:
+    return {"model": variant.model, "max_tool_calls": variant.calls, "measure": measure}
 
 
 def _encoded(found: dict[str, Estimate]) -> dict[str, Any]:

@@ -1,56 +1,34 @@
 """The tables of an evaluation: accuracies in percent with 95 % confidence intervals, and the rows of a paper."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from torl.apps.evaluation.code_tables import code_tables
+from torl.apps.evaluation.estimates import AVERAGE, Estimate, estimates
+from torl.apps.evaluation.layout import Table, estimate_cell
 from torl.apps.evaluation.papers import PAPERS, PaperRow
-from torl.apps.evaluation.results import AVERAGE, Estimate, Variant, difference, estimates, overall, tool_differences
+from torl.apps.evaluation.results import Variant, difference, model_differences, tool_differences
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table with notes below it. The first cell of a row is its label."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-
-
-def all_tables(variants: Sequence[Variant], paper: str | None = None, notes: Sequence[str] = ()) -> list[Table]:
+def all_tables(
+    variants: Sequence[Variant], paper: str | None = None, notes: Sequence[str] = (), baseline: str | None = None
+) -> list[Table]:
     """Build all tables that have rows.
 
     Args:
         variants: Results of the evaluation.
         paper: Name in `PAPERS`. Its rows with a set of the evaluation, and the differences from them, are included.
         notes: Notes on the problem sets.
+        baseline: Model that the others are compared with, problem by problem.
     """
     tables = []
     for measure in _measures(variants):
         measured = [variant for variant in variants if measure in variant.measures]
         tables.append(_accuracies(measured, measure, paper, notes))
-        tables += _differences(measured, measure)
-        tables += _grid(measured, measure)
+        tables += _differences(measured, measure, baseline)
+        tables += _grids(measured, measure)
         tables += _against_paper(measured, measure, paper)
+        tables += code_tables(measured, measure, paper)
     return tables
-
-
-def markdown(table: Table) -> str:
-    """Format a table as GitHub Markdown under its title."""
-    lines = [f"**{table.title}**", "", _line(table.columns), _line(["---"] + ["---:"] * (len(table.columns) - 1))]
-    lines += [_line(row) for row in table.rows]
-    return "\n".join([*lines, *(f"\n{note}." for note in table.notes)]) + "\n"
-
-
-def latex(table: Table) -> str:
-    """Format a table as a LaTeX `table` with booktabs rules."""
-    rows = [" & ".join(map(_escaped, row)) + r" \\" for row in table.rows]
-    head = " & ".join(map(_escaped, table.columns)) + r" \\"
-    columns = "l" + "r" * (len(table.columns) - 1)
-    caption = ". ".join([table.title, *table.notes])
-    begin = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}"]
-    end = [r"\end{tabular}", rf"\caption{{{_escaped(caption)}.}}", r"\end{table}", ""]
-    return "\n".join([*begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", *end])
 
 
 def _measures(variants: Sequence[Variant]) -> list[str]:
@@ -77,34 +55,44 @@ def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, se
     notes = [f"Problems: {problems}; 95 % confidence intervals over problems in brackets"]
     notes += set_notes
     notes += [row.note for row in printed if row.note is not None and _same_sets(row, columns)]
+    notes += [row.comment for row in printed if row.comment is not None]
     if paper is not None and not printed:
         notes.append(f"The paper {paper!r} has no {measure} on any of these sets")
     return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
 
 
-def _differences(variants: Sequence[Variant], measure: str) -> list[Table]:
+def _differences(variants: Sequence[Variant], measure: str, baseline: str | None) -> list[Table]:
     columns = _columns(variants, measure)
-    rows = [
-        _row(variant.label, difference(variant, without, measure), columns, signed=True)
-        for variant, without in tool_differences(variants)
+    comparisons = {
+        f"Improvement of {measure} by tool calls, percentage points: same problems and seeds as with N = 0": [
+            (variant.label, difference(variant, without, measure)) for variant, without in tool_differences(variants)
+        ],
+        f"Difference of {measure} from {baseline}, percentage points: same problems and seeds": [
+            (variant.label, difference(variant, other, measure))
+            for variant, other in model_differences(variants, baseline)
+        ],
+    }
+    return [
+        Table(title, ("model", *columns), tuple(_row(label, found, columns, signed=True) for label, found in rows))
+        for title, rows in comparisons.items()
+        if rows
     ]
-    title = f"Improvement of {measure} by tool calls, percentage points: same problems and seeds as with N = 0"
-    return [Table(title, ("model", *columns), tuple(rows))] if rows else []
 
 
-def _grid(variants: Sequence[Variant], measure: str) -> list[Table]:
-    """Build a table of models by numbers of calls, as ZeroTIR's for models trained with different N."""
+def _grids(variants: Sequence[Variant], measure: str) -> list[Table]:
+    """Build a table of models by numbers of calls for each set, as ZeroTIR's for models trained with different N."""
     calls = sorted({variant.calls for variant in variants})
     models = list(dict.fromkeys(variant.model for variant in variants))
     if len(calls) < 2 or len(models) < 2:
         return []
     found = {(variant.model, variant.calls): estimates(variant.measures[measure]) for variant in variants}
-    rows = []
-    for model in models:
-        cells = [found.get((model, number)) for number in calls]
-        rows.append((model, *(_cell(None if cell is None else overall(cell)) for cell in cells)))
     columns = ("model", *(f"N = {number}" for number in calls))
-    return [Table(f"Models by tool calls in the evaluation, {measure}, mean over sets, %", columns, tuple(rows))]
+    tables = []
+    for name in _columns(variants, measure):
+        rows = [(model, *(estimate_cell(found.get((model, n), {}).get(name)) for n in calls)) for model in models]
+        of_set = "mean over sets" if name == AVERAGE else name
+        tables.append(Table(f"Models by tool calls in the evaluation, {measure}, {of_set}, %", columns, tuple(rows)))
+    return tables
 
 
 def _against_paper(variants: Sequence[Variant], measure: str, paper: str | None) -> list[Table]:
@@ -127,7 +115,7 @@ def _against_paper(variants: Sequence[Variant], measure: str, paper: str | None)
 
 
 def _row(label: str, found: Mapping[str, Estimate], columns: Sequence[str], *, signed: bool = False) -> tuple[str, ...]:
-    return (label, *(_cell(found.get(name), signed=signed) for name in columns))
+    return (label, *(estimate_cell(found.get(name), signed=signed) for name in columns))
 
 
 def _same_sets(row: PaperRow, columns: Sequence[str]) -> bool:
@@ -139,21 +127,3 @@ def _printed(row: PaperRow, columns: Sequence[str]) -> tuple[str, ...]:
     average = row.average if _same_sets(row, columns) else None
     values = {**row.values} | ({} if average is None else {AVERAGE: average})
     return (f"{row.model} (paper)", *(f"{values[name]:.1f}" if name in values else "-" for name in columns))
-
-
-def _cell(estimate: Estimate | None, *, signed: bool = False) -> str:
-    if estimate is None:
-        return "-"
-    sign = "+" if signed else ""
-    low, high = estimate.interval
-    return f"{100 * estimate.value:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-
-def _escaped(text: str) -> str:
-    for character in "&%$#_{}":
-        text = text.replace(character, f"\\{character}")
-    return text
