@@ -157,7 +157,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
     ("rewards/equivalence.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
     ("rewards/equivalence.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
-    ("rewards/notation.py", "text = _FLOAT.sub", "_FLOAT.sub", _NOTATION),
+    (
+        "rewards/numerals.py",
+        "return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)",
+        "return text",
+        _NOTATION,
+    ),
     ("training/step.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
     ("apps/evaluation/estimates.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torl.rewards.equivalence import UndecidedError, equivalent
-from torl.rewards.notation import number_of_words, split_choice
+from torl.rewards.notation import split_choice
+from torl.rewards.numerals import number_of_words
 from torl.rewards.verdict import compare_exactly
 
 

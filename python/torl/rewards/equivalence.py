@@ -12,6 +12,8 @@ from itertools import chain, product
 from types import MappingProxyType
 from typing import Any
 
+from torl.rewards.inequalities import as_sets
+from torl.rewards.layout import plain_layout
 from torl.rewards.notation import (
     as_latex,
     as_tuple,
@@ -21,6 +23,7 @@ from torl.rewards.notation import (
     split_choice,
     with_fractions,
 )
+from torl.rewards.numerals import plain_numbers
 
 _RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -39,6 +42,10 @@ _BASE = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\s*(?:\\text\{)?\s*(\d+)\s*\}?\}?")
 _WITH_UNIT = re.compile(
     r"[+-]?[\d.,]+\s*(?:\\[ ,;]|~)*\s*(?:\\(?:text|mathrm|textrm)\{\s*([A-Za-z]+)\s*\}|([A-Za-z]+))\.?"
 )
+_DEGREE_SIGN = re.compile(r"\\circ|\N{DEGREE SIGN}")
+_RADIANS = re.compile(r"(?<![A-Za-z])rad(?:ians?)?(?![A-Za-z])")
+_RATIO = re.compile(r"(?:.*=)?\s*\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
+_LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))\s*")
 _SET, _TUPLE = re.compile(r"\\\{|\\left\s*\\\{"), re.compile(r"\(|\\left\s*\(")
 
 _UNIT_NAMES = (
@@ -62,7 +69,7 @@ _UNIT_NAMES = (
     "cent cents",
     "dollar dollars",
     "degree degrees",
-    "radian radians",
+    "radian radians rad",
 )
 _UNITS = MappingProxyType({name: names.split()[0] for names in _UNIT_NAMES for name in names.split()})
 
@@ -85,6 +92,8 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     Raises:
         UndecidedError: No comparison succeeded and at least one raised.
     """
+    has_decimals = has_decimal(reference)
+    reference, answer = (plain_numbers(plain_layout(text)) for text in (reference, answer))
     if is_clearly_different(reference, answer):
         return False
     same = _same_choice(reference, answer, exact)
@@ -95,11 +104,13 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     from math_verify import verify
     from sympy import Basic, nan, zoo
 
-    exact = exact and not has_decimal(reference)
+    exact = exact and not has_decimals
     options = {**(_EXACT_PRECISION if exact else {}), "timeout_seconds": None, "raise_on_error": True}
     options["allow_set_relation_comp"] = True
     pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
     pairs |= dict.fromkeys(filter(None, [_as_tuples(*pair) for pair in pairs]))
+    if (sets := as_sets(reference, answer)) is not None:
+        pairs[as_latex(sets[0]), as_latex(sets[1])] = None
     if exact:
         pairs = dict.fromkeys((gold, with_fractions(target)) for gold, target in pairs)
     error: Exception | None = None
@@ -193,6 +204,8 @@ def is_clearly_different(reference: str, answer: str) -> bool:
     - Both have a unit of length, time, mass, money or angle, and the units differ.
     - Both have a base, and the bases differ; or the answer alone has a base other than ten.
     - One is a set, the other a tuple.
+    - One is a ratio and the other a quotient (2:3 and 2/3).
+    - The answer lists the reference, a single number, more than once.
     """
     reference, answer = reference.strip(" $"), answer.strip(" $")
     if _RELATION.match(answer) and not _RELATION.search(reference):
@@ -207,6 +220,8 @@ def is_clearly_different(reference: str, answer: str) -> bool:
         or _have_other_units(reference, answer)
         or _have_other_bases(reference, answer)
         or _are_set_and_tuple(reference, answer)
+        or _are_ratio_and_number(reference, answer)
+        or _is_repeated_number(reference, answer)
     )
 
 
@@ -233,6 +248,9 @@ def _is_other_percentage(reference: str, answer: str) -> bool:
 
 
 def _have_other_units(reference: str, answer: str) -> bool:
+    for one, other in ((reference, answer), (answer, reference)):
+        if _DEGREE_SIGN.search(one) and _RADIANS.search(other):
+            return True
     first, second = _WITH_UNIT.fullmatch(reference), _WITH_UNIT.fullmatch(answer)
     if first is None or second is None:
         return False
@@ -251,3 +269,13 @@ def _have_other_bases(reference: str, answer: str) -> bool:
 
 def _are_set_and_tuple(reference: str, answer: str) -> bool:
     return bool((_SET.match(reference) and _TUPLE.match(answer)) or (_TUPLE.match(reference) and _SET.match(answer)))
+
+
+def _are_ratio_and_number(reference: str, answer: str) -> bool:
+    is_ratio = [_RATIO.fullmatch(text) is not None for text in (reference, answer)]
+    return (is_ratio[0] and ":" not in answer) or (is_ratio[1] and ":" not in reference)
+
+
+def _is_repeated_number(reference: str, answer: str) -> bool:
+    members = _LISTED.split(answer) if _NUMBER.fullmatch(reference) else []
+    return len(members) > 1 and all(member == reference for member in members)

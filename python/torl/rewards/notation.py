@@ -4,11 +4,10 @@ A model with a Python interpreter boxes printed text: `1e-05`, `3j`, `x**2`, `2*
 """
 
 import re
-from decimal import Decimal
 
-# A trailing mark belongs to the sentence around the answer, a pair of stars to its layout.
-_TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
-_EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
+from torl.rewards.layout import trimmed, without_dollars
+from torl.rewards.numerals import plain_numbers
+
 _CHARACTERS = str.maketrans(
     {
         "\N{DEGREE SIGN}": r"^\circ ",
@@ -33,19 +32,16 @@ _CHARACTERS = str.maketrans(
     }
 )
 _ROOT = re.compile("\N{SQUARE ROOT}" r"\s*(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\))")
-_FLOAT = re.compile(r"(?<![\w.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,2})(?![\w.])")
 _IMAGINARY = re.compile(r"(?<=\d)j(?!\w)")
 _FRACTION = re.compile(r"\b(?:Fraction|Rational)\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _POWER = re.compile(r"\*\*\s*(\([^()]*\)|-?\w+(?:\.\d+)?)")
 _NAME = re.compile(r"(?<![\\A-Za-z])(pi|sqrt|sin|cos|tan|log|ln|exp)(?![A-Za-z])")
 _ARGUMENT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
-_REPEATING = re.compile(r"(\d+)\.(\d*)\\overline\{(\d+)\}")
 _THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
 
 _DEGREES = re.compile(
     r"\\(sin|cos|tan|cot|sec|csc)\s*(?:\\left)?[({]?\s*(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?\s*(?:\\right)?[)}]?"
 )
-_COLON = re.compile(r"\{:\}")
 
 # Python's and sympy's notation of matrices, intervals and special numbers.
 _INFINITY = re.compile(r"(?<![\\\w])(?:oo|inf|math\.inf|float\('inf'\))(?!\w)")
@@ -71,43 +67,22 @@ _COLUMN = re.compile(r"\\begin\{([pb]matrix|array)\}(?:\{[^{}]*\})?([^&]*)\\end\
 _LIST = re.compile(r"(?:\\left\s*)?(?:\(|\[|\\langle)(.*?)(?:\\right\s*)?(?:\)|\]|\\rangle)", re.DOTALL)
 _DECIMAL = re.compile(r"(?<![\d.])(\d*)\.(\d+)(?![\d.])")
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-)
-_NUMBERS = {word: value for value, word in enumerate(_SMALL.split())}
-_DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
-_TENS = {word: 10 * value for value, word in enumerate(_DECADES.split(), 2)}
-_SCALES = {"thousand": 1000, "million": 10**6, "billion": 10**9}
-
 _BRACKETS = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}
 
 
 def as_latex(answer: str) -> str:
     """Return the answer in math-verify's LaTeX; notations that are not listed above stay as they are."""
-    text = _TRAILING.sub("", answer.strip())
-    if emphasized := _EMPHASIS.fullmatch(text):
-        text = _TRAILING.sub("", emphasized[1].strip())
-    text = _BOLD.sub(r"\1", number_of_words(text) or text)
+    text = _BOLD.sub(r"\1", plain_numbers(trimmed(answer)))
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
-    text = _COLON.sub(":", text.replace(r"\varnothing", r"\emptyset"))
+    text = text.replace(r"\varnothing", r"\emptyset")
     text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", from_python(text))
     text = _THOUSANDS.sub("", text)
-    text = _REPEATING.sub(_as_fraction, text)
-    text = _FLOAT.sub(lambda number: f"{Decimal(number[0]):f}", text)
     text = _IMAGINARY.sub("i", text)
     text = _FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _POWER.sub(lambda power: f"^{{{power[1]}}}", text)
     text = _NAME.sub(r"\\\1 ", text)
     text = _ARGUMENT.sub(r"\\sqrt{\1}", text)
     return text.replace("*", r" \cdot ").strip()
-
-
-def _as_fraction(number: re.Match[str]) -> str:
-    r"""0.1\overline{6} is (16 - 1) / 90."""
-    whole, first, repeated = number.groups()
-    difference = int(whole + first + repeated) - int(whole + first)
-    return rf"\frac{{{difference}}}{{{'9' * len(repeated)}{'0' * len(first)}}}"
 
 
 def from_python(text: str) -> str:
@@ -136,7 +111,7 @@ def _bracketed(interval: re.Match[str]) -> str:
 
 def split_choice(text: str) -> tuple[str, str] | None:
     r"""Return the letter of a choice and the text after it: ("C", "12") for \textbf{(C)}\ 12, or None."""
-    text = _without_dollars(text)
+    text = without_dollars(text)
     whole = _IN_TEXT.fullmatch(text)
     head = None if whole else _IN_TEXT.match(text)
     found = _CHOICE.match(whole[1] if whole else head[1] if head else text)
@@ -152,28 +127,9 @@ def is_single_choice(rest: str) -> bool:
     return _OTHER_CHOICE.search(rest) is None
 
 
-def number_of_words(text: str) -> str | None:
-    """Return the digits of a number in English words below 10^12: "42" for "forty-two"; None for other texts."""
-    whole = _IN_TEXT.fullmatch(text.strip())
-    words = (whole[1] if whole else text).lower().replace("-", " ").replace(" and ", " ").split()
-    total = part = 0
-    last = 10**12  # each word must be smaller than the one before, within its part
-    for word in words:
-        value = _NUMBERS.get(word, _TENS.get(word))
-        if value is not None and value < last and (value > 0 or len(words) == 1):
-            part, last = part + value, 10 if word in _TENS else 1
-        elif word == "hundred" and 0 < part < 10:
-            part, last = 100 * part, 100
-        elif word in _SCALES and part and (not total or total % (1000 * _SCALES[word]) == 0):
-            total, part, last = total + part * _SCALES[word], 0, 1000
-        else:
-            return None
-    return str(total + part) if words else None
-
-
 def as_tuple(text: str) -> str | None:
     r"""Return a column vector, or a tuple in any brackets, in parentheses: (1,2) for [1,2]."""
-    text = _without_dollars(text)
+    text = without_dollars(text)
     if column := _COLUMN.fullmatch(text):
         return f"({','.join(entry.strip() for entry in _entries(column[2]))})"
     members = _LIST.fullmatch(text)
@@ -182,13 +138,8 @@ def as_tuple(text: str) -> str | None:
 
 def is_column(text: str) -> bool:
     """Whether a text is a matrix with a single column of at least two entries."""
-    column = _COLUMN.fullmatch(_without_dollars(text))
+    column = _COLUMN.fullmatch(without_dollars(text))
     return column is not None and len(_entries(column[2])) > 1
-
-
-def _without_dollars(text: str) -> str:
-    inside = re.fullmatch(r"\s*\$([^$]*)\$\s*", text)
-    return (inside[1] if inside else text).strip()
 
 
 def _entries(rows: str) -> list[str]:

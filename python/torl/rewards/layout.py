@@ -1,0 +1,56 @@
+"""Layout of an answer's text: its punctuation, emphasis, dollar signs and characters."""
+
+import re
+
+# A trailing mark belongs to the sentence around the answer, a pair of stars to its layout.
+_TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
+_EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
+_IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|textnormal|mathrm|mathbf|boldsymbol)\s*\{([^{}]*)\}")
+_DOLLARS = re.compile(r"\s*\$([^$]*)\$\s*")
+_ANGLES = re.compile(
+    r"(?:\\left\s*)?(?:\\langle|\N{MATHEMATICAL LEFT ANGLE BRACKET})\s*([^<>|]{1,500}?,[^<>|]{1,500}?)"
+    r"\s*(?:\\right\s*)?(?:\\rangle|\N{MATHEMATICAL RIGHT ANGLE BRACKET})"
+)
+_POINTED = re.compile(r"\s*<([^<>=]{1,500},[^<>=]{1,500})>\s*")
+_COLON = re.compile(r"\\colon(?![A-Za-z])|\{:\}|\\!\s*:\s*\\!")
+_NO_SOLUTION = re.compile(
+    r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
+)
+# Full-width forms have a fixed offset from ASCII; other spaces become the common one.
+_CHARACTERS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
+_CHARACTERS |= dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), ord(" "))
+
+
+def trimmed(text: str) -> str:
+    """Return the text without trailing marks and emphasis."""
+    text = _TRAILING.sub("", text.strip())
+    if emphasized := _EMPHASIS.fullmatch(text):
+        text = _TRAILING.sub("", emphasized[1].strip())
+    return text
+
+
+def bare(text: str) -> str:
+    """Return the text without trailing marks, emphasis and a pair of dollar signs."""
+    return without_dollars(trimmed(text))
+
+
+def without_dollars(text: str) -> str:
+    """Return the text inside a pair of dollar signs, or the stripped text."""
+    inside = _DOLLARS.fullmatch(text)
+    return (inside[1] if inside else text).strip()
+
+
+def without_text(text: str) -> str:
+    r"""Return the content of a text that is wholly \text{...} or the like, or the text."""
+    whole = _IN_TEXT.fullmatch(text.strip())
+    return whole[1] if whole else text
+
+
+def plain_layout(text: str) -> str:
+    r"""Return the text with common characters, vectors in parentheses, plain colons, and \emptyset for no solution."""
+    text = text.translate(_CHARACTERS)
+    if len(text) < 100 and _NO_SOLUTION.fullmatch(without_text(bare(text)).strip().lower()):
+        return r"\emptyset"
+    if pointed := _POINTED.fullmatch(text):
+        text = f"({pointed[1]})"
+    return _COLON.sub(":", _ANGLES.sub(r"(\1)", text))

@@ -1,0 +1,68 @@
+"""Numbers, sets and layouts in notations that math-verify does not read."""
+
+import time
+
+import pytest
+
+from torl.rewards.equivalence import UndecidedError, equivalent
+from torl.rewards.inequalities import solution_set
+from torl.rewards.layout import plain_layout
+from torl.rewards.numerals import plain_numbers
+
+
+def judged(reference: str, answer: str) -> bool:
+    """An undecided pair is wrong."""
+    try:
+        return equivalent(reference, answer)
+    except UndecidedError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("reference", "right", "wrong"),
+    [
+        ("6.02e23", "6.02 \\times 10^{23}", "6.02 \\times 10^{22}"),
+        ("6.02\\times10^{23}", "6.02*10**23", "6.02"), ("6.02 \\times 10^{23}", "6.02e+23", "6.03e23"),
+        ("1 < x \\le 3", "(1, 3]", "[1, 3]"), ("(1,3]", "3 \\ge x > 1", "1 \\le x \\le 3"),
+        ("(1,3]", "x > 1 \\text{ and } x \\le 3", "x > 1 \\text{ or } x \\le 3"),
+        ("x<1 or x>3", "(-\\infty,1)\\cup(3,\\infty)", "(1,3)"),
+        ("(-\\infty,1)\\cup(3,\\infty)", "x<1 \\text{ or } x>3", "x<1 \\text{ or } x \\ge 3"),
+        ("(-\\infty,3)\\cup(3,\\infty)", "x \\ne 3", "x \\ne 2"), ("2<x<5", "5>x>2", "2<y<5"),
+        ("2 1/2", "\\frac52", "21/2"), ("\\frac52", "2 1/2", "2 1/3"), ("2\\frac12", "2 1/2", "1"),
+        ("-2 1/2", "-2.5", "-1.5"), ("0.\\dot3", "\\frac13", "0.3"), ("1/3", "0.\\overline{3}", "0.3"),
+        ("\\frac{123}{999}", "0.\\dot{1}2\\dot{3}", "0.123"), ("3rd", "third", "fourth"), ("third", "3rd", "1/3"),
+        ("21st", "twenty-first", "22nd"), ("10 000", "10000", "0"), ("10000", "10 000", "1 000"),
+        ("10{,}000", "10,000", "10"), ("10,000", "10 000", "10.000"),
+        ("\\langle 1,2 \\rangle", "(1,2)", "(2,1)"), ("(1,2)", "<1, 2>", "<1, 3>"),
+        ("\\emptyset", "no solution", "0"), ("no solution", "none", "no"), ("none", "\\emptyset", "1"),
+        ("12", "\uff11\uff12", "\uff11\uff13"),
+        ("(1,2)", "\uff08\uff11\uff0c\uff12\uff09", "\uff08\uff12\uff0c\uff11\uff09"),
+        ("2:3", "2 : 3", "2/3"),
+        ("2/3", "\\frac{2}{3}", "2:3"), ("90^\\circ", "90", "\\frac{\\pi}{2}"),
+        ("2^\\circ", "2", "2 \\text{ radians}"), ("5", "5.0", "5 or 5"),
+        ("5", "x=5", "5, 6"),
+    ],
+)  # fmt: skip
+def test_equal_is_accepted_and_other_is_refused(reference: str, right: str, wrong: str) -> None:
+    assert judged(reference, right)
+    assert not judged(reference, wrong)
+
+
+@pytest.mark.parametrize("text", ["one third", "2 3/2", "x^3 \\times 10^2", "x,y", "f(2) < f(1) < f(4)", "1 2"])
+def test_other_notations_stay_as_they_are(text: str) -> None:
+    assert plain_numbers(plain_layout(text)) == text
+    assert solution_set(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1 " * 1000, "0.\\dot" * 400, "9" * 2000 + "e999", "1" + " 000" * 500, "x<" * 900, " or " * 500, "<," * 900,
+     "\\langle" * 280, "2 " + "1" * 1900 + "/3", "1e" + "9" * 1900, "9 \\times 10^{" + "9" * 1900 + "}",
+     "\\text{" * 300],
+)  # fmt: skip
+def test_hostile_text_is_read_in_bounded_time(text: str) -> None:
+    start = time.process_time()
+    read = plain_numbers(plain_layout(text))
+    solution_set(text)
+    assert time.process_time() - start < 0.5
+    assert len(read) < 4000
