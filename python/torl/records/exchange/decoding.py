@@ -18,7 +18,7 @@ def model_token_bytes(model: str) -> list[bytes]:
         model: Directory of the model, or its name in the Hub's cache.
 
     Raises:
-        DataError: The model has no readable `tokenizer.json` on this machine, or the library tokenizers is not installed.
+        DataError: Its `tokenizer.json` is missing or cannot be read, or the library tokenizers is not installed.
     """
     file = local_tokenizer_file(model)
     if file is None:
