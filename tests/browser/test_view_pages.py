@@ -151,7 +151,9 @@ async def test_list_and_trajectories_are_read_with_the_keyboard(page: Page, addr
     await page.press("j")
     await page.wait_for(f"location.hash !== {json.dumps(first)}")
     await page.press("u")
-    await page.wait_for("location.hash.startsWith('#/trajectories')")
+    await page.wait_for(
+        "location.hash.startsWith('#/trajectories') && document.querySelector('[type=search]') !== null"
+    )
     await page.press("/")
     await page.wait_for("document.activeElement.type === 'search'")
     await page.press("Escape")

@@ -248,3 +248,21 @@ def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pyte
     assert "write LABEL=b/demo" in capsys.readouterr().err
     assert main(["a", "b", "--smoothing", "0"]) == 2
     assert "--smoothing = 0 must be at least 1 step" in capsys.readouterr().err
+
+
+def test_changes_have_intervals_and_curves_their_base(page: str, runs: dict[str, Path]) -> None:
+    def accuracies(path: Path) -> dict[str, float]:
+        found: dict[str, list[bool]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            found.setdefault(row["problem"], []).append(row["correct"])
+        return {problem: float(np.mean(each)) for problem, each in found.items()}
+
+    for label, directory in runs.items():
+        first, last = (accuracies(directory / f"trajectories/evaluation_{step:06d}_easy.jsonl") for step in (0, 20))
+        gaps = [last[problem] - first[problem] for problem in first]
+        width = 1.96 * np.std(gaps, ddof=1) / len(gaps) ** 0.5
+        row = re.search(rf"<td>{label}</td><td>easy</td><td>[^<]*</td><td>[^<]*</td><td>([^<]+) ± ([^<]+)</td>", page)
+        assert row is not None
+        assert [float(each) for each in row.groups()] == pytest.approx([100 * np.mean(gaps), 100 * width], abs=0.051)
+        assert f"{label}, before training" in page

@@ -139,7 +139,7 @@ def verify(run: str | Path, *, logprob_samples: int = 64) -> Audit:
     """Audit a run from its own files.
 
     Args:
-        run: Directory of a run, finished or running.
+        run: Directory of a run, finished or running, or file of trajectories.
         logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
 
     Raises:

@@ -1,6 +1,6 @@
 """Read or write trajectories in the formats of other libraries.
 
-torl convert FILE OUTPUT.jsonl          read ATIF, Inspect, verifiers, TRL or verl, as a file of trajectories
+torl convert FILE OUTPUT.jsonl          read ATIF, Inspect, verifiers, TRL, verl, slime or miles, as trajectories
 torl convert FILE OUTPUT.jsonl --grade  grade the answers again, and count the differences
 torl convert FILE DIRECTORY --atif      write each trajectory as a file of ATIF 1.8
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError, TorlError
-from torl.records.exchange import READERS, foreign_format, read_foreign
+from torl.records.exchange import READERS, Decode, foreign_format, model_decoder, read_foreign
 from torl.records.exchange.atif import write_atif
 from torl.records.files import atomic_write
 from torl.records.reading import read_rows
@@ -33,12 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("output", metavar="OUTPUT", type=Path, help="file, or directory with --atif; it must not exist")
     parser.add_argument("--atif", action="store_true", help="write ATIF")
     parser.add_argument("--model", help="name of the model in ATIF")
+    parser.add_argument(
+        "--tokenizer",
+        metavar="MODEL",
+        help="model of the tokens, which separates the turns in a dump of slime or miles",
+    )
     parser.add_argument("--grade", action="store_true", help="compare the boxed answers with the reference answers")
     options = parser.parse_args(arguments)
     try:
         if options.output.exists():
             raise RecordError(f"{options.output} exists; choose another output")
-        rows = read_any(options.file)
+        rows = read_any(options.file, None if options.tokenizer is None else model_decoder(options.tokenizer))
         if options.grade:
             rows = _graded(rows)
         if options.atif:
@@ -53,14 +58,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def read_any(path: Path) -> Iterator[dict[str, Any]]:
+def read_any(path: Path, decode: Decode | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a file of torl or of another library.
+
+    Args:
+        path: File.
+        decode: Decoder of the model's tokens. Optional.
 
     Raises:
         RecordError: The file cannot be read, or has an unknown format.
     """
     if path.is_file() and foreign_format(path) is not None:
-        return read_foreign(path)
+        return read_foreign(path, decode)
     rows = read_rows(path)
     first = next(rows, None)
     if first is None or not {"turns", "tool_calls", "question"} <= first.keys():

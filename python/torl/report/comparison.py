@@ -10,6 +10,7 @@ from typing import Final
 from torl.records import metric_names as names
 from torl.records.files import atomic_write
 from torl.records.reading import read_metrics
+from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.figures import Point, calls_chart, fit_of
 from torl.report.page import document, read_config
 from torl.report.panels import RunRecords, panel_sections, sets_of
@@ -33,7 +34,9 @@ def read_run(label: str, directory: Path) -> RunRecords:
     Raises:
         RecordError: The records are missing or damaged.
     """
-    return RunRecords(label, read_metrics(directory), tomllib.loads(read_config(directory)))
+    return RunRecords(
+        label, read_metrics(directory), tomllib.loads(read_config(directory)), accuracy_changes(directory)
+    )
 
 
 def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WINDOW) -> Path:
@@ -52,7 +55,7 @@ def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WIN
         f'<p class="dim">Training curves are means over {window} steps (fewer at the start); faint lines are single '
         "steps, and evaluations are marked.</p>"
         f'<div class="charts">{charts}</div>'
-        f"<h2>At the end</h2>{_at_the_end(runs, window)}"
+        f"<h2>At the end</h2>{_at_the_end(runs, window)}{_changes(runs)}"
         f"{by_calls_section(runs, window)}"
         f"{_trends(runs)}"
     )
@@ -80,6 +83,24 @@ def _at_the_end(runs: Sequence[RunRecords], window: int) -> str:
         "all steps."
     )
     return table_html(head, [_end_row(run, sets, window) for run in runs], note)
+
+
+def _changes(runs: Sequence[RunRecords]) -> str:
+    """Return the table of the changes by training, as HTML; empty if no set was evaluated twice."""
+    rows = [
+        (run.label, name, f"{change.before:.1%}", f"{change.after:.1%}", _points(change))
+        for run in runs
+        for name, change in run.changes.items()
+    ]
+    note = "On the problems of both evaluations. ±: interval of 95 % of the change, over problems."
+    head = ("run", "set", "first evaluation", "last evaluation", "change, points")
+    return f"<h2>Change</h2>{table_html(head, rows, note)}" if rows else ""
+
+
+def _points(change: AccuracyChange) -> str:
+    width = "" if change.half_width is None else f" ± {100 * change.half_width:.1f}"
+    points = round(100 * (change.after - change.before), 1) + 0.0  # not -0.0
+    return f"{points:+.1f}{width}"
 
 
 def _end_row(run: RunRecords, sets: Sequence[str], window: int) -> Iterator[str]:

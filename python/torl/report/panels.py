@@ -1,10 +1,11 @@
 """The papers' figures over the steps of several runs, as charts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torl.records import metric_names as names
+from torl.report.changes import AccuracyChange
 from torl.report.figures import COLORS, chart_html, over_steps
 from torl.report.series import Row, means_of, moving_mean
 
@@ -18,6 +19,8 @@ class RunRecords:
     label: str
     rows: Sequence[Row]
     config: Mapping[str, Any]
+    changes: Mapping[str, AccuracyChange] = field(default_factory=dict)
+    """Change of the accuracy on each evaluation set, from the first to the last evaluation."""
 
     @property
     def max_tool_calls(self) -> int | None:
@@ -126,7 +129,10 @@ def sets_of(runs: Sequence[RunRecords]) -> list[str]:
 
 
 def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
-    note = "Fraction of correct responses by training step; dotted: of greedy responses (ToRL, figures 1 and 4)."
+    note = (
+        "Fraction of correct responses by training step; dotted: of greedy responses (ToRL, figures 1 and 4); dashed: "
+        "before training."
+    )
     sets = sets_of(runs)
     for name in sets:
         yield Panel(f"Accuracy on {name}", note, _accuracies([name]), percent=True, evaluated=True)
@@ -167,6 +173,18 @@ def _figure(panel: Panel, runs: Sequence[RunRecords], window: int) -> Any:
                     mode="lines",
                     line=faint,
                     opacity=0.25,
+                    showlegend=False,
+                    hoverinfo="skip",
+                )
+            if panel.evaluated and dash == "solid" and steps[0] == 0 and len(steps) > 1:
+                # The base of the run, which its curve is read against.
+                figure.add_scatter(
+                    x=[0, steps[-1]],
+                    y=[values[0]] * 2,
+                    name=f"{label}, before training",
+                    mode="lines",
+                    line={"width": 1, "color": color, "dash": "dash"},
+                    opacity=0.6,
                     showlegend=False,
                     hoverinfo="skip",
                 )

@@ -30,6 +30,9 @@ Of fine-tuning, the checks of evaluations and checkpoints, and:
 - metrics: token counts from the encoded examples, and learning rates
 - logprobs: losses of steps and validations by torch's cross-entropy in float32, with the same weights
 
+Of a file of trajectories, of torl or of another library (`torl verify FILE`): structure, groups, arrays against turns,
+and a second grading of boxed answers. The other checks say what they lack.
+
 Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read. The last line of the output is JSON.
 """
 
@@ -49,6 +52,7 @@ from torl.apps.audit.finetuning import check_finetuning
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.logprobs import SampledTrajectories
 from torl.apps.audit.metrics import check_summary
+from torl.apps.audit.one_file import verify_file
 from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
@@ -79,7 +83,7 @@ class Audit:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="torl verify", description="Audit a run from its own files.")
-    parser.add_argument("run", metavar="RUN", type=Path, help="run directory")
+    parser.add_argument("run", metavar="RUN", type=Path, help="run directory, or file of trajectories")
     parser.add_argument(
         "--logprob-samples",
         metavar="COUNT",
@@ -102,7 +106,7 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     """Run all checks of a run without blocking the event loop.
 
     Args:
-        directory: Run directory. The run may still be in progress.
+        directory: Run directory, also of a run in progress, or file of trajectories.
         logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
 
     Raises:
@@ -110,6 +114,8 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     """
     if logprob_samples < 0:
         raise ConfigError(f"logprob_samples = {logprob_samples} must be at least 0")
+    if await asyncio.to_thread(directory.is_file):
+        return Audit(tuple(await asyncio.to_thread(verify_file, directory)))
     checks = Checks()
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)

@@ -2,7 +2,7 @@
 
 torl view RUN...            serve the page of runs, evaluations or files of trajectories
 torl view --index-only RUN  build the index and exit
-torl view FILE              a file of ATIF, Inspect, verifiers, TRL or verl
+torl view FILE              a file of ATIF, Inspect, verifiers, TRL, verl, slime or miles
 
 LABEL=RUN names a run. The page is served on this machine only; another --host needs the token in the printed address.
 """
@@ -17,8 +17,9 @@ from pathlib import Path
 from torl.apps.view.imported import own_file
 from torl.apps.view.indexing import Indexer, Progress
 from torl.apps.view.sources import INDEX_FILE, Target
-from torl.errors import ConfigError, TorlError
+from torl.errors import ConfigError, DataError, TorlError
 from torl.paths import labelled_paths
+from torl.records.exchange import model_token_bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,10 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=Path,
         help=f"directory of the indexes; unset writes {INDEX_FILE} into each run, or into the cache if it is read-only",
     )
+    parser.add_argument(
+        "--tokenizer",
+        metavar="MODEL",
+        help="model of the tokens in a file: a directory, or a name in the Hub's cache; a run knows its own",
+    )
     parser.add_argument("--index-only", action="store_true", help="bring the indexes up to date and exit")
     options = parser.parse_args(arguments)
     try:
-        targets = [Target(label, own_file(path)) for label, path in labelled_paths(options.runs).items()]
+        if options.tokenizer is not None:
+            model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
+        targets = [
+            Target(label, own_file(path, options.tokenizer), options.tokenizer)
+            for label, path in labelled_paths(options.runs).items()
+        ]
         for target in targets:
             target.check()
         if options.index_only:
@@ -51,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 _index(target, options.index)
         else:
             _serve(targets, options)
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (TorlError, OSError) as error:

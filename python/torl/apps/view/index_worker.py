@@ -1,7 +1,7 @@
 """`python -m torl.apps.view.index_worker PARENT TARGETS`: keep the indexes of targets up to date, and report progress.
 
-A separate process, so that reading rows does not slow down the server. TARGETS is JSON: `[[label, path, index], ...]`.
-Each line of the output is the state of one target.
+A separate process, so that reading rows does not slow down the server. TARGETS is JSON:
+`[[label, path, index, tokenizer], ...]`. Each line of the output is the state of one target.
 """
 
 import json
@@ -24,8 +24,8 @@ _REPORT_SECONDS: Final = 0.2
 class _Worker:
     """The indexer of one target with its last error."""
 
-    def __init__(self, label: str, path: str, index: str) -> None:
-        self._target = Target(label, Path(path))
+    def __init__(self, label: str, path: str, index: str, tokenizer: str | None) -> None:
+        self._target = Target(label, Path(path), tokenizer)
         self._index = Path(index)
         self._indexer: Indexer | None = None
         self._reported = 0.0
@@ -55,7 +55,7 @@ class _Worker:
             print(json.dumps({"run": self._target.label, **state}), flush=True)
 
 
-def follow(targets: Sequence[Sequence[str]]) -> None:
+def follow(targets: Sequence[Sequence[Any]]) -> None:
     """Update all indexes once a second, until the process is killed."""
     workers = [_Worker(*target) for target in targets]
     while True:

@@ -98,7 +98,12 @@ class LiveState:
         self.targets = {each.label: ViewedTarget(each, each.index_path(cache)) for each in targets}
         self._indexing = JsonChild(
             _INDEX_MODULE,
-            json.dumps([[label, str(each.target.path), str(each.index)] for label, each in self.targets.items()]),
+            json.dumps(
+                [
+                    [label, str(each.target.path), str(each.index), each.target.tokenizer]
+                    for label, each in self.targets.items()
+                ]
+            ),
         )
         self._changed = asyncio.Condition()
         self._version = 0

@@ -42,10 +42,12 @@ class Target:
     Attributes:
         label: Label in the page and in links.
         path: Path of a run, of a directory with files of trajectories, or of such a file.
+        tokenizer: Model whose tokenizer decodes the tokens. Unset is that of the run.
     """
 
     label: str
     path: Path
+    tokenizer: str | None = None
 
     @property
     def is_run(self) -> bool:

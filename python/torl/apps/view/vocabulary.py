@@ -2,29 +2,30 @@
 
 import sqlite3
 import tomllib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from torl.apps.view.index import damage_as_error, transaction
 from torl.apps.view.sources import Target
 from torl.errors import DataError
-from torl.hub import local_tokenizer_file
+from torl.records.exchange import model_token_bytes
 from torl.records.files import CONFIG_FILE
-from torl.text.vocabulary import backend_token_bytes
 
 
 def store_vocabulary(database: sqlite3.Connection, target: Target) -> bool:
     """Store the bytes of all tokens of the run's model, unless they are stored; return whether they are.
 
-    The tokenizer is that of `model.path`, or of the model that the run wrote. Nothing is downloaded.
+    The tokenizer is that of the target (which replaces a stored one), of `model.path`, or of the model that the run
+    wrote. Nothing is downloaded.
     """
     with damage_as_error():
-        if database.execute("SELECT 1 FROM tokens").fetchone() is not None:
+        if target.tokenizer is None and database.execute("SELECT 1 FROM tokens").fetchone() is not None:
             return True
     table = _read_vocabulary(target)
     if not table:
         return False
     with damage_as_error(), transaction(database):
+        database.execute("DELETE FROM tokens")
         database.executemany("INSERT OR REPLACE INTO tokens(id, bytes) VALUES (?, ?)", enumerate(table))
     return True
 
@@ -44,23 +45,16 @@ def token_bytes(database: sqlite3.Connection, token_ids: Sequence[int]) -> list[
 
 
 def _read_vocabulary(target: Target) -> list[bytes]:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        return []  # an installation without the extra "view"
-    for file in _tokenizer_files(target):
-        try:
-            return backend_token_bytes(Tokenizer.from_file(str(file)))
-        except Exception:  # the library raises Exception itself for a damaged file
-            continue
+    for model in _models(target):
+        with suppress(DataError):
+            return model_token_bytes(model)
     return []
 
 
-def _tokenizer_files(target: Target) -> list[Path]:
-    files = [target.directory / "model" / "tokenizer.json"]
-    try:
-        config = tomllib.loads((target.directory / CONFIG_FILE).read_text(encoding="utf-8"))
-        file = local_tokenizer_file(str(config["model"]["path"]))
-    except (OSError, ValueError, KeyError, TypeError, DataError):
-        file = None
-    return [*([file] if file else []), *(each for each in files if each.is_file())]
+def _models(target: Target) -> Iterator[str]:
+    if target.tokenizer is not None:
+        yield target.tokenizer
+        return
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        yield str(tomllib.loads((target.directory / CONFIG_FILE).read_text(encoding="utf-8"))["model"]["path"])
+    yield str((target.directory / "model").resolve())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torl.records.exchange.messages import add_turn, call_row, new_row, text_of
+from torl.records.exchange.token_sequence import TokenSequence
 from torl.records.files import atomic_write
 from torl.version import __version__
 
@@ -36,6 +37,7 @@ _KEPT: Final = (
     "policy_versions",
     "token_numbers",
 )
+_PER_TOKEN: Final = frozenset({"policy_versions", "token_numbers"})
 
 
 def is_atif(document: object) -> bool:
@@ -138,7 +140,8 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     question = "\n\n".join(text_of(step["message"]) for step in steps[:first] if step["source"] == "user")
     problem = str(document.get("session_id") or document.get("trajectory_id") or name)
     row = new_row(problem=problem, question=question, reference=None, reward=_reward(document))
-    tokens = _Tokens(steps, kept)
+    tokens = _read_tokens(steps, kept)
+    spans = iter(() if tokens is None else tokens.spans)
     texts, stop, after = list[str](), 0, 0
     for step in steps[first:]:
         text = text_of(step["message"])
@@ -149,81 +152,40 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
             continue
         if reasoning := step.get("reasoning_content"):
             text = f"{reasoning}\n{text}"
-        start, stop, after = tokens.next_span() or (after, after + 1, after + 2)
+        start, stop, after = next(spans, (after, after + 1, after + 2))
         add_turn(row, text, start, stop, "call" if step.get("tool_calls") else "stop")
         own = (step.get("extra") or {}).get("torl", {})
         row["turns"][-1] |= {field: own[field] for field in ("stop_reason", "blocks") if field in own}
         texts += [text, *_add_calls(row, step, stop, after)]
     row["text"] = "\n".join(texts)
     row["sampled_text"] = "\n".join(turn["text"] for turn in row["turns"])
-    row |= tokens.arrays()
-    row |= {field: kept[field] for field in _KEPT if field in kept and (tokens.known or field != "policy_versions")}
+    row |= {} if tokens is None else tokens.fields()
+    row |= {field: kept[field] for field in _KEPT if field in kept and (tokens is not None or field not in _PER_TOKEN)}
     if document.get("subagent_trajectories"):
         branches = document["subagent_trajectories"]
         row["branches"] = [row_from_atif(branch, f"{name}/{number}") for number, branch in enumerate(branches)]
     return row
 
 
-class _Tokens:
-    """The tokens of the steps of the agent as one sequence."""
-
-    def __init__(self, steps: Sequence[Mapping[str, Any]], kept: Mapping[str, Any]) -> None:
-        metrics = [step.get("metrics") or {} for step in steps if step["source"] == "agent"]
-        self.prompt: list[int] = list(metrics[0].get("prompt_token_ids") or ()) if metrics else []
-        self.ids: list[int] = []
-        self.logprobs: list[float] = []
-        self.mask: list[list[Any]] = []
-        self._spans: list[tuple[int, int, int]] = []
-        self.known = bool(metrics) and all(self._add(each) for each in metrics)
-        if self.known:
-            self._observe(kept.get("last_token_ids", ()))
-        self._next = iter(self._spans)
-
-    def next_span(self) -> tuple[int, int, int] | None:
-        """Return the start and the end of the next turn, and the end of the observation after it."""
-        return next(self._next) if self.known else None
-
-    def arrays(self) -> dict[str, Any]:
-        """Return the fields of a row."""
-        if not self.known:
-            return {}
-        return {
-            "prompt_token_ids": self.prompt,
-            "token_ids": self.ids,
-            "rollout_logprobs": self.logprobs,
-            "loss_mask": self.mask,
-            "policy_versions": [[0 if sampled else -1, length] for sampled, length in self.mask],
-        }
-
-    def _add(self, metrics: Mapping[str, Any]) -> bool:
+def _read_tokens(steps: Sequence[Mapping[str, Any]], kept: Mapping[str, Any]) -> TokenSequence | None:
+    """Return the tokens of the steps of the agent as one sequence; None unless each step continues the one before."""
+    tokens = TokenSequence()
+    for step in steps:
+        if step["source"] != "agent":
+            continue
+        metrics = step.get("metrics") or {}
         before, sampled, logprobs = (
             metrics.get(name) for name in ("prompt_token_ids", "completion_token_ids", "logprobs")
         )
         if not isinstance(before, list) or not isinstance(sampled, list) or not isinstance(logprobs, list):
-            return False
-        known = [*self.prompt, *self.ids]
+            return None
+        known = [*tokens.prompt, *tokens.ids]
         if len(logprobs) != len(sampled) or before[: len(known)] != known:
-            return False
-        self._observe(before[len(known) :])
-        start = len(self.ids)
-        self.ids += sampled
-        self.logprobs += map(float, logprobs)
-        self._extend_mask(True, len(sampled))
-        self._spans.append((start, len(self.ids), len(self.ids)))
-        return True
-
-    def _observe(self, ids: Sequence[int]) -> None:
-        self.ids += ids
-        self.logprobs += [0.0] * len(ids)
-        self._extend_mask(False, len(ids))
-        if self._spans:
-            self._spans[-1] = (*self._spans[-1][:2], len(self.ids))
-
-    def _extend_mask(self, sampled: bool, length: int) -> None:
-        if length and self.mask and self.mask[-1][0] is sampled:
-            self.mask[-1][1] += length
-        elif length:
-            self.mask.append([sampled, length])
+            return None
+        tokens.add_observation(before[len(known) :])
+        tokens.add_turn(sampled, logprobs)
+    tokens.add_observation(kept.get("last_token_ids", ()))
+    return tokens if tokens.spans else None
 
 
 def _add_calls(row: dict[str, Any], step: Mapping[str, Any], start: int, stop: int) -> Iterator[str]:

@@ -2,11 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+
+from torl.records.exchange.token_sequence import Span
 
 Message: TypeAlias = Mapping[str, Any]
 
+REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
+"""Names that other libraries give to the reference answer."""
 _CODE: Final = re.compile(r"```(?:python|py)[^\n]*\n(.*?)```", re.DOTALL)
 _CORRECT_REWARD: Final = 1.0
 
@@ -82,15 +86,19 @@ def new_row(
     }
 
 
-def add_messages(row: dict[str, Any], messages: Sequence[Message]) -> dict[str, Any]:
+def add_messages(row: dict[str, Any], messages: Sequence[Message], spans: Iterable[Span] = ()) -> dict[str, Any]:
     """Add the messages of a response to a row, from the first one of the model on.
 
-    Without tokens, a turn and the observation after it have one position each, so that their order is known.
+    Args:
+        row: Row, which is changed and returned.
+        messages: Messages.
+        spans: Tokens of the messages of the model. Without them, a turn and the observation after it have one position
+            each, so that their order is known.
     """
     texts: list[str] = []
     sampled: list[str] = []
     pending: dict[str, dict[str, Any]] = {}
-    position = 0
+    known, stop, after = iter(spans), 0, 0
     for message in messages:
         text = text_of(message.get("content"))
         if message.get("role") == "assistant":
@@ -98,14 +106,14 @@ def add_messages(row: dict[str, Any], messages: Sequence[Message]) -> dict[str, 
             text = f"{reasoning}\n{text}" if reasoning and reasoning not in text else text
             calls = [_call(call) for call in message.get("tool_calls") or ()]
             shown = "\n".join([text, *(_shown(call) for call in calls)]).strip("\n")
-            add_turn(row, shown, position, position + 1, "call" if calls else "stop")
+            start, stop, after = next(known, (after, after + 1, after + 2))
+            add_turn(row, shown, start, stop, "call" if calls else "stop")
             sampled.append(shown)
             texts.append(shown)
-            position += 2
             pending = {}
             for number, call in enumerate(calls):
                 identity = call.pop("id") or str(number)
-                pending[identity] = call | {"start": position - 1, "stop": position}
+                pending[identity] = call | {"start": stop, "stop": after}
                 row["tool_calls"].append(pending[identity])
         else:
             found = pending.pop(str(message.get("tool_call_id")), None)
@@ -118,7 +126,7 @@ def add_messages(row: dict[str, Any], messages: Sequence[Message]) -> dict[str, 
                     found |= {"status": "error", "error": str(kind)}
             else:
                 row.setdefault("user_messages", []).append(
-                    {"text": text, "observation": text, "start": position - 1, "stop": position}
+                    {"text": text, "observation": text, "start": stop, "stop": after}
                 )
             texts.append(text)
     row["text"], row["sampled_text"] = "\n".join(texts), "\n".join(sampled)

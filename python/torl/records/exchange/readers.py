@@ -10,17 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from torl.errors import RecordError
 from torl.records.exchange.atif import is_atif, row_from_atif
-from torl.records.exchange.messages import add_messages, new_row, text_of
+from torl.records.exchange.decoding import Decode
+from torl.records.exchange.dumps import is_dump, read_dump
+from torl.records.exchange.messages import REFERENCES, add_messages, new_row, text_of
+from torl.records.exchange.traces import is_trace_line, rows_of_traces
 from torl.records.row_types import check_types
 
 _ZSTD: Final = 93
 _ATTACHMENT: Final = "attachment://"
-_REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
-_RESERVED: Final = frozenset({"mode", "step", "prompt", "completion", "advantage", "image", *_REFERENCES})
+_RESERVED: Final = frozenset({"mode", "step", "prompt", "completion", "advantage", "image", *REFERENCES})
 
 
 def foreign_format(path: Path) -> str | None:
@@ -32,8 +34,12 @@ def foreign_format(path: Path) -> str | None:
     return next((name for name, (matches, _) in READERS.items() if matches(path)), None)
 
 
-def read_foreign(path: Path) -> Iterator[dict[str, Any]]:
+def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str, Any]]:
     """Yield the trajectories of another library's file as rows of a trajectory file.
+
+    Args:
+        path: File.
+        decode: Decoder of the model's tokens (`model_decoder`), for files with one text for several turns.
 
     Raises:
         RecordError: The file cannot be read, is in a format that `READERS` lacks, or is damaged.
@@ -43,7 +49,7 @@ def read_foreign(path: Path) -> Iterator[dict[str, Any]]:
         name = foreign_format(path)
         if name is None:
             raise RecordError(f"{path}: none of the formats {', '.join(READERS)}")
-        for row in READERS[name][1](path):
+        for row in READERS[name][1](path, decode):
             check_types(row)
             yield row
     except OSError as error:
@@ -64,7 +70,7 @@ def _is_inspect(path: Path) -> bool:
     return document is not None and {"eval", "samples"} <= document.keys()
 
 
-def _read_inspect(path: Path) -> Iterator[dict[str, Any]]:
+def _read_inspect(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the samples of a log, in Inspect's .eval (a zip file) or .json."""
     if not zipfile.is_zipfile(path):
         yield from map(_inspect_row, json.loads(path.read_bytes())["samples"])
@@ -143,11 +149,15 @@ def _inspect_value(value: Any) -> float | None:
 
 def _is_verifiers(path: Path) -> bool:
     row = _first_object(path)
-    return row is not None and {"prompt", "completion", "reward"} <= row.keys()
+    return row is not None and ({"prompt", "completion", "reward"} <= row.keys() or is_trace_line(row))
 
 
-def _read_verifiers(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rollouts of `results.jsonl`."""
+def _read_verifiers(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
+    """Yield the rollouts of `traces.jsonl`, or of the `results.jsonl` of earlier versions."""
+    first = _first_object(path)
+    if first is not None and is_trace_line(first):
+        yield from rows_of_traces(_json_lines(path))
+        return
     seen: Counter[str] = Counter()
     for number, line in enumerate(_json_lines(path)):
         problem = str(line.get("example_id", line.get("id", number)))
@@ -166,7 +176,7 @@ def _is_trl(path: Path) -> bool:
     return {"step", "prompt", "completion"} <= set(read_schema(path).names)
 
 
-def _read_trl(path: Path) -> Iterator[dict[str, Any]]:
+def _read_trl(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the rows of the parquet files that `log_completions` writes; columns of numbers are reward functions."""
     from pyarrow.parquet import read_table
 
@@ -186,7 +196,7 @@ def _is_verl(path: Path) -> bool:
     return row is not None and {"input", "output", "score", "step"} <= row.keys()
 
 
-def _read_verl(path: Path) -> Iterator[dict[str, Any]]:
+def _read_verl(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the rows of `trainer.rollout_data_dir` and `validation_data_dir`. Other numbers are parts of the reward."""
     seen: Counter[str] = Counter()
     for line in _json_lines(path):
@@ -217,7 +227,7 @@ def _prompt_and_completion(
         question = "\n\n".join(text_of(each["content"]) for each in prompt if each["role"] == "user")
     if isinstance(completion, str):
         completion = [{"role": "assistant", "content": completion}]
-    reference = next((line[name] for name in _REFERENCES if line.get(name) is not None), None)
+    reference = next((line[name] for name in REFERENCES if line.get(name) is not None), None)
     row = new_row(
         problem=problem, question=question, reference=reference, reward=reward, step=step, sample=seen[problem]
     )
@@ -232,7 +242,7 @@ def _is_atif(path: Path) -> bool:
     return is_atif(_first_object(path))
 
 
-def _read_atif(path: Path) -> Iterator[dict[str, Any]]:
+def _read_atif(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the trajectory of a document, or one of each line."""
     try:
         documents = [json.loads(path.read_bytes())]
@@ -275,15 +285,15 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-READERS: Final[Mapping[str, tuple[Callable[[Path], bool], Callable[[Path], Iterator[dict[str, Any]]]]]] = (
-    MappingProxyType(
-        {
-            "ATIF": (_is_atif, _read_atif),
-            "Inspect": (_is_inspect, _read_inspect),
-            "verifiers": (_is_verifiers, _read_verifiers),
-            "TRL": (_is_trl, _read_trl),
-            "verl": (_is_verl, _read_verl),
-        }
-    )
+_Reader: TypeAlias = Callable[[Path, Decode | None], Iterator[dict[str, Any]]]
+READERS: Final[Mapping[str, tuple[Callable[[Path], bool], _Reader]]] = MappingProxyType(
+    {
+        "ATIF": (_is_atif, _read_atif),
+        "Inspect": (_is_inspect, _read_inspect),
+        "verifiers": (_is_verifiers, _read_verifiers),
+        "TRL": (_is_trl, _read_trl),
+        "verl": (_is_verl, _read_verl),
+        "slime or miles": (is_dump, read_dump),
+    }
 )
 """Formats by name: whether a file has it, and its reader."""

@@ -1,0 +1,128 @@
+"""The audit of a single file of trajectories, of torl or of another library, without a run's configuration."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from torl.apps.audit.checks import Check, place_of
+from torl.apps.audit.replay import MismatchError
+from torl.apps.audit.tokens import check_arrays
+from torl.errors import RecordError
+from torl.records.exchange import READERS, foreign_format, read_foreign
+from torl.records.reading import read_rows
+from torl.records.rows import TrajectoryRecord, decode_trajectory
+from torl.rewards.grader import Grader
+from torl.rewards.verdict import compare_exactly
+from torl.text.answers import find_answer
+from torl.types import ToolCall, Trajectory, UserMessage
+
+_UNCHECKED: Final = {
+    "prompts": "the file does not name the problem source and the template",
+    "versions": "the allowed staleness is unknown",
+    "advantages": "the estimator is unknown",
+    "metrics": "the file has no metrics",
+    "logprobs": "the file has no weights",
+}
+
+
+def verify_file(path: Path) -> list[Check]:
+    """Check the trajectories of a file: structure, groups, arrays against turns, and a second grading.
+
+    A check that needs a run has no comparisons, and a note with the reason.
+
+    Raises:
+        RecordError: The file cannot be read, or has an unknown format.
+        RewardError: The grader failed.
+    """
+    structure, groups, arrays, rewards = (Check(name) for name in ("structure", "groups", "tokens", "rewards"))
+    seen: set[tuple[int, str, int]] = set()
+    questions: dict[tuple[int, str], str] = {}
+    with ExitStack() as stack:
+        grader = cache(lambda: stack.enter_context(Grader()))  # its processes start for the first hard pair
+        for number, row in enumerate(_rows(path), start=1):
+            try:
+                record = decode_trajectory(row)
+            except (KeyError, TypeError, ValueError) as error:
+                structure.add(False, f"trajectory {number}: {type(error).__name__}: {error}")
+                continue
+            for each in record.episode_trajectories:
+                structure.add_mismatch(each, span_mismatch(each.trajectory))
+                _check_tokens(arrays, each)
+            trajectory = record.trajectory
+            group = record.step, trajectory.group_id
+            key = *group, trajectory.sample_index
+            question = questions.setdefault(group, trajectory.prompt.problem.question)
+            groups.add(key not in seen, f"{place_of(record)}: recorded twice")
+            groups.expect(f"{place_of(record)}: question", question, trajectory.prompt.problem.question)
+            seen.add(key)
+            _check_grade(rewards, record, grader)
+    unchecked = [Check(name, note=note) for name, note in _UNCHECKED.items()]
+    return [structure, groups, arrays, rewards, *unchecked]
+
+
+def span_mismatch(trajectory: Trajectory) -> str | None:
+    """Return a message unless turns and observations follow each other within the response."""
+    position = 0
+    for number, turn in enumerate(trajectory.turns):
+        if not position <= turn.start <= turn.stop:
+            return f"turn {number} is at {turn.start} to {turn.stop}, after position {position}"
+        position = turn.stop
+    stops = {turn.stop for turn in trajectory.turns}
+    observations: list[ToolCall | UserMessage] = [*trajectory.tool_calls, *trajectory.user_messages]
+    for each in observations:
+        if each.start not in stops or each.stop < each.start:
+            return f"an observation at {each.start} to {each.stop} follows no turn"
+    if len(trajectory) and position > len(trajectory):
+        return f"a turn ends at {position}, after the last of {len(trajectory)} tokens"
+    return None
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if foreign_format(path) is not None:
+        yield from read_foreign(path)
+        return
+    for row in read_rows(path):
+        if not {"turns", "tool_calls", "question"} <= row.keys():
+            raise RecordError(f"{path}: neither a file of trajectories, nor one of {', '.join(READERS)}")
+        yield row
+
+
+def _check_tokens(check: Check, record: TrajectoryRecord) -> None:
+    trajectory = record.trajectory
+    if not len(trajectory):
+        check.add_note("some trajectories have no token ids")
+        return
+    if len(trajectory.turns) == 1 and trajectory.turns[0].text == trajectory.text and not trajectory.loss_mask_T.all():
+        check.add_note("the turns of some trajectories are not separated: name the tokenizer in torl convert")
+        return
+    mismatch = None
+    try:
+        check_arrays(trajectory, trajectory.turns)
+    except MismatchError as error:
+        mismatch = str(error)
+    if mismatch is None and (trajectory.rollout_logprobs_T > 0).any():
+        mismatch = "a log-probability is above 0"
+    check.add_mismatch(record, mismatch)
+
+
+def _check_grade(check: Check, record: TrajectoryRecord, grader: Callable[[], Grader]) -> None:
+    """Compare the last boxed answer with the reference answer, and the result with the recorded one."""
+    reference = record.trajectory.prompt.problem.answer
+    answer = find_answer(record.trajectory.sampled_text)
+    if not reference or record.grade.failure is not None:
+        check.add_note("some trajectories have no reference answer or no grade")
+        return
+    verdict = None
+    if answer is not None:
+        verdict = compare_exactly(reference, answer.text) or grader().grade(reference, answer.text)
+    if verdict is not None and verdict.failure is not None:
+        check.add_note("the grader did not decide some answers")
+        return
+    correct = verdict is not None and verdict.correct
+    found = None if answer is None else answer.text
+    check.add(
+        correct == record.grade.correct,
+        f"{place_of(record)}: the boxed answer {found!r} is correct: {correct}, recorded: {record.grade.correct}",
+    )

@@ -1,0 +1,60 @@
+"""The audit of single files: of torl, and of other libraries."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import call, grade, trajectory
+from torl.apps.audit.run import Audit, main, verify_run
+from torl.errors import RecordError
+from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
+from torl.types import Outcome, OutcomeStatus
+
+
+def row(sample: int = 0, **changes: Any) -> dict[str, Any]:
+    made = trajectory(
+        "```python\n1\n```\n", "\\boxed{2}", calls=[call("1", Outcome(OutcomeStatus.OK, "1\n"))], turn_tokens=3
+    )
+    found = encode_trajectory(TrajectoryRecord(0, made, grade(answer="2"), 0.5))
+    return found | {"sample": sample, "reference_answer": "2", "correct": True} | changes
+
+
+def audit(path: Path, *rows: dict[str, Any]) -> Audit:
+    path.write_bytes(b"".join(map(encode_row, rows)))
+    return asyncio.run(verify_run(path))
+
+
+def test_clean_file_passes_and_says_what_is_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = audit(tmp_path / "a.jsonl", row(), row(1))
+    assert found.ok
+    assert [found[name].compared for name in ("structure", "groups", "tokens", "rewards")] == [2, 4, 2, 2]
+    assert found["logprobs"].note == "the file has no weights"
+    assert main([str(tmp_path / "a.jsonl")]) == 0
+    assert "not checked" in capsys.readouterr().out
+
+
+def test_changed_grade_mask_group_and_turn_are_found(tmp_path: Path) -> None:
+    wrong_mask = [[True, len(row()["token_ids"])]]
+    turns = row()["turns"]
+    for changed, name in (
+        (row(1, correct=False), "rewards"),
+        (row(1, loss_mask=wrong_mask), "tokens"),
+        (row(0), "groups"),
+        (row(1, turns=turns[::-1]), "structure"),
+    ):
+        found = audit(tmp_path / "a.jsonl", row(), changed)
+        assert found[name].wrong, name
+
+
+def test_file_of_another_library_is_graded_again(tmp_path: Path) -> None:
+    line = {"input": "Q", "output": "\\boxed{2}", "gts": "2", "score": 1.0, "step": 1}
+    (tmp_path / "1.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (line, line | {"score": -1.0})))
+    found = asyncio.run(verify_run(tmp_path / "1.jsonl"))
+    assert (found["rewards"].compared, found["rewards"].wrong) == (2, 1)
+    assert (found["tokens"].compared, found["tokens"].note) == (0, "some trajectories have no token ids")
+    (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(RecordError, match="neither a file of trajectories"):
+        asyncio.run(verify_run(tmp_path / "other.jsonl"))
