@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from builders import asked, failed, grade, trajectory
 from torl.apps.doctor.registry import DISEASES, History, examine
+from torl.apps.doctor.trends import kolmogorov_smirnov, mann_kendall
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.records import metric_names as names
@@ -49,6 +51,7 @@ class Case:
         return history
 
 
+@cache
 def healthy_record(step: int, index: int, tokens: int) -> TrajectoryRecord:
     """A response with one call; every second one is right."""
     number, sample = divmod(index, SIZE)
@@ -282,3 +285,19 @@ def test_missing_input_is_skipped_with_its_reason() -> None:
     assert not examination.diagnoses
     assert all(examination.skipped.values())
     assert examine(Case().history()).skipped["kl-blow-up"] == "no step has learner/reference_kl"
+
+
+def test_trend_of_ten_rising_values_has_the_score_of_the_formula() -> None:
+    """All 45 pairs rise, and the variance is 10 * 9 * 25 / 18 = 125 (Mann 1945)."""
+    assert mann_kendall([float(value) for value in range(10)]) == pytest.approx(44 / 125**0.5)
+    assert mann_kendall([1.0] * 10) == 0
+
+
+@pytest.mark.parametrize(("critical", "p"), [(1.358, 0.05), (1.628, 0.01)])
+def test_difference_of_distributions_has_the_p_value_of_published_tables(critical: float, p: float) -> None:
+    """Of two samples of n values of which one is shifted by k places, the statistic is k / n (Smirnov 1948)."""
+    count = 20_000
+    shift = round(critical * count / (count / 2) ** 0.5)
+    statistic, found = kolmogorov_smirnov(range(count), range(shift, count + shift))
+    assert statistic == pytest.approx(shift / count)
+    assert found == pytest.approx(p, rel=0.02)
