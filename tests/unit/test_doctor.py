@@ -295,7 +295,7 @@ def test_trend_of_ten_rising_values_has_the_score_of_the_formula() -> None:
 
 @pytest.mark.parametrize(("critical", "p"), [(1.358, 0.05), (1.628, 0.01)])
 def test_difference_of_distributions_has_the_p_value_of_published_tables(critical: float, p: float) -> None:
-    """Of two samples of n values of which one is shifted by k places, the statistic is k / n (Smirnov 1948)."""
+    """The statistic is k / n for two samples of n values that differ by k places (Smirnov 1948)."""
     count = 20_000
     shift = round(critical * count / (count / 2) ** 0.5)
     statistic, found = kolmogorov_smirnov(range(count), range(shift, count + shift))
