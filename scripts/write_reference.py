@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import torl
 import torl.errors
+from torl.apps.doctor.registry import DISEASES
 from torl.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.config.help import Setting, section_title, settings_of
 from torl.records import metric_names
@@ -47,7 +48,13 @@ def main() -> None:
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
-    lines = {"settings": _settings(), "metrics": _metrics(), "errors": _errors(), "api": _api()}
+    lines = {
+        "settings": _settings(),
+        "metrics": _metrics(),
+        "errors": _errors(),
+        "api": _api(),
+        "diseases": _diseases(),
+    }
     return {f"{name}.md": "\n".join(page) + "\n" for name, page in lines.items()}
 
 
@@ -123,6 +130,15 @@ def _errors() -> Iterator[str]:
         if inspect.isclass(error):
             bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
             yield f"| `{name}` | {bases} | {_cell(inspect.getdoc(error) or '')} |"
+
+
+def _diseases() -> Iterator[str]:
+    yield from ("# Diseases", "", _NOTE, "")
+    yield "The diseases that `torl doctor` knows. A threshold without a published source is marked torl's."
+    yield from ("", "| disease | meaning | measure | threshold (source) | change |", "|---|---|---|---|---|")
+    for each in DISEASES.values():
+        limits = "; ".join(f"{limit.text} ({limit.source})" for limit in each.limits)
+        yield f"| `{each.id}` | " + " | ".join(map(_cell, (each.sentence, each.metric, limits, each.remedy))) + " |"
 
 
 def _api() -> Iterator[str]:

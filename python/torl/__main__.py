@@ -17,6 +17,7 @@ COMMANDS = {
         "measure models on problem sets, with tables as in the papers",
     ),
     "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
+    "doctor": ("torl.apps.doctor.command:main", "name the diseases of a run, with evidence and remedies"),
     "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
     "view": ("torl.apps.view.command:main", "look at runs in the browser"),
     "convert": ("torl.commands.convert:main", "read or write trajectories in the formats of other libraries"),

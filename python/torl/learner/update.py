@@ -16,6 +16,8 @@ from torl.learner.objective import Objective, RowTensors, policy_objective, valu
 from torl.learner.recording import TokenRecorder
 from torl.types import Float32Array
 
+_SAMPLED_ELEMENTS = 1024  # of each weight, to measure whether updates are lost in rounding
+
 
 def run_policy(
     engine: Any, row: RowTensors, temperature: float, *, entropy: EntropyMode = "log", imitated: bool = False
@@ -186,6 +188,7 @@ def _take_step(
             recorder.add(row, part.tokens)
         if on_row is not None:
             on_row()
+    weights = _sampled_weights(engine.module)
     reduced_sums = torch.stack(list(sums.values())) / ranks_per_row
     reduced_maxima = torch.stack(list(maxima.values()))
     torch.distributed.all_reduce(reduced_sums)
@@ -198,6 +201,7 @@ def _take_step(
     return {
         **{name: total.pop(name) for name in terms},
         "gradient_norm": _step(engine, learning_rate),
+        "changed_weights": _changed_fraction(weights, _sampled_weights(engine.module), engine.device),
         "learning_rate": learning_rate,
         **{name: value / max(1, sampled_tokens) for name, value in total.items()},
         **dict(zip(maxima, reduced_maxima.tolist(), strict=True)),
@@ -222,6 +226,21 @@ def _step(engine: Any, learning_rate: float) -> float:
     if not engine.was_step_applied():
         raise DivergedError(error)
     return norm
+
+
+def _sampled_weights(module: torch.nn.Module) -> list[Tensor]:
+    """Copy a few evenly spaced elements of each trained weight, or of this rank's shard under ZeRO-3."""
+    weights = (getattr(weight, "ds_tensor", weight) for weight in module.parameters() if weight.requires_grad)
+    flat = (weight.detach().flatten() for weight in weights)
+    return [each[:: max(1, len(each) // _SAMPLED_ELEMENTS)].clone() for each in flat]
+
+
+def _changed_fraction(before: Sequence[Tensor], after: Sequence[Tensor], device: torch.device) -> float:
+    """Return the fraction of the elements that differ, over all ranks."""
+    changed = sum(int((one != other).sum()) for one, other in zip(before, after, strict=True))
+    counts = torch.tensor([changed, sum(map(len, before))], dtype=torch.float64, device=device)
+    torch.distributed.all_reduce(counts)
+    return float(counts[0] / counts[1].clamp(min=1))
 
 
 def has_finite_weights(module: torch.nn.Module) -> bool:

@@ -136,6 +136,11 @@ def _coarser_dtype(config: TrainConfig) -> str:
     return config.learner.dtype if options.dtype == "float32" else options.dtype
 
 
+def rounding_limit(config: TrainConfig) -> float:
+    """Return the mean gap that rounding may reach in any step, in nats, by the precision of engine and learner."""
+    return _MIN_LIMITS[_coarser_dtype(config)]
+
+
 def inexact_logprobs(config: LearningConfig) -> str | None:
     """Return the reason why the engine's log-probabilities differ from the policy's by configuration, or None."""
     if config.rollout.top_p < 1:

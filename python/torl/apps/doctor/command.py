@@ -1,0 +1,72 @@
+"""Name the diseases of a run from its records.
+
+torl doctor RUN...          check runs, finished or running
+torl doctor --list          list the diseases, their thresholds and their sources
+
+A diagnosis names the threshold and its source, up to three trajectories (file:line in the run directory), and the
+settings to change. A check without its input is skipped, with the reason.
+
+Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from torl.apps.doctor.registry import DISEASES, Examination, examine, read_history
+from torl.config import TrainConfig
+from torl.errors import ConfigError, TorlError
+from torl.paths import labelled_paths
+from torl.records.run_directory import read_config
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser(
+        "torl doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="directory of a run; LABEL=RUN names it")
+    parser.add_argument("--list", action="store_true", help="list the diseases and exit")
+    options = parser.parse_args(arguments)
+    if options.list:
+        for disease in DISEASES.values():
+            limits = "; ".join(f"{limit.text} ({limit.source})" for limit in disease.limits)
+            print(f"{disease.id}: {disease.sentence}\n  {disease.metric}: {limits}")
+        return 0
+    if not options.runs:
+        parser.error("a RUN is required")
+    status = 0
+    try:
+        for label, directory in labelled_paths(options.runs).items():
+            examination = examine_run(directory)
+            print("\n".join([f"{label}:", *(f"  {line}" for line in describe(examination))]), flush=True)
+            status |= bool(examination.diagnoses)
+    except TorlError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return status
+
+
+def examine_run(directory: Path) -> Examination:
+    """Check a run for all diseases, from its records.
+
+    Args:
+        directory: Directory of a run, finished or running.
+
+    Raises:
+        ConfigError: The configuration cannot be read, or the run is not a training run.
+        RecordError: The records are missing or damaged.
+    """
+    config = read_config(directory)
+    if not isinstance(config, TrainConfig):
+        raise ConfigError(f"{directory} is a fine-tuning run: torl doctor checks runs of torl train")
+    return examine(read_history(directory, config))
+
+
+def describe(examination: Examination) -> list[str]:
+    """Return an examination as lines: diagnoses, then skipped checks with their reasons, then a count."""
+    lines = [line for diagnosis in examination.diagnoses for line in diagnosis.lines()]
+    lines += [f"SKIPPED {name}: {reason}" for name, reason in examination.skipped.items()]
+    counts = (len(examination.diagnoses), len(examination.healthy), len(examination.skipped))
+    return [*lines, "{} diagnoses, {} checks without a finding, {} skipped".format(*counts)]

@@ -1,0 +1,230 @@
+"""Diseases of rewards: hacking, noise, parts that rule, crashes and grader failures that count as answers."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import StatisticsError, correlation, fmean, pvariance
+
+from torl.apps.doctor.diagnosis import Limit, Symptom, addresses, disease
+from torl.apps.doctor.facts import Member
+from torl.apps.doctor.groups import compared_groups, is_uniform
+from torl.apps.doctor.history import History, MissingInputError, evaluation_series, members_in
+from torl.records import metric_names as names
+
+_MIN_GROUPS = 8
+_HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
+_FLAT = 0.02  # of a held-out accuracy: no rise
+_UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
+_RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
+_FOLLOWS = 0.5  # correlation of a part with correctness
+_DUST = Limit(0.01, "differences below 0.01 of the range of rewards in more than a quarter of the groups", "torl")
+_EXPLAINED = 0.3  # mean correlation within groups with a property of the response
+_MANY = 0.25
+_ANY = Limit(0, "any", "open-instruct#1887, verl#7853")
+_UNGRADED = Limit(0.01, "above 0.01, or any answer that equals the reference and is wrong", "torl; verl#5635, trl#5281")
+
+
+def _within(groups: Sequence[Sequence[Member]], value: Callable[[Member], float]) -> list[float]:
+    """Return the deviations of a value from the mean of its group."""
+    found = []
+    for group in groups:
+        center = fmean(map(value, group))
+        found += [value(member) - center for member in group]
+    return found
+
+
+def _correlated(
+    groups: Sequence[Sequence[Member]], one: Callable[[Member], float], other: Callable[[Member], float]
+) -> float | None:
+    """Return the correlation of two values within groups; None if one of them never differs."""
+    try:
+        return correlation(_within(groups, one), _within(groups, other))
+    except StatisticsError:
+        return None
+
+
+def _reward(member: Member) -> float:
+    return member.reward
+
+
+def _part(name: str, member: Member) -> float:
+    return member.parts.get(name, 0.0)
+
+
+def _is_correct(member: Member) -> float:
+    return float(member.correct)
+
+
+def _span(history: History) -> float:
+    rewards = [member.reward for step in history.steps for member in step.members]
+    return max(rewards) - min(rewards) if rewards else 0.0
+
+
+@disease(
+    "reward-hacking",
+    "The training reward rises and held-out accuracy does not: the policy learns the grader, not the problems.",
+    metric="rise of the training reward minus rise of the held-out accuracy",
+    limits=(_HACKED,),
+    remedy="a stricter grader (reward.parts), hidden checks, more problems (data.train)",
+)
+def reward_hacking(history: History) -> Symptom | None:
+    """Compare the rises of the training reward and of the accuracy on evaluation sets."""
+    series = [values for _, values in evaluation_series(history, names.ACCURACY) if len(values) > 1]
+    series = series or [values for _, values in evaluation_series(history, names.GREEDY_ACCURACY) if len(values) > 1]
+    if not series:
+        raise MissingInputError("fewer than two evaluations")
+    span = _span(history)
+    if not span:
+        raise MissingInputError("all rewards are equal")
+    rise = (history.now(names.REWARD_MEAN) - history.before(names.REWARD_MEAN)) / span
+    held_out = fmean(values[-1] - values[0] for values in series)
+    if rise - max(0.0, held_out) <= _HACKED.value or held_out > _FLAT:
+        return None
+    text = f"the training reward rose by {rise:.2f} of its range, held-out accuracy by {held_out:+.3f}"
+    ranked = sorted(history.members, key=lambda member: (member.correct, -member.reward))
+    return Symptom(rise - held_out, text, addresses(ranked))
+
+
+@disease(
+    "reward-without-answer",
+    "The reward does not follow the answers: differences within groups have another cause.",
+    metric="correlation of reward and correctness within groups",
+    limits=(_UNRELATED,),
+    remedy="the weights of reward.parts, and the part that differs",
+)
+def reward_without_answer(history: History) -> Symptom | None:
+    """Correlate rewards with correctness within the groups in which both differ."""
+    groups = [
+        group
+        for group in compared_groups(history.recent)
+        if not is_uniform(group) and len({member.correct for member in group}) > 1
+    ]
+    if len(groups) < _MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with right and wrong answers")
+    found = _correlated(groups, _reward, _is_correct)
+    if found is None or found >= _UNRELATED.value:
+        return None
+    ranked = sorted((each for group in groups for each in group), key=lambda member: (member.correct, -member.reward))
+    return Symptom(found, f"the correlation within groups is {found:+.2f}", addresses(ranked))
+
+
+@disease(
+    "ruling-part",
+    "One part of the reward rules, and it is not the part that follows the answers.",
+    metric="fraction of the variance of the reward within groups",
+    limits=(_RULING,),
+    remedy="reward.parts: lower its weight, or normalize the parts separately (GDPO)",
+)
+def ruling_part(history: History) -> Symptom | None:
+    """Find a part with nearly all variance that does not follow correctness."""
+    groups = compared_groups(history.recent)
+    parts = {name for group in groups for member in group for name in member.parts}
+    if len(parts) < 2:
+        raise MissingInputError("the reward has a single part")
+    variances = {part: pvariance(_within(groups, partial(_part, part))) for part in parts}
+    total = sum(variances.values())
+    if not total:
+        return None
+    name, variance = max(variances.items(), key=lambda item: item[1])
+    follows = _correlated(groups, lambda member: member.parts.get(name, 0.0), _is_correct)
+    if variance / total <= _RULING.value or follows is None or follows > _FOLLOWS:
+        return None
+    text = f"{name} has {variance / total:.0%} of the variance, and a correlation of {follows:+.2f} with correctness"
+    ranked = sorted((each for group in groups for each in group), key=lambda member: -member.parts.get(name, 0.0))
+    return Symptom(variance / total, text, addresses(ranked))
+
+
+@disease(
+    "jittered-rewards",
+    "Rewards of equal answers differ by dust that nothing explains, as if noise was added to avoid equal groups.",
+    metric="range of rewards among equally correct responses of a group",
+    limits=(_DUST,),
+    remedy="remove the noise from the reward; selection.drop_zero_variance_groups drops groups without a signal",
+)
+def jittered_rewards(history: History) -> Symptom | None:
+    """Find groups whose equally graded responses have slightly different rewards, unrelated to any property."""
+    groups = compared_groups(history.recent)
+    span = _span(history)
+    dusty: list[list[Member]] = []
+    for group in groups:
+        equal: defaultdict[tuple[object, ...], list[Member]] = defaultdict(list)
+        for member in group:
+            equal[(member.correct, member.valid_format, member.answered)].append(member)
+        largest = max(equal.values(), key=len)
+        rewards = {member.reward for member in largest}
+        if len(largest) > 2 and len(rewards) > 2 and max(rewards) - min(rewards) < _DUST.value * span:
+            dusty.append(largest)
+    if len(dusty) <= _MANY * len(groups):
+        return None
+    for property_of in (lambda each: each.tokens, lambda each: each.calls, lambda each: each.repeated):
+        found = _correlated(dusty, _reward, property_of)
+        if found is not None and abs(found) > _EXPLAINED:
+            return None
+    largest_range = max(max(map(_reward, group)) - min(map(_reward, group)) for group in dusty)
+    text = (
+        f"in {len(dusty)} of {len(groups)} groups, equally correct responses have rewards that differ by at most "
+        f"{largest_range:.2g}, unrelated to length, calls and repetition"
+    )
+    return Symptom(largest_range, text, addresses(member for group in dusty for member in group))
+
+
+@disease(
+    "graded-crash",
+    "Episodes whose tool crashed are graded and trained on: the policy is judged for a failure of the host.",
+    metric="responses in the batch with a crashed call",
+    limits=(_ANY,),
+    remedy="the tool's limits (rollout.tools), which must answer with an error or fail the episode "
+    "(rollout.max_failed_fraction)",
+)
+def graded_crash(history: History) -> Symptom | None:
+    """Find crashed calls in trained responses."""
+    members = history.members
+    if not any(member.calls for member in members_in(history.steps[-len(history.recent) :])):
+        raise MissingInputError("no response calls a tool")
+    crashed = [member for member in members if member.crashed and member.advantage is not None]
+    if not crashed:
+        return None
+    text = f"{len(crashed)} of {len(members)} responses have a crashed call and an advantage"
+    return Symptom(len(crashed), text, addresses(crashed))
+
+
+@disease(
+    "credit-without-answer",
+    "Responses without an answer count as correct, as if the exit of a wrapper was graded.",
+    metric="correct responses without an answer, in a run whose reward finds answers",
+    limits=(_ANY,),
+    remedy="the reward: compare answers, and treat a missing one as wrong",
+)
+def credit_without_answer(history: History) -> Symptom | None:
+    """Find correct responses without an answer."""
+    members = history.members
+    if not any(member.answered and member.correct for member in members):
+        raise MissingInputError("no correct response has an answer that the reward records")
+    wrong = [member for member in members if member.correct and not member.answered]
+    if not wrong:
+        return None
+    return Symptom(
+        len(wrong), f"{len(wrong)} of {len(members)} responses are correct without an answer", addresses(wrong)
+    )
+
+
+@disease(
+    "ungraded-answers",
+    "Answers are not compared with the reference, and count as wrong.",
+    metric="fraction of responses that the grader failed on, and right answers that count as wrong",
+    limits=(_UNGRADED,),
+    remedy="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; "
+    "selection.drop_undecided_above",
+)
+def ungraded_answers(history: History) -> Symptom | None:
+    """Find failures of the grader, and answers that equal the reference without credit."""
+    members = history.members
+    wrong = [member for member in members if member.exact and not member.correct]
+    failed = [member for member in members if member.failure is not None]
+    if wrong:
+        text = f"{len(wrong)} answers equal the reference character for character and count as wrong"
+        return Symptom(len(wrong), text, addresses(wrong))
+    fraction = len(failed) / len(members)
+    if fraction <= _UNGRADED.value:
+        return None
+    return Symptom(fraction, f"the grader failed on {fraction:.1%} of the responses", addresses(failed))

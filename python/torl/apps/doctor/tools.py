@@ -1,0 +1,174 @@
+"""Diseases of tool use: calls that vanish, void turns, invented results, spikes of the call token, other tokens."""
+
+from statistics import fmean, median
+
+from torl.apps.doctor.diagnosis import Limit, Symptom, addresses, disease
+from torl.apps.doctor.facts import Member
+from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError, members_in
+from torl.apps.doctor.trends import robust_score
+from torl.records import metric_names as names
+from torl.types import FinishReason
+
+_MIN_RESPONSES = 32
+_VANISHED = Limit(
+    0.1, "below 0.1 of its highest mean of 5 steps, while the reward does not rise", "arXiv 2602.01204; torl"
+)
+_USED = 0.1  # of the calls per response: less is not a habit that can vanish
+_VOID = Limit(0.3, "above 0.3, and above its start by 0.2, while the reward does not rise", "SimpleTIR drops any; torl")
+_VOID_RISE = 0.2
+_INVENTED = Limit(0.05, "above 0.05 of the trained responses, and not falling", "AgenticArXiv-RL#80; torl")
+_SPIKE = Limit(
+    3.0,
+    "above 3 times its start and 8 standard deviations, while calls do not rise",
+    "rldoctor's spikes; arXiv 2606.26027",
+)
+_SIGMAS = 8.0
+_ENDLESS = Limit(0.0, "none of at least 32 responses since the first step", "torl; arXiv 2510.02387")
+_BRANCHES = Limit(1.0, "above 1 per episode", "slime#2288")
+
+
+def _require_tools(history: History) -> None:
+    config = history.config.rollout
+    if not config.tools and config.environment is None and config.agent is None:
+        raise MissingInputError("the run has no tool")
+    if not config.max_tool_calls and config.agent is None:
+        raise MissingInputError("rollout.max_tool_calls is 0")
+
+
+@disease(
+    "vanished-calls",
+    "The policy stopped calling its tools, without a gain in reward.",
+    metric="tool calls per response",
+    limits=(_VANISHED,),
+    remedy="a warm start with calls (torl finetune), reward.parts for calls that help, "
+    "rollout.end_at_void_turn, learner.learning_rate",
+)
+def vanished_calls(history: History) -> Symptom | None:
+    """Compare the calls of the latest steps with the highest mean before."""
+    _require_tools(history)
+    now = history.now(names.CALLS_PER_TRAJECTORY)
+    values = history.series(names.CALLS_PER_TRAJECTORY)
+    means = [fmean(values[start : start + RECENT]) for start in range(max(1, len(values) - 2 * RECENT + 1))]
+    highest = max(means)
+    if highest < _USED or now >= _VANISHED.value * highest or history.is_learning:
+        return None
+    text = f"calls per response fell from {highest:.2f} to {now:.3f}"
+    return Symptom(now, text, addresses(member for member in history.members if not member.calls))
+
+
+@disease(
+    "void-turns",
+    "More and more turns have neither code, nor a call, nor an answer.",
+    metric="fraction of responses with a void turn",
+    limits=(_VOID,),
+    remedy="rollout.end_at_void_turn, selection.mask (void_turn), a lower learner.learning_rate",
+)
+def void_turns(history: History) -> Symptom | None:
+    """Compare the fraction of responses with a void turn with that of the first steps."""
+    _require_tools(history)
+    if not history.first:
+        raise MissingInputError("too few steps to compare the first with the last")
+    members = history.members
+    before = fmean(member.void for member in members_in(history.first))
+    now = fmean(member.void for member in members)
+    if now <= _VOID.value or now <= before + _VOID_RISE or history.is_learning:
+        return None
+    text = f"{now:.0%} of the responses have a void turn, {before:.0%} of the first ones had"
+    return Symptom(now, text, addresses(member for member in members if member.void))
+
+
+@disease(
+    "invented-results",
+    "The model writes results of tools itself, and is trained on them.",
+    metric="fraction of trained responses with an invented result",
+    limits=(_INVENTED,),
+    remedy="rollout.stop with the marker of results, a mask (selection.mask), rollout.format",
+)
+def invented_results(history: History) -> Symptom | None:
+    """Find marked results in sampled text of trained responses."""
+    trained = [member for member in history.members if member.advantage is not None and member.invented is not None]
+    if not trained:
+        raise MissingInputError("the format does not mark results, or no response was trained")
+    found = [member for member in trained if member.invented]
+    fraction = len(found) / len(trained)
+    if fraction <= _INVENTED.value or _is_falling(history, fraction):
+        return None
+    text = f"{fraction:.1%} of the trained responses contain a result that no tool returned"
+    return Symptom(fraction, text, addresses(found))
+
+
+def _is_falling(history: History, now: float) -> bool:
+    """Whether the fraction of invented results is below half of that of the first steps, so that it is unlearned."""
+    before = [member for step in history.first for member in step.members if member.invented is not None]
+    return bool(before) and now < fmean(bool(member.invented) for member in before) / 2
+
+
+@disease(
+    "call-token-spike",
+    "The token that opens a call becomes probable where no call follows, which precedes a collapse of calls.",
+    metric="mean probability of the call-opening token where no call opens",
+    limits=(_SPIKE,),
+    remedy="stop and resume from an earlier checkpoint; learner.learning_rate, a KL term (algorithm.kl.coefficient)",
+)
+def call_token_spike(history: History) -> Symptom | None:
+    """Compare the probability with that of the earlier steps, unless calls rise with it."""
+    _require_tools(history)
+    known = [
+        (step.tokens.call_probability, step)
+        for step in history.steps
+        if step.tokens is not None and step.tokens.call_probability is not None
+    ]
+    if not known:
+        raise MissingInputError("no recorded probability of the call-opening token (run.token_groups)")
+    if len(known) < 2 * RECENT:
+        raise MissingInputError(f"{len(known)} of {2 * RECENT} steps with recorded tokens")
+    values = [value for value, _ in known]
+    now, reference = median(values[-RECENT:]), values[:-RECENT][-KEPT:]
+    more_calls = history.now(names.CALLS_PER_TRAJECTORY) > 1.1 * fmean(
+        history.series(names.CALLS_PER_TRAJECTORY)[:-RECENT][-KEPT:]
+    )
+    if now <= _SPIKE.value * median(reference) or robust_score(now, reference) <= _SIGMAS or more_calls:
+        return None
+    text = f"the probability rose from {median(reference):.2g} to {now:.2g}, and calls did not"
+    last = known[-1][1].tokens
+    return Symptom(now, text, last.calling if last is not None else ())
+
+
+@disease(
+    "no-end-token",
+    "No response ever ended by itself: the model and the template disagree about the end token.",
+    metric="responses that end with an end token, a stop sequence or a message of the environment",
+    limits=(_ENDLESS,),
+    remedy="data.template, rollout.stop, the tokenizer's end token",
+)
+def no_end_token(history: History) -> Symptom | None:
+    """Find runs in which every response was cut."""
+    members = [member for step in history.steps for member in step.members]
+    if len(members) < _MIN_RESPONSES:
+        raise MissingInputError(f"{len(members)} of {_MIN_RESPONSES} responses")
+    if not _never_ends(members):
+        return None
+    return Symptom(0, f"all of {len(members)} examined responses were cut at the token limit", addresses(members[::-1]))
+
+
+def _never_ends(members: list[Member]) -> bool:
+    return all(member.finish is FinishReason.LENGTH for member in members)
+
+
+@disease(
+    "split-episodes",
+    "Episodes fall apart into many token sequences, because their history is rendered again with other tokens.",
+    metric="further token sequences per episode",
+    limits=(_BRANCHES,),
+    remedy="an agent program that appends to its messages (rollout.agent), a template that keeps earlier turns",
+)
+def split_episodes(history: History) -> Symptom | None:
+    """Count the branches of episodes."""
+    if history.config.rollout.agent is None:
+        raise MissingInputError("no agent program renders messages")
+    members = history.members
+    mean = fmean(member.branches for member in members)
+    if mean <= _BRANCHES.value:
+        return None
+    ranked = sorted(members, key=lambda member: -member.branches)
+    return Symptom(mean, f"an episode has {1 + mean:.1f} token sequences", addresses(ranked))
