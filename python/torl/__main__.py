@@ -17,6 +17,8 @@ COMMANDS = {
         "measure models on problem sets, with tables as in the papers",
     ),
     "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
+    "replay": ("torl.apps.replay.command:replay", "make a step of a run again and compare it with its record"),
+    "diff": ("torl.apps.replay.command:diff", "name the first difference of two runs"),
     "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
     "view": ("torl.apps.view.command:main", "look at runs in the browser"),
     "convert": ("torl.commands.convert:main", "read or write trajectories in the formats of other libraries"),
