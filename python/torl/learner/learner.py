@@ -159,8 +159,8 @@ class Learner:
     async def weight_digest(self) -> str:
         """Return a digest of the policy's float32 weights, which does not depend on the number of ranks.
 
-        It shows that two runs have equal weights. It is fast on every device, but not secure: whoever wants to can find
-        other weights with the same digest.
+        It shows that two runs have equal weights. It is fast on every device, but not secure: other
+        weights with the same digest can be constructed.
         """
         total = Counter[str]()
         for sums in await self._group.call_all(SumWeights()):

@@ -104,7 +104,7 @@ def canonical_json(value: Any) -> bytes:
 
 def _without_measures(value: Any) -> Any:
     if isinstance(value, Mapping):
-        # The arguments of a call are the model's text, whatever their names.
+        # The arguments of a call are the model's text, regardless of their names.
         return {
             key: each if key == "arguments" else _without_measures(each)
             for key, each in value.items()

@@ -95,7 +95,7 @@ class Receipt:
             try:
                 entry = file_entry(path)
             except RecordError:
-                continue  # pruned meanwhile
+                continue  # pruned at the same time
             if self._manifests.get(name) != entry:
                 new[name] = self._manifests[name] = entry
         return new
@@ -117,7 +117,7 @@ def end_receipt(run_directory: Path, step: int) -> str | None:
 
 
 def read_receipt(run_directory: Path) -> list[dict[str, Any]]:
-    """Return the lines of a receipt, without an unfinished last one; empty if the run has none.
+    """Return the lines of a receipt, without an unfinished last one; empty for a run without a receipt.
 
     Raises:
         RecordError: A line is damaged.

@@ -16,7 +16,7 @@ from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.errors import RecordError, TorlError
 from torl.records.content import canonical_json
-from torl.records.files import METRICS_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY, training_files
+from torl.records.files import METRICS_FILE, SUMMARY_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY, training_files
 from torl.records.reading import read_rows
 from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, file_entry, line_hash, read_receipt
 from torl.records.rows import decode_trajectory
@@ -74,8 +74,8 @@ def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
 
     Args:
         directory: Run directory.
-        head: Hash of the last line as it was noted when the run ended. Without it, whoever rewrites all records and
-            the whole chain is not found.
+        head: Hash of the last line as it was noted when the run ended. Without it, a rewrite of all records and the
+            whole chain is not found here.
     """
     audit = ReceiptAudit()
     try:
@@ -99,7 +99,7 @@ def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
                 _check_checkpoint(path, audit)
         else:
             _check_file(path, entry, audit)
-    finished = lines[-1]["event"] == "end"
+    finished = (directory / SUMMARY_FILE).exists()  # a run that resumes removes it
     _check_metrics(directory, lines, finished, audit)
     patterns = (f"{TRAJECTORY_DIRECTORY}/*.jsonl", f"{TOKEN_DIRECTORY}/*.npz", CHECKPOINTS, "config*.toml")
     found = {str(path.relative_to(directory)) for pattern in patterns for path in directory.glob(pattern)}
@@ -120,13 +120,13 @@ def _check_chain(directory: Path, lines: Sequence[Mapping[str, Any]], audit: Rec
             audit.wrong.append(f"{RECEIPT_FILE}, line {number + 1}: the chain is broken")
         previous = line["hash"]
     if len(data) > len(lines):
-        target = audit.wrong if lines[-1]["event"] == "end" else audit.notes
+        target = audit.wrong if (directory / SUMMARY_FILE).exists() else audit.notes
         target.append(f"{RECEIPT_FILE}: the last line is unfinished")
 
 
 def _check_file(path: Path, entry: Mapping[str, Any], audit: ReceiptAudit) -> None:
     try:
-        if file_entry(path) != {"bytes": entry["bytes"], "sha256": entry["sha256"]}:
+        if file_entry(path) != dict(entry):
             audit.wrong.append(f"{path}: has changed since it was written")
     except RecordError as error:
         audit.wrong.append(str(error))

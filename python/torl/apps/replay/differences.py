@@ -89,7 +89,7 @@ def row_differences(
 
 def metric_differences(step: int, first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
     """Yield the differing gradient norm or loss, and the first other metric that differs."""
-    found = [name for name in first | second if is_content(name) and first.get(name) != second.get(name)]
+    found = [name for name in {**first, **second} if is_content(name) and first.get(name) != second.get(name)]
     gradient = [name for name in (names.GRADIENT_NORM, names.LOSS) if name in found]
     for kind, differing in (("gradient", gradient), ("metrics", [name for name in found if name not in gradient])):
         if differing:
@@ -99,7 +99,7 @@ def metric_differences(step: int, first: Mapping[str, Any], second: Mapping[str,
 
 def _first(kind: str, place: str, one: Mapping[str, Any], other: Mapping[str, Any], mask: Any) -> Difference:
     """Name the first value that differs: of lists, with its position."""
-    key = next(key for key in one | other if one.get(key) != other.get(key))
+    key = next(key for key in {**one, **other} if one.get(key) != other.get(key))
     before, after = one.get(key), other.get(key)
     if isinstance(before, list) and isinstance(after, list):
         pairs = zip(before, after, strict=False)
