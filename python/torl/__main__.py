@@ -18,6 +18,8 @@ COMMANDS = {
     ),
     "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
     "doctor": ("torl.apps.doctor.command:main", "name the diseases of a run, with evidence and remedies"),
+    "replay": ("torl.apps.replay.command:replay", "make a step of a run again and compare it with its record"),
+    "diff": ("torl.apps.replay.command:diff", "name the first difference of two runs"),
     "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
     "view": ("torl.apps.view.command:main", "look at runs in the browser"),
     "convert": ("torl.commands.convert:main", "read or write trajectories in the formats of other libraries"),

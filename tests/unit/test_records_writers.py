@@ -159,10 +159,10 @@ from torl.trackers import Tracker
 from torl.options import Choice
 from torl.records.writers import RunWriter
 writer = RunWriter(Path({str(tmp_path)!r}))
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+resource.setrlimit(resource.RLIMIT_FSIZE, (40000, 40000))
 try:
     for step in range(100):
-        writer.write_metrics(step, {{"reward/mean": step / 2}})
+        writer.write_metrics(step, {{f"reward/part/{{number}}": step / 2 for number in range(60)}})  # the longest file
 except RecordError as error:
     print(error)
 """

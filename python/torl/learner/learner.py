@@ -1,6 +1,9 @@
 """The learner's interface for the controller: annotate samples, update, send weights, write checkpoints. No torch."""
 
 import asyncio
+import hashlib
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
@@ -15,6 +18,7 @@ from torl.learner.messages import (
     Onload,
     OpenChannel,
     SendWeights,
+    SumWeights,
 )
 from torl.learner.optimizer_steps import annotate, required_annotations, take_steps
 from torl.learner.ranks import RankGroup
@@ -151,6 +155,18 @@ class Learner:
             WeightTransferError: A worker exited, timed out or found a wrong checksum. Ends the learner.
         """
         return TransferSummary.combine(await self._group.call_all(SendWeights(rendezvous, checksum)))
+
+    async def weight_digest(self) -> str:
+        """Return a digest of the policy's float32 weights, which does not depend on the number of ranks.
+
+        It shows that two runs have equal weights. It is fast on every device, but not secure: other
+        weights with the same digest can be constructed.
+        """
+        total = Counter[str]()
+        for sums in await self._group.call_all(SumWeights()):
+            total.update(sums)
+        text = json.dumps({name: value % (1 << 64) for name, value in sorted(total.items())})
+        return hashlib.sha256(text.encode()).hexdigest()
 
     async def begin_checkpoint(self, directory: Path, controller_state: dict[str, Any]) -> "asyncio.Task[None]":
         """Start writing a checkpoint of all ranks and `controller_state` (JSON), and return when the state is copied.

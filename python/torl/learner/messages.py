@@ -165,6 +165,11 @@ class SendWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class SumWeights:
+    """Sum the rank's part of the policy's master weights. The value is a `dict[str, int]` by parameter."""
+
+
+@dataclass(frozen=True, slots=True)
 class SaveCheckpoint:
     """Copy the rank's state and start writing the copy. `ShardWritten` follows later."""
 
@@ -211,6 +216,7 @@ RankRequest: TypeAlias = (
     | Annotate
     | OpenChannel
     | SendWeights
+    | SumWeights
     | SaveCheckpoint
     | LoadCheckpoint
     | Export

@@ -14,6 +14,8 @@ from torch import Tensor
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Names of AdamW's moments, each as large as the master weights."""
 
+_SUM_ELEMENTS = 1 << 20  # elements in one partial sum, which bounds its memory
+
 # Attributes of DeepSpeed's classes for stages 1 and 2, stage 1 in bf16, stage 3.
 _MASTERS = ("single_partition_of_fp32_groups", "fp32_groups_flat_partition", "fp32_partitioned_groups_flat")
 
@@ -71,6 +73,23 @@ class OptimizerShards:
         flats = {"master": master.detach(), **{name: state[name] for name in MOMENTS if name in state}}
         size = fragment.stop - fragment.start
         return {name: flat.view(-1).narrow(0, fragment.offset, size) for name, flat in flats.items()}
+
+    def weight_sums(self) -> dict[str, int]:
+        """Return position-weighted sums of the bits of the master weights, modulo 2^64, by parameter.
+
+        Only the elements that this rank writes to a checkpoint count, so that the sums of all ranks add up to those of
+        one rank with all weights. Integers do not round: the sums are equal on a CPU and a GPU.
+        """
+        sums: dict[str, int] = {}
+        for fragment in self.fragments:
+            master = self.tensors(fragment)["master"].view(torch.int32)
+            total = torch.zeros((), dtype=torch.int64, device=master.device)
+            for start in range(fragment.written_from, fragment.written_to, _SUM_ELEMENTS):
+                stop = min(start + _SUM_ELEMENTS, fragment.written_to)
+                bits = master[start - fragment.start : stop - fragment.start].to(torch.int64)
+                total += (bits * (torch.arange(start, stop, device=master.device) * 2 + 1)).sum()
+            sums[fragment.name] = sums.get(fragment.name, 0) + int(total)
+        return sums
 
     @property
     def steps(self) -> int:

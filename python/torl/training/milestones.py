@@ -68,7 +68,7 @@ class Milestones:
             position: Function that returns the sampler's state for a run that resumes at this step.
         """
         if _is_due(step, self.components.config.checkpoint.every_steps) and step < self.components.config.total_steps:
-            await self._save_checkpoint(step, position())
+            await self.save_checkpoint(step, position())
 
     async def finish(self, position: Mapping[str, Any], export: Callable[[], Awaitable[None]]) -> None:
         """Evaluate and save after the last step, export the model, and wait until the checkpoint is written.
@@ -79,7 +79,7 @@ class Milestones:
         """
         steps, console = self.components.config.total_steps, self.components.console
         await self.evaluate_if_due(steps)
-        await self._save_checkpoint(steps, position)
+        await self.save_checkpoint(steps, position)
         with console.progress("exporting the model"):
             await export()
         with console.progress("writing the last checkpoint"):
@@ -89,7 +89,7 @@ class Milestones:
         """Write the model to the directory of the run."""
         await learner.export(self.components.directory / EXPORT_DIRECTORY)
 
-    async def _save_checkpoint(self, step: int, position: Mapping[str, Any]) -> None:
+    async def save_checkpoint(self, step: int, position: Mapping[str, Any]) -> None:
         """Copy the state after `step` steps from GPU or CPU memory. It is written while the run continues."""
         components = self.components
         metrics: dict[str, float] = {}

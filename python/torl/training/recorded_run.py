@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import ActorDiedError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
+from torl.records.receipt import end_receipt
 from torl.records.run_directory import open_run_directory
 from torl.report.console import Console
 from torl.report.outcome import describe_outcome
@@ -40,9 +41,12 @@ async def run_recorded(
     with open_run_directory(config) as directory:
         await _run_with_restarts(config, directory, console, attempt)
         summary = write_summary(directory)
+        receipt = end_receipt(directory, config.total_steps)
         for line in describe_outcome(directory):
             console.line(line)
         console.line(f"report: {summary['report']}")
+        if receipt is not None:
+            console.line(f"receipt: {receipt}")
         return summary
 
 

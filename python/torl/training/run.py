@@ -1,5 +1,6 @@
 """A training run from its configuration to its summary."""
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,35 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     Raises:
         TorlError: The configuration, the data or a component failed. All records written so far are kept.
     """
-    return await run_recorded(config, console, _attempt)
+    return await run_recorded(config, console, run_to_end)
 
 
-async def _attempt(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
+async def run_to_end(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
     """Run from the first step, or from the latest checkpoint, to the last step."""
+    await _run(config, directory, console, cluster, Run.train)
+
+
+async def run_steps(config: TrainConfig, directory: Path, console: Console, cluster: Cluster, stop: int) -> None:
+    """Run from the first step, or from the latest checkpoint, to step `stop - 1`, and write a checkpoint.
+
+    The schedules of the run, which may depend on the number of its steps, are unchanged.
+    """
+
+    async def work(run: Run) -> None:
+        await run.take_steps(stop)
+        await run.milestones.save_checkpoint(stop, run.experience.position(stop))
+        await run.components.checkpoints.wait()
+
+    await _run(config, directory, console, cluster, work)
+
+
+async def _run(
+    config: TrainConfig,
+    directory: Path,
+    console: Console,
+    cluster: Cluster,
+    work: Callable[[Run], Coroutine[Any, Any, None]],
+) -> None:
     timeout_seconds = config.rollout.stall_timeout_seconds
     async with open_run_components(config, directory, console, cluster) as components:
         player, learner = components.player, components.learner
@@ -48,4 +73,4 @@ async def _attempt(config: TrainConfig, directory: Path, console: Console, clust
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)
         async with probe, watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
-            await run_with_watchers(hang.dump_stacks_on_hang(run.train()), *map(hang.dump_stacks_on_hang, watchers))
+            await run_with_watchers(hang.dump_stacks_on_hang(work(run)), *map(hang.dump_stacks_on_hang, watchers))

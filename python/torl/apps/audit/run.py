@@ -1,6 +1,7 @@
 """Audit a run, finished or in progress, from its own files.
 
     torl verify RUN [--logprob-samples 64]
+    torl verify RUN --receipt [--head HASH]
 
 The records are recomputed independently and compared:
 
@@ -54,6 +55,7 @@ from torl.apps.audit.logprobs import SampledTrajectories
 from torl.apps.audit.metrics import check_summary
 from torl.apps.audit.one_file import verify_file
 from torl.apps.audit.order import ProblemOrder
+from torl.apps.audit.receipt import verify_receipt
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
@@ -91,8 +93,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=64,
         help="trajectories of each policy version whose log-probabilities are recomputed (default: %(default)s)",
     )
+    parser.add_argument(
+        "--receipt", action="store_true", help="check the receipt, every recorded byte, and a hundredth of the calls"
+    )
+    parser.add_argument("--head", metavar="HASH", help="hash of the receipt, as printed at the end of the run")
     options = parser.parse_args(arguments)
     try:
+        if options.receipt:
+            receipt = asyncio.run(verify_receipt(options.run, options.head))
+            print(receipt)
+            return int(bool(receipt.wrong))
         audit = asyncio.run(verify_run(options.run, options.logprob_samples))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -213,10 +213,12 @@ def process_environment(options: VllmOptions, directory: Path, devices: EngineDe
     }
     if devices.on_cpu:
         # Eager: compiling small kernels for a CPU costs more than it saves. Unbound and without busy waiting:
-        # learner and sandbox share the cores.
+        # learner and sandbox share the cores. Keys are not split among threads: the sums would depend on the batch, and
+        # equal turns would have unequal log-probabilities.
         environment |= {
             "TORCHDYNAMO_DISABLE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "VLLM_CPU_ATTN_SPLIT_KV": "0",
             "OMP_WAIT_POLICY": "PASSIVE",
         }
         if threads := options.cpu_threads or len(devices.cores) // options.tensor_parallel:

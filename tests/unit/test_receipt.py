@@ -1,0 +1,120 @@
+"""The receipt of a run: every changed byte is found, and a resumed run continues its chain."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from builders import scored, trajectory
+from torl.apps.audit.receipt import check_records, detection_probability
+from torl.apps.replay.differences import row_differences, run_differences
+from torl.records.receipt import RECEIPT_FILE, end_receipt, read_receipt
+from torl.records.rows import TrajectoryRecord
+from torl.records.writers import RunWriter
+
+
+def write_steps(directory: Path, first: int, stop: int, *, resume: bool = False, reward: float = 1.0) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / "config.toml").write_text("# The configuration from step 0 on.\n[run]\nseed = 1\n")
+    with RunWriter(directory, resume_step=first if resume else None) as writer:
+        for step in range(first, stop):
+            members = [scored(trajectory("a", "b", sample=index), reward=reward) for index in range(2)]
+            records = [TrajectoryRecord(step, each.trajectory, each.grade, 0.5) for each in members]
+            writer.write_trajectories(step, records)
+            writer.write_metrics(step, {"learner/loss": 0.25, "time/step": random.random()}, weights=f"{step:x}" * 8)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    directory = tmp_path / "run"
+    write_steps(directory, 0, 3)
+    (directory / "summary.json").write_text("{}\n")
+    (directory / "model").mkdir()
+    (directory / "model" / "model.safetensors").write_bytes(bytes(range(256)))
+    end_receipt(directory, 3)
+    return directory
+
+
+def changed_bytes_found(run: Path, count: int, seed: int) -> int:
+    """Flip a bit of `count` random bytes, one at a time, and return how many changes are found."""
+    files = [path for path in sorted(run.rglob("*")) if path.is_file()]
+    draw, found = random.Random(seed), 0
+    for _ in range(count):
+        (path,) = draw.choices(files, [path.stat().st_size for path in files])
+        data = path.read_bytes()
+        place = draw.randrange(len(data))
+        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :])
+        found += bool(check_records(run).wrong)
+        path.write_bytes(data)
+    return found
+
+
+def test_intact_receipt_is_accepted(run: Path) -> None:
+    audit = check_records(run)
+    assert audit.wrong == []
+    assert check_records(run, audit.head).wrong == []
+    assert check_records(run, "f" * 64).wrong
+
+
+def test_changed_bytes_are_found(run: Path) -> None:
+    assert changed_bytes_found(run, 60, seed=0) == 60
+
+
+@pytest.mark.slow
+def test_thousand_changed_bytes_are_found(run: Path) -> None:
+    assert changed_bytes_found(run, 1000, seed=1) == 1000
+
+
+def test_removed_and_added_records_are_found(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    (copy / "trajectories" / "step_000001.jsonl").unlink()
+    assert any("step_000001" in each for each in check_records(copy).wrong)
+    shutil.copyfile(run / "trajectories" / "step_000001.jsonl", run / "trajectories" / "step_000009.jsonl")
+    assert any("step_000009" in each for each in check_records(run).wrong)
+
+
+def test_resumed_run_continues_its_chain(tmp_path: Path) -> None:
+    resumed, whole = tmp_path / "resumed", tmp_path / "whole"
+    write_steps(resumed, 0, 3)
+    last = read_receipt(resumed)[-1]["hash"]
+    with (resumed / RECEIPT_FILE).open("ab") as file:
+        file.write(b'{"event":"row","num')  # of a killed process
+    assert check_records(resumed).wrong == []
+    write_steps(resumed, 1, 3, resume=True)
+    write_steps(whole, 0, 3)
+    assert check_records(resumed).wrong == []
+    lines = read_receipt(resumed)
+    assert [(line["event"], line["step"]) for line in lines] == [
+        ("start", 0),
+        ("row", 0),
+        ("start", 1),
+        ("row", 1),
+        ("row", 2),
+    ]
+    assert lines[2]["removed"] == last
+    assert lines[-1]["content"] == read_receipt(whole)[-1]["content"]
+    assert list(run_differences(resumed, whole)) == []
+
+
+def test_first_difference_is_named(tmp_path: Path) -> None:
+    for name, reward in (("a", 1.0), ("b", -1.0)):
+        write_steps(tmp_path / name, 0, 2, reward=reward)
+    (first,) = run_differences(tmp_path / "a", tmp_path / "b")
+    assert (first.kind, first.before, first.after) == ("rewards", 1.0, -1.0)
+    assert first.place.startswith("step 0, ")
+
+
+def test_differing_token_of_an_observation_is_an_observation() -> None:
+    row = {"group": "0/p", "sample": 0, "token_ids": [1, 2, 3, 4], "loss_mask": [[True, 2], [False, 2]]}
+    (sampled,) = row_differences(0, [row], [row | {"token_ids": [1, 9, 3, 4]}])
+    (observed,) = row_differences(0, [row], [row | {"token_ids": [1, 2, 9, 4]}])
+    assert (sampled.kind, sampled.before, sampled.after) == ("tokens", 2, 9)
+    assert (observed.kind, observed.place) == ("observations", "step 0, 0/p, sample 0, token 2")
+
+
+def test_probability_of_a_find_is_that_of_draws_without_replacement() -> None:
+    assert detection_probability(10, 10, 0.1) == 1.0
+    assert detection_probability(10, 1, 0.5) == pytest.approx(0.5)
+    assert detection_probability(10, 2, 0.2) == pytest.approx(1 - 8 / 10 * 7 / 9)
