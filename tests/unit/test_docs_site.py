@@ -51,4 +51,4 @@ def test_every_message_of_the_page_of_errors_is_in_the_code() -> None:
     for message in messages:
         fragments = [part.strip(" :;()=") for part in message.split("...")]
         missing = [part for part in fragments if part and part not in texts]
-        assert not missing, message
+        assert not missing, f"{message}: {missing}"
