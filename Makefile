@@ -18,7 +18,7 @@ endif
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-real demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint format reference hashes install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint format reference hashes docs tutorials install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -151,6 +151,16 @@ format:
 	cargo fmt --manifest-path crates/sandbox/fuzz/Cargo.toml
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The documentation as a site: target/docs/index.html. It loads nothing from elsewhere, and building needs no network.
+docs: install $(VENV)/docs/installed
+	rm -rf target/docs
+	$(VENV)/docs/bin/python -m sphinx -b html -q -W --keep-going -d target/doctrees docs target/docs
+	$(VENV)/docs/bin/python -m pytest tests/docs
+
+# The notebooks of docs/tutorials, executed: some ten minutes.
+tutorials: install $(VENV)/docs/installed
+	$(VENV)/docs/bin/python scripts/write_tutorials.py
 
 # docs/reference, from the docstrings of settings, metrics, errors and public names.
 reference: install
