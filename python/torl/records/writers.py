@@ -207,11 +207,7 @@ def write_trajectories(
         RecordError: The file could not be written.
         ValueError: A record belongs to another step.
     """
-    for record in records:
-        if record.step != step:
-            raise ValueError(f"a record of step {record.step} in a file of step {step}")
-    rows = map(encode_trajectory, records)
-    return write_trajectory_rows(run_directory, step, rows, evaluation_set=evaluation_set)
+    return write_trajectory_rows(run_directory, step, map(encode_trajectory, records), evaluation_set=evaluation_set)
 
 
 def write_trajectory_rows(
@@ -223,6 +219,8 @@ def write_trajectory_rows(
         path.parent.mkdir(exist_ok=True)
     with atomic_write(path) as file:
         for row in rows:
+            if row["step"] != step:
+                raise ValueError(f"a record of step {row['step']} in a file of step {step}")
             file.write(encode_row(row))
     return path
 
