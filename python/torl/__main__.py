@@ -11,6 +11,7 @@ COMMANDS = {
     "train": ("torl.commands.launch:train", "train a model"),
     "finetune": ("torl.commands.launch:finetune", "fine-tune a model on examples"),
     "try": ("torl.commands.trial:main", "say what a model offers a run to learn from, before the run"),
+    "sweep": ("torl.apps.sweep.command:main", "train every combination of settings and seeds, with one table"),
     "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file"),
     "evaluate": (
         "torl.apps.evaluation.command:main",

@@ -206,10 +206,13 @@ def test_series_follow_the_steps(page: str, runs: dict[str, Path], tmp_path: Pat
         steps, values = naive_curve(directory, "Code ratio", 1)
         ranks = [sum(a < b for a in values) + sum(a == b for a in values) / 2 + 0.5 for b in values]
         assert row[2] == f"{np.corrcoef(steps, ranks)[0, 1]:+.2f}"
+        accuracies = naive_curve(directory, "Training accuracy", 1)[1]
+        others = [sum(a < b for a in accuracies) + sum(a == b for a in accuracies) / 2 + 0.5 for b in accuracies]
+        assert row[3] == f"{np.corrcoef(ranks, others)[0, 1]:+.2f}"
         logs = np.log1p(steps)
         solution = np.linalg.lstsq(np.stack([np.ones(len(logs)), logs], axis=1), np.array(values), rcond=None)[0]
-        assert row[3:5] == [f"{solution[0]:.3g}", f"{solution[1] * np.log(2):+.3g}"]
-        assert row[5] == f"{np.corrcoef(logs, values)[0, 1] ** 2:.2f}"
+        assert row[4:6] == [f"{solution[0]:.3g}", f"{solution[1] * np.log(2):+.3g}"]
+        assert row[6] == f"{np.corrcoef(logs, values)[0, 1] ** 2:.2f}"
     young = make_run(tmp_path / "young", 1, steps=3)
     assert main([f"young={young}", "--output", str(tmp_path / "page.html")]) == 0
     assert "With the steps" not in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ def accuracy_changes(run_directory: Path) -> dict[str, AccuracyChange]:
         if len(files) < 2 or step_of_file(files[0]) == step_of_file(files[-1]):
             continue
         try:
-            before, after = _accuracies(files[0]), _accuracies(files[-1])
+            before, after = accuracy_by_problem(files[0]), accuracy_by_problem(files[-1])
         except (RecordError, KeyError):
             continue
         both = [problem for problem in before if problem in after]
@@ -54,7 +54,12 @@ def _change(pairs: list[tuple[float, float]]) -> AccuracyChange:
     return AccuracyChange(fmean(before for before, _ in pairs), fmean(after for _, after in pairs), half_width)
 
 
-def _accuracies(path: Path) -> Mapping[str, float]:
+def accuracy_by_problem(path: Path) -> Mapping[str, float]:
+    """Return the accuracy of each problem of an evaluation file, by its id.
+
+    Raises:
+        RecordError: The file is damaged.
+    """
     correct: dict[str, list[bool]] = {}
     for row in read_rows(path):
         correct.setdefault(row["problem"], []).append(bool(row["correct"]))

@@ -123,14 +123,14 @@ def _mean(values: Sequence[float], form: str) -> str:
 
 
 def _trends(runs: Sequence[RunRecords]) -> str:
-    head = ("run", "", "Spearman's rank correlation", "at step 0", "for each doubling", "R²")
+    head = ("run", "", "rank correlation with step", "with accuracy", "at step 0", "for each doubling", "R²")
     rows = [row for run in runs for label, name in _TRENDS if (row := _trend_row(run, label, name))]
     if not rows:
         return ""
     note = (
-        "Each measure against the training steps: the rank correlation, and the least-squares line "
-        "a + b ln(1 + step) with its value at step 0, its growth when 1 + step doubles, and the explained fraction of "
-        "the variance. The steps of one run are dependent: these are descriptions, not tests."
+        "Each measure against the training steps and against the training accuracy of the same steps: Spearman's rank "
+        "correlation; and the least-squares line a + b ln(1 + step) with its value at step 0, its growth when 1 + step "
+        "doubles, and the explained fraction of the variance. The steps of one run are dependent: these are descriptions, not tests."
     )
     return f"<h2>With the steps</h2>{table_html(head, rows, note)}"
 
@@ -144,7 +144,17 @@ def _trend_row(run: RunRecords, label: str, name: str) -> Sequence[str] | None:
         return None
     at_start = "below 0" if fit.intercept < 0 else f"{fit.intercept:.3g}"  # no measure here can be negative
     numbers = at_start, f"{fit.per_doubling:+.3g}", f"{fit.explained:.2f}"
-    return run.label, label, f"{correlation:+.2f}", *numbers
+    return run.label, label, f"{correlation:+.2f}", _with_accuracy(run, name), *numbers
+
+
+def _with_accuracy(run: RunRecords, name: str) -> str:
+    """Return the rank correlation of a metric with training accuracy over the steps with both, as text."""
+    accuracies = dict(zip(*values_of(run.rows, names.ACCURACY), strict=True))
+    pairs = [
+        (value, accuracies[step]) for step, value in zip(*values_of(run.rows, name), strict=True) if step in accuracies
+    ]
+    found = None if name == names.ACCURACY or not pairs else rank_correlation(*zip(*pairs, strict=True))
+    return "-" if found is None else f"{found:+.2f}"
 
 
 def by_calls_section(runs: Sequence[RunRecords], window: int) -> str:

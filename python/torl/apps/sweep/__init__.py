@@ -1,0 +1,1 @@
+"""Sweeps: a training run for each combination of settings and seed, and one table of them."""
