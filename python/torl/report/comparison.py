@@ -130,7 +130,8 @@ def _trends(runs: Sequence[RunRecords]) -> str:
     note = (
         "Each measure against the training steps and against the training accuracy of the same steps: Spearman's rank "
         "correlation; and the least-squares line a + b ln(1 + step) with its value at step 0, its growth when 1 + step "
-        "doubles, and the explained fraction of the variance. The steps of one run are dependent: these are descriptions, not tests."
+        "doubles, and the explained fraction of the variance. The steps of one run are dependent: these are "
+        "descriptions, not tests."
     )
     return f"<h2>With the steps</h2>{table_html(head, rows, note)}"
 
