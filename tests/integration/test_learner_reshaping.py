@@ -12,6 +12,7 @@ from learner_fixtures import (
     distance_after_adamw,
     plain_steps,
     random_samples,
+    start_learner,
     write_tiny_model,
 )
 from rank_chain import run_chain
@@ -39,6 +40,23 @@ def test_checkpoint_of_one_learner_is_loaded_by_another(precision: str, tmp_path
         found = read_policy_weights(Path(links[-1]["directory"]))
         detached = {name: tensor.detach() for name, tensor in expected.items()}
         assert distance_after_adamw(found, detached, max_update=2 * len(steps) * LEARNING_RATE) < 2e-7
+
+
+@pytest.mark.usefixtures("forked_ranks")
+async def test_digest_of_the_weights_is_equal_on_other_ranks(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "model")
+    digests = []
+    for stage, ranks in ((0, 1), (1, 2), (3, 2)):
+        learner = await start_learner(model, tmp_path / f"logs_{stage}", zero_stage=stage, ranks=ranks)
+        try:
+            digests.append(await learner.weight_digest())
+            if ranks == 1:
+                await learner.update(random_samples(4), step=0)
+                changed = await learner.weight_digest()
+        finally:
+            await learner.close()
+    assert len(set(digests)) == 1
+    assert changed != digests[0]
 
 
 def test_a_checkpoint_that_lacks_a_rank_s_part_is_refused(tmp_path: Path) -> None:
