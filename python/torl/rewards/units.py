@@ -1,6 +1,8 @@
 r"""Units of answers, and amounts of money without their currency: 5 for \$5, €5 and "5 euros"."""
 
+import itertools
 import re
+from types import MappingProxyType
 
 from torl.rewards.layout import bare, without_text
 
@@ -38,10 +40,12 @@ _UNIT_NAMES = (
     "percent %",
 )
 # A name may belong to several units: pounds are money or a mass.
-_UNITS: dict[str, set[str]] = {}
-for _names in _UNIT_NAMES:
-    for _name in _names.split():
-        _UNITS.setdefault(_name, set()).add(_names)
+_UNITS = MappingProxyType(
+    {
+        name: {names for names in _UNIT_NAMES if name in names.split()}
+        for name in itertools.chain.from_iterable(map(str.split, _UNIT_NAMES))
+    }
+)
 _MONEY = "|".join(name for names in _CURRENCY_NAMES for name in names.split() if name.isalpha())
 _MAX_CHARACTERS = 100
 _COMMANDS = {"dollar": "$", "cent": "¢", "euro": "€", "sterling": "£", "pounds": "£", "yen": "¥"}
@@ -85,9 +89,12 @@ def _unit(text: str) -> set[str]:
 
 def _amount(text: str) -> tuple[str, str] | None:
     """Return the value and the currency of an amount, None for other texts."""
-    text = _COMMAND.sub(lambda found: _COMMANDS[found[1]], without_text(bare(text)))
+    text = without_text(bare(text))
+    if len(text) > _MAX_CHARACTERS:
+        return None
+    text = _COMMAND.sub(lambda found: _COMMANDS[found[1]], text)
     text = _SYMBOL.sub(lambda found: found[1] or found[2], text)
-    if len(text) > _MAX_CHARACTERS or len(names := list(_AFTER.finditer(text))) != 1:
+    if len(names := list(_AFTER.finditer(text))) != 1:
         return None
     if before := _BEFORE.fullmatch(text):
         return before[1] + before[4], before[2] or before[3]
