@@ -56,6 +56,7 @@ _BOXED = "unit/test_reward_boxed.py"
 _BOXED_PROCESSES = "integration/test_reward_boxed_processes.py"
 _GRADER = "integration/test_reward_grader.py"
 _NOTATION = "unit/test_reward_notation.py"
+_NUMERALS = "unit/test_reward_numerals.py"
 _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
 _ANSWER_TAGS = "unit/test_text_answer_tags.py"
@@ -163,6 +164,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "return text",
         _NOTATION,
     ),
+    ("rewards/units.py", "and first.isdisjoint(second)", "and first != second", _NUMERALS),
+    ("rewards/differences.py", "and gold != target", "and False", _NUMERALS),
+    ("rewards/equivalence.py", "return bases[0] == bases[1]", "return bases[0][0] == bases[1][0]", _NUMERALS),
     ("training/step.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
     ("apps/evaluation/estimates.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
