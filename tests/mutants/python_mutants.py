@@ -56,6 +56,7 @@ _BOXED = "unit/test_reward_boxed.py"
 _BOXED_PROCESSES = "integration/test_reward_boxed_processes.py"
 _GRADER = "integration/test_reward_grader.py"
 _NOTATION = "unit/test_reward_notation.py"
+_NUMERALS = "unit/test_reward_numerals.py"
 _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
 _ANSWER_TAGS = "unit/test_text_answer_tags.py"
@@ -155,14 +156,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("training/step.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
     ("training/step.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
-    ("rewards/equivalence.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
-    ("rewards/equivalence.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
+    ("rewards/differences.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
+    ("rewards/differences.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
     (
         "rewards/numerals.py",
         "return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)",
         "return text",
         _NOTATION,
     ),
+    ("rewards/units.py", "and first.isdisjoint(second)", "and first != second", _NUMERALS),
+    ("rewards/differences.py", "and gold != target", "and False", _NUMERALS),
+    ("rewards/equivalence.py", "return bases[0] == bases[1]", "return bases[0][0] == bases[1][0]", _NUMERALS),
     ("training/step.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
     ("apps/evaluation/estimates.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
@@ -200,7 +204,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/curation/selecting.py", "remaining // len(open_strata)", "remaining", _PREPARING),
     ("data/curriculum.py", "before + sign if sign * before > 0 else sign", "before + sign", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
-    ("rewards/equivalence.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
+    ("rewards/differences.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
     ("rewards/notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _EQUIVALENCE),
     ("rewards/judge.py", "Grade(float(grade.valid_format), correct=True)", "Grade(1.0, correct=True)", _JUDGED),
     ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from torl.rewards.equivalence import equivalent, is_clearly_different
+from torl.rewards.differences import is_clearly_different
+from torl.rewards.equivalence import equivalent
 from torl.rewards.notation import as_latex
 
 SAME = [

@@ -4,10 +4,13 @@ import time
 
 import pytest
 
+from torl.rewards.bases import as_decimal
+from torl.rewards.differences import is_clearly_different
 from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.rewards.inequalities import solution_set
 from torl.rewards.layout import plain_layout
 from torl.rewards.numerals import plain_numbers
+from torl.rewards.units import have_other_units, without_currency
 
 
 def judged(reference: str, answer: str) -> bool:
@@ -41,6 +44,24 @@ def judged(reference: str, answer: str) -> bool:
         ("2/3", "\\frac{2}{3}", "2:3"), ("90^\\circ", "90", "\\frac{\\pi}{2}"),
         ("2^\\circ", "2", "2 \\text{ radians}"), ("5", "5.0", "5 or 5"),
         ("5", "x=5", "5, 6"),
+        ("5", "€5", "€6"), ("€5", "5", "6"), ("5", "5 euros", "6 euros"), ("€5", "5 euros", "$5"),
+        ("\\$5", "5", "5 cents"), ("\\$5", "5.00", "500 cents"), ("5", "\\$5", "\\$6"),
+        ("5 dollars", "\\$5", "€5"), ("$5", "5 dollars", "5 cents"),
+        ("5 cents", "5¢", "\\$5"), ("£5", "5 pounds", "5 lb"), ("5 lb", "5 pounds", "£5"), ("5", "£5", "£5 or £6"),
+        ("1000", "€1,000", "€1,001"), ("-\\$5", "-5", "5"), ("\\$5", "5\\text{ dollars}", "5\\%"),
+        ("5", "\\text{five dollars}", "\\text{six dollars}"), ("€5", "\\text{€}5", "5 cm"),
+        ("\\frac52", "€2.50", "€52"),
+        ("5 USD", "US\\$5", "5 EUR"), ("50\\%", "50 percent", "50 cm"),
+        ("31", "0x1F", "0x1E"), ("0x1F", "31", "1"), ("0x1F", "0x1f", "0b11111"), ("0x1F", "1F_{16}", "1F_{17}"),
+        ("5", "0b101", "0b100"), ("0b101", "5", "101"), ("101", "0b1100101", "0b101"), ("15", "0o17", "0o16"),
+        ("0o17", "15", "17"), ("(101)_2", "101_2", "110_2"), ("101_2", "(101)_2", "(101)_3"),
+        ("101_2", "101_{\\text{two}}", "101_{\\text{three}}"), ("101_2", "0b101", "5"), ("10_2", "10", "2"),
+        ("\\langle 1,2\\rangle", "\\langle 1, 2 \\rangle", "1,2"), ("(1,2)", "\\langle 1,2\\rangle", "1,2"),
+        ("1,2", "2,1", "\\langle 1,2\\rangle"), ("\\langle 1,2\\rangle", "(1, 2)", "\\{1,2\\}"),
+        ("5", "{5}", "[5]"), ("5", "(5)", "\\{5\\}"), ("[5]", "[5.0]", "5"), ("\\{5\\}", "\\{ 5 \\}", "5"),
+        ("[5]", "[5]", "\\{5\\}"), ("\\frac52", "2.5", "\\left\\{\\frac52\\right\\}"),
+        ("1,1,2", "1, 2, 1", "1,2"), ("1,2", "2, 1", "1,1,2"), ("(1,3)", "{1,3}", "1,3"),
+        ("\\cos 60^\\circ", "\\cos(60°)", "\\cos 60"), ("\\cos 60", "cos(60)", "cos(60°)"),
     ],
 )  # fmt: skip
 def test_equal_is_accepted_and_other_is_refused(reference: str, right: str, wrong: str) -> None:
@@ -58,11 +79,14 @@ def test_other_notations_stay_as_they_are(text: str) -> None:
     "text",
     ["1 " * 1000, "0.\\dot" * 400, "9" * 2000 + "e999", "1" + " 000" * 500, "x<" * 900, " or " * 500, "<," * 900,
      "\\langle" * 280, "2 " + "1" * 1900 + "/3", "1e" + "9" * 1900, "9 \\times 10^{" + "9" * 1900 + "}",
-     "\\text{" * 300],
+     "\\text{" * 300, "$" * 2000, "€5 " * 600, "5 euros" * 280, "0x" + "F" * 1900, "101_" * 500, "(" * 2000],
 )  # fmt: skip
 def test_hostile_text_is_read_in_bounded_time(text: str) -> None:
     start = time.process_time()
-    read = plain_numbers(plain_layout(text))
+    read = plain_numbers(as_decimal(without_currency(plain_layout(text))))
     solution_set(text)
+    have_other_units(text, text)
+    is_clearly_different(text, "1,2")
+    is_clearly_different("1,2", text)
     assert time.process_time() - start < 0.5
     assert len(read) < 4000

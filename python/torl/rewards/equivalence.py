@@ -6,14 +6,15 @@ first comparison loads math-verify, so that a process can set its limits before.
 
 import re
 from dataclasses import replace
-from decimal import Decimal
 from functools import cache, lru_cache
 from itertools import chain, product
 from types import MappingProxyType
 from typing import Any
 
+from torl.rewards.bases import as_decimal, read_in_base
+from torl.rewards.differences import is_bare_list, is_clearly_different
 from torl.rewards.inequalities import as_sets
-from torl.rewards.layout import plain_layout
+from torl.rewards.layout import is_vector, plain_layout
 from torl.rewards.notation import (
     as_latex,
     as_tuple,
@@ -24,54 +25,10 @@ from torl.rewards.notation import (
     with_fractions,
 )
 from torl.rewards.numerals import plain_numbers
+from torl.rewards.units import have_other_units, without_currency
 
-_RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
-_CLOSE = Decimal("1e-6")
-_EXACT = Decimal("1e-9")
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
-_EXACT_PLACES = 4  # a reference with at most this many decimals is exact
-
-_QUALIFIED = re.compile(
-    r"\b(?:more|less|fewer|at\s+(?:least|most)|greater|smaller|between|about|approximately|roughly|not|except)\b",
-    re.IGNORECASE,
-)
-_PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:\\?%|\\text\{\s*(?:%|percent)\s*\}|percent)")
-_BASE = re.compile(r"\(?([0-9A-Za-z]+)\)?_\{?\s*(?:\\text\{)?\s*(\d+)\s*\}?\}?")
-_WITH_UNIT = re.compile(
-    r"[+-]?[\d.,]+\s*(?:\\[ ,;]|~)*\s*(?:\\(?:text|mathrm|textrm)\{\s*([A-Za-z]+)\s*\}|([A-Za-z]+))\.?"
-)
-_DEGREE_SIGN = re.compile(r"\\circ|\N{DEGREE SIGN}")
-_RADIANS = re.compile(r"(?<![A-Za-z])rad(?:ians?)?(?![A-Za-z])")
-_RATIO = re.compile(r"(?:.*=)?\s*\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
-_LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))\s*")
-_SET, _TUPLE = re.compile(r"\\\{|\\left\s*\\\{"), re.compile(r"\(|\\left\s*\(")
-
-_UNIT_NAMES = (
-    "mm millimeter millimeters",
-    "cm centimeter centimeters",
-    "m meter meters metre metres",
-    "km kilometer kilometers",
-    "in inch inches",
-    "ft foot feet",
-    "yd yard yards",
-    "mi mile miles",
-    "s sec second seconds",
-    "min minute minutes",
-    "h hr hour hours",
-    "day days",
-    "week weeks",
-    "year years",
-    "g gram grams",
-    "kg kilogram kilograms",
-    "lb pound pounds",
-    "cent cents",
-    "dollar dollars",
-    "degree degrees",
-    "radian radians rad",
-)
-_UNITS = MappingProxyType({name: names.split()[0] for names in _UNIT_NAMES for name in names.split()})
 
 
 class UndecidedError(Exception):
@@ -93,7 +50,15 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
         UndecidedError: No comparison succeeded and at least one raised.
     """
     has_decimals = has_decimal(reference)
-    reference, answer = (plain_numbers(plain_layout(text)) for text in (reference, answer))
+    if is_vector(answer) and is_bare_list(reference):
+        return False
+    reference, answer = plain_layout(reference), plain_layout(answer)
+    if have_other_units(reference, answer):
+        return False
+    bases = read_in_base(reference), read_in_base(answer)
+    if None not in bases:
+        return bases[0] == bases[1]
+    reference, answer = (plain_numbers(as_decimal(without_currency(text))) for text in (reference, answer))
     if is_clearly_different(reference, answer):
         return False
     same = _same_choice(reference, answer, exact)
@@ -191,91 +156,3 @@ def _readers() -> tuple[Any, Any]:
 
     units_off = LatexExtractionConfig(boxed_match_priority=0)
     return units_off, replace(units_off, normalization_config=replace(units_off.normalization_config, units=False))
-
-
-def is_clearly_different(reference: str, answer: str) -> bool:
-    r"""Whether the answer is wrong in a way that math-verify ignores.
-
-    - The answer is a relation and the reference is not (`\ge 5`, of which math-verify compares the 5), or the answer
-      alone is qualified ("5 or more"), or it is a chain of different numbers (`6 = 5`, of which it compares the last).
-    - Both are numbers that differ: before the eighth digit (math-verify compares six decimals: 1e-7 with 1e-8), or at
-      all, if the reference has few decimals.
-    - The answer is a percentage other than the reference, which is a whole number.
-    - Both have a unit of length, time, mass, money or angle, and the units differ.
-    - Both have a base, and the bases differ; or the answer alone has a base other than ten.
-    - One is a set, the other a tuple.
-    - One is a ratio and the other a quotient (2:3 and 2/3).
-    - The answer lists the reference, a single number, more than once.
-    """
-    reference, answer = reference.strip(" $"), answer.strip(" $")
-    if _RELATION.match(answer) and not _RELATION.search(reference):
-        return True
-    if _QUALIFIED.search(answer) and not _QUALIFIED.search(reference):
-        return True
-    if _NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer):
-        return _differ(Decimal(reference), Decimal(answer), _places(reference))
-    return (
-        _is_other_chain(answer)
-        or _is_other_percentage(reference, answer)
-        or _have_other_units(reference, answer)
-        or _have_other_bases(reference, answer)
-        or _are_set_and_tuple(reference, answer)
-        or _are_ratio_and_number(reference, answer)
-        or _is_repeated_number(reference, answer)
-    )
-
-
-def _differ(one: Decimal, other: Decimal, places: int) -> bool:
-    close = _EXACT if places <= _EXACT_PLACES else _CLOSE
-    return abs(one - other) > close * max(abs(one), abs(other))
-
-
-def _places(number: str) -> int:
-    """Return the number of decimals as written; many for a number with an exponent."""
-    return 99 if "e" in number.lower() else len(number.partition(".")[2])
-
-
-def _is_other_chain(answer: str) -> bool:
-    sides = [side.strip() for side in answer.split("=")]
-    numbers = [Decimal(side) for side in sides if _NUMBER.fullmatch(side)]
-    return len(sides) > 1 and len(numbers) == len(sides) and len(set(numbers)) > 1
-
-
-def _is_other_percentage(reference: str, answer: str) -> bool:
-    percentage = _PERCENT.fullmatch(answer)
-    whole = re.fullmatch(r"[+-]?\d+", reference)
-    return percentage is not None and whole is not None and Decimal(percentage[1]) != Decimal(reference)
-
-
-def _have_other_units(reference: str, answer: str) -> bool:
-    for one, other in ((reference, answer), (answer, reference)):
-        if _DEGREE_SIGN.search(one) and _RADIANS.search(other):
-            return True
-    first, second = _WITH_UNIT.fullmatch(reference), _WITH_UNIT.fullmatch(answer)
-    if first is None or second is None:
-        return False
-    units = [_UNITS.get((found[1] or found[2]).lower()) for found in (first, second)]
-    return None not in units and units[0] != units[1]
-
-
-def _have_other_bases(reference: str, answer: str) -> bool:
-    first, second = _BASE.fullmatch(reference), _BASE.fullmatch(answer)
-    if second is None:
-        return False
-    if first is None:
-        return _NUMBER.fullmatch(reference) is not None and int(second[2]) != 10
-    return int(first[2]) != int(second[2])
-
-
-def _are_set_and_tuple(reference: str, answer: str) -> bool:
-    return bool((_SET.match(reference) and _TUPLE.match(answer)) or (_TUPLE.match(reference) and _SET.match(answer)))
-
-
-def _are_ratio_and_number(reference: str, answer: str) -> bool:
-    is_ratio = [_RATIO.fullmatch(text) is not None for text in (reference, answer)]
-    return (is_ratio[0] and ":" not in answer) or (is_ratio[1] and ":" not in reference)
-
-
-def _is_repeated_number(reference: str, answer: str) -> bool:
-    members = _LISTED.split(answer) if _NUMBER.fullmatch(reference) else []
-    return len(members) > 1 and all(member == reference for member in members)

@@ -12,6 +12,10 @@ _ANGLES = re.compile(
     r"\s*(?:\\right\s*)?(?:\\rangle|\N{MATHEMATICAL RIGHT ANGLE BRACKET})"
 )
 _POINTED = re.compile(r"\s*<([^<>=]{1,500},[^<>=]{1,500})>\s*")
+_DEGREES = re.compile(
+    r"(?<![A-Za-z])\\?(sin|cos|tan|cot|sec|csc)\s*(?:\\left)?[({]?\s*(\d+(?:\.\d+)?)\s*"
+    r"(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})\s*(?:\\right)?[)}]?"
+)
 _COLON = re.compile(r"\\colon(?![A-Za-z])|\{:\}|\\!\s*:\s*\\!")
 _NO_SOLUTION = re.compile(
     r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
@@ -47,10 +51,19 @@ def without_text(text: str) -> str:
 
 
 def plain_layout(text: str) -> str:
-    r"""Return the text with common characters, vectors in parentheses, plain colons, and \emptyset for no solution."""
+    r"""Return the text in a common layout.
+
+    Characters and colons are plain, vectors in parentheses, angles of functions in radians; no solution is \emptyset.
+    """
     text = text.translate(_CHARACTERS)
     if len(text) < 100 and _NO_SOLUTION.fullmatch(without_text(bare(text)).strip().lower()):
         return r"\emptyset"
     if pointed := _POINTED.fullmatch(text):
         text = f"({pointed[1]})"
+    text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", text)
     return _COLON.sub(":", _ANGLES.sub(r"(\1)", text))
+
+
+def is_vector(text: str) -> bool:
+    """Whether a text is a vector in angle brackets."""
+    return bool(_ANGLES.fullmatch(bare(text)) or _POINTED.fullmatch(text))

@@ -39,10 +39,6 @@ _NAME = re.compile(r"(?<![\\A-Za-z])(pi|sqrt|sin|cos|tan|log|ln|exp)(?![A-Za-z])
 _ARGUMENT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
 
-_DEGREES = re.compile(
-    r"\\(sin|cos|tan|cot|sec|csc)\s*(?:\\left)?[({]?\s*(\d+(?:\.\d+)?)\s*\^\s*\{?\s*\\circ\s*\}?\s*(?:\\right)?[)}]?"
-)
-
 # Python's and sympy's notation of matrices, intervals and special numbers.
 _INFINITY = re.compile(r"(?<![\\\w])(?:oo|inf|math\.inf|float\('inf'\))(?!\w)")
 _EULER = re.compile(r"(?<![\\\w])E(?=\s*\*)")
@@ -75,8 +71,7 @@ def as_latex(answer: str) -> str:
     text = _BOLD.sub(r"\1", plain_numbers(trimmed(answer)))
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
     text = text.replace(r"\varnothing", r"\emptyset")
-    text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", from_python(text))
-    text = _THOUSANDS.sub("", text)
+    text = _THOUSANDS.sub("", from_python(text))
     text = _IMAGINARY.sub("i", text)
     text = _FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _POWER.sub(lambda power: f"^{{{power[1]}}}", text)

@@ -1,0 +1,130 @@
+"""Answers that are wrong in a way that math-verify ignores."""
+
+import re
+from collections import Counter
+from decimal import Decimal
+
+from torl.rewards.bases import read_in_base
+
+_RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
+_CLOSE = Decimal("1e-6")
+_EXACT = Decimal("1e-9")
+_EXACT_PLACES = 4  # a reference with at most this many decimals is exact
+
+_QUALIFIED = re.compile(
+    r"\b(?:more|less|fewer|at\s+(?:least|most)|greater|smaller|between|about|approximately|roughly|not|except)\b",
+    re.IGNORECASE,
+)
+_PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:\\?%|\\text\{\s*(?:%|percent)\s*\}|percent)")
+_RATIO = re.compile(r"(?:.*=)?\s*\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
+_LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))\s*")
+_SET, _TUPLE = re.compile(r"\\\{|\\left\s*\\\{"), re.compile(r"\(|\\left\s*\(")
+_PAIR = re.compile(r"(?:\\left\s*)?\(([^()\[\]]+,[^()\[\]]+)(?:\\right\s*)?\)")
+_ENCLOSED = re.compile(r"(?:\\left\s*)?(\[|\\\{)(.*?)(?:\\right\s*)?(?:\]|\\\})")
+_BRACKET = re.compile(r"\A\s*\{|[()\[\]=<>⟨]|\\[{}]|\\(?:pm|mp|in|begin|le|ge|langle)(?![A-Za-z])")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_NOT_CONSTANT = re.compile(r"[A-Za-z=<>,:;|()\[\]]|\\[{}]")
+
+
+def is_clearly_different(reference: str, answer: str) -> bool:
+    r"""Whether the answer is wrong in a way that math-verify ignores.
+
+    - The answer is a relation and the reference is not (`\ge 5`, of which math-verify compares the 5), or the answer
+      alone is qualified ("5 or more"), or it is a chain of different numbers (`6 = 5`, of which it compares the last).
+    - Both are numbers that differ: before the eighth digit (math-verify compares six decimals: 1e-7 with 1e-8), or at
+      all, if the reference has few decimals.
+    - The answer is a percentage other than the reference, which is a whole number.
+    - The reference is a number and the answer has a base other than ten.
+    - One is a set, the other a tuple.
+    - One is a ratio and the other a quotient (2:3 and 2/3).
+    - The answer lists the reference, a single number, more than once; or one of two lists repeats other numbers.
+    - The reference is a tuple and the answer a list without brackets.
+    - One is a list or a set of one number and the other a number: [5] and 5.
+    """
+    reference, answer = reference.strip(" $"), answer.strip(" $")
+    if _RELATION.match(answer) and not _RELATION.search(reference):
+        return True
+    if _QUALIFIED.search(answer) and not _QUALIFIED.search(reference):
+        return True
+    if _NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer):
+        return _differ(Decimal(reference), Decimal(answer), _places(reference))
+    return (
+        _is_other_chain(answer)
+        or _is_other_percentage(reference, answer)
+        or _is_in_other_base(reference, answer)
+        or _are_set_and_tuple(reference, answer)
+        or _are_ratio_and_number(reference, answer)
+        or _have_other_lists(reference, answer)
+        or _are_enclosed_and_bare(reference, answer)
+    )
+
+
+def is_bare_list(text: str) -> bool:
+    """Whether a text has at least two members and no brackets, equations or relations."""
+    return len(_LISTED.split(text)) > 1 and _BRACKET.search(text) is None
+
+
+def _differ(one: Decimal, other: Decimal, places: int) -> bool:
+    close = _EXACT if places <= _EXACT_PLACES else _CLOSE
+    return abs(one - other) > close * max(abs(one), abs(other))
+
+
+def _places(number: str) -> int:
+    """Return the number of decimals as written; many for a number with an exponent."""
+    return 99 if "e" in number.lower() else len(number.partition(".")[2])
+
+
+def _is_other_chain(answer: str) -> bool:
+    sides = [side.strip() for side in answer.split("=")]
+    numbers = [Decimal(side) for side in sides if _NUMBER.fullmatch(side)]
+    return len(sides) > 1 and len(numbers) == len(sides) and len(set(numbers)) > 1
+
+
+def _is_other_percentage(reference: str, answer: str) -> bool:
+    percentage = _PERCENT.fullmatch(answer)
+    whole = re.fullmatch(r"[+-]?\d+", reference)
+    return percentage is not None and whole is not None and Decimal(percentage[1]) != Decimal(reference)
+
+
+def _is_in_other_base(reference: str, answer: str) -> bool:
+    based = read_in_base(answer)
+    return based is not None and based[1] != 10 and _NUMBER.fullmatch(reference) is not None
+
+
+def _are_set_and_tuple(reference: str, answer: str) -> bool:
+    return bool((_SET.match(reference) and _TUPLE.match(answer)) or (_TUPLE.match(reference) and _SET.match(answer)))
+
+
+def _are_ratio_and_number(reference: str, answer: str) -> bool:
+    is_ratio = [_RATIO.fullmatch(text) is not None for text in (reference, answer)]
+    return (is_ratio[0] and ":" not in answer) or (is_ratio[1] and ":" not in reference)
+
+
+def _have_other_lists(reference: str, answer: str) -> bool:
+    members = _LISTED.split(answer)
+    if len(members) == 1:
+        return False
+    if _NUMBER.fullmatch(reference):
+        return all(member == reference for member in members)
+    if _PAIR.fullmatch(reference):
+        return is_bare_list(answer)
+    gold, target = _numbers(_LISTED.split(reference)), _numbers(members)
+    return gold is not None and target is not None and set(gold) == set(target) and gold != target
+
+
+def _numbers(members: list[str]) -> Counter[Decimal] | None:
+    return Counter(map(Decimal, members)) if all(map(_NUMBER.fullmatch, members)) else None
+
+
+def _are_enclosed_and_bare(reference: str, answer: str) -> bool:
+    found = [_ENCLOSED.fullmatch(text) for text in (reference, answer)]
+    kinds = [None if one is None or not _is_constant(one[2]) else one[1] for one in found]
+    if kinds[0] == kinds[1]:
+        return False
+    return all(kind or _is_constant(text) for kind, text in zip(kinds, (reference, answer), strict=True))
+
+
+def _is_constant(text: str) -> bool:
+    """Whether a text is a single value: it has no variable, relation, member or bracket."""
+    return _NOT_CONSTANT.search(_COMMAND.sub("", text)) is None and re.search(r"\d", text) is not None
