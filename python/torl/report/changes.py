@@ -1,6 +1,6 @@
 """The change of an accuracy between two evaluations, with its interval over problems."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -50,8 +50,12 @@ def accuracy_changes(run_directory: Path) -> dict[str, AccuracyChange]:
 
 def _change(pairs: list[tuple[float, float]]) -> AccuracyChange:
     changes = [after - before for before, after in pairs]
-    half_width = _QUANTILE * stdev(changes) / sqrt(len(changes)) if len(changes) > 1 else None
-    return AccuracyChange(fmean(before for before, _ in pairs), fmean(after for _, after in pairs), half_width)
+    return AccuracyChange(fmean(before for before, _ in pairs), fmean(after for _, after in pairs), half_width(changes))
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half of the width of the interval of 95 % of a mean, by the normal distribution; None for one value."""
+    return _QUANTILE * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
 
 
 def accuracy_by_problem(path: Path) -> Mapping[str, float]:

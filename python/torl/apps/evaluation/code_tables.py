@@ -34,15 +34,9 @@ def _use(
     rows = []
     for label, code in measured:
         means = [fmean(use.means[name] for use in code.values()) for name in CODE_USE]
-        rows.append((label, *(form.format(mean) for form, mean in zip(_FORMS, means, strict=True))))
+        rows.append(_row(label, means))
         if len(code) > 1:
-            rows += [
-                (
-                    f"{label}, {name}",
-                    *(form.format(use.means[each]) for form, each in zip(_FORMS, CODE_USE, strict=True)),
-                )
-                for name, use in code.items()
-            ]
+            rows += [_row(f"{label}, {name}", [use.means[each] for each in CODE_USE]) for name, use in code.items()]
     for row in PAPERS.get(paper or "", ()):
         printed = (row.with_code, row.code_blocks)
         if row.measure == measure and printed != (None, None) and not row.values.keys().isdisjoint(sets):
@@ -51,6 +45,10 @@ def _use(
             rows.append((f"{row.model} (paper)", share, blocks, "-", "-"))
     notes = ("Means over responses" + (", then over sets" if len(sets) > 1 else ""),)
     return Table(f"Use of code in responses, {measure}", ("model", *_COLUMNS), tuple(rows), notes)
+
+
+def _row(label: str, means: Sequence[float]) -> tuple[str, ...]:
+    return (label, *(form.format(mean) for form, mean in zip(_FORMS, means, strict=True)))
 
 
 def _correlations(

@@ -92,7 +92,7 @@ PAPERS: Mapping[str, tuple[PaperRow, ...]] = MappingProxyType(
                 "greedy",
                 {"aime25": 32.81, "amc23": 80.0, "math500": 84.6},
                 trained_by_paper=True,
-                comment="ZTRL-0727-7B: 32.81 on AIME25 is no greedy accuracy but 315 of 960, an average of 32 samples",
+                comment="ZTRL-0727-7B: 32.81 on AIME25 is not greedy but 315 of 960, an average of 32 samples",
             ),
         ),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError
+from torl.records.files import SUMMARY_FILE
 
 _SEED = "run.seed"
 _DIRECTORY = "run.directory"
@@ -48,6 +49,11 @@ class SweepRun:
     def directory(self) -> Path:
         """Directory of the run."""
         return self.config.run.directory
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether a run in the directory reached its last step."""
+        return (self.directory / SUMMARY_FILE).is_file()
 
 
 def read_grid(arguments: Sequence[str]) -> list[Combination]:

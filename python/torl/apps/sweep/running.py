@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torl.apps.sweep.grid import SweepRun
 from torl.errors import ConfigError
-from torl.records.files import CONFIG_FILE, SUMMARY_FILE
+from torl.records.files import CONFIG_FILE
 from torl.records.run_directory import changed_keys
 from torl.report.console import Console
 
@@ -25,7 +25,7 @@ def is_finished(run: SweepRun) -> bool:
     changed = [change for change in changed_keys(run.directory, run.config) if change.key not in _IGNORED]
     if changed:
         raise ConfigError(f"{run.directory} contains a run with other settings ({changed[0]}): choose another --output")
-    return (run.directory / SUMMARY_FILE).is_file()
+    return run.has_summary
 
 
 async def train_missing(runs: Sequence[SweepRun], console: Console) -> dict[Path, int]:

@@ -6,9 +6,10 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Final
 
+from torl.report.changes import half_width
+
 # Student's t for 95 % by the degrees of freedom; more have that of nine, which is wider than theirs.
 _STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-_NORMAL: Final = 1.96
 
 Accuracies = Mapping[int, Mapping[str, float]]
 """Accuracy of each problem by its id, by seed."""
@@ -45,8 +46,7 @@ def mean_over_seeds(accuracies: Accuracies) -> SeedMean:
             fmean(means), _STUDENT[min(len(means) - 1, len(_STUDENT)) - 1] * stdev(means) / sqrt(len(means))
         )
     (values,) = (list(of_seed.values()) for of_seed in accuracies.values())
-    width = _NORMAL * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
-    return SeedMean(means[0], width)
+    return SeedMean(means[0], half_width(values))
 
 
 def difference_over_seeds(accuracies: Accuracies, baseline: Accuracies) -> SeedMean | None:

@@ -11,7 +11,7 @@ from torl.apps.evaluation.layout import Table
 from torl.apps.sweep.grid import Combination, SweepRun
 from torl.apps.sweep.seeds import Accuracies, SeedMean, difference_over_seeds, mean_over_seeds
 from torl.records import metric_names as names
-from torl.records.files import SUMMARY_FILE, evaluation_files
+from torl.records.files import evaluation_files
 from torl.records.reading import read_metrics
 from torl.report.changes import accuracy_by_problem
 from torl.report.comparison import WINDOW
@@ -49,7 +49,7 @@ def read_sweep(runs: Sequence[SweepRun]) -> list[CombinationResult]:
     """
     finished: dict[str, list[SweepRun]] = {}
     for run in runs:
-        if (run.directory / SUMMARY_FILE).is_file():
+        if run.has_summary:
             finished.setdefault(run.combination.name, []).append(run)
     return [_read(each) for each in finished.values()]
 
@@ -129,8 +129,4 @@ def _encoded(mean: SeedMean | None) -> dict[str, float | None] | None:
 
 def comparison_labels(runs: Sequence[SweepRun]) -> dict[str, Path]:
     """Return the directories of the finished runs by their labels on the page of several runs."""
-    return {
-        f"{run.combination.label}, seed {run.seed}": run.directory
-        for run in runs
-        if (run.directory / SUMMARY_FILE).is_file()
-    }
+    return {f"{run.combination.label}, seed {run.seed}": run.directory for run in runs if run.has_summary}

@@ -163,7 +163,7 @@ def _versions(recorded: Sequence[Any], first: int, turns: Sequence[tuple[int, in
 
 
 def _reward(reward: Any) -> tuple[float | None, dict[str, float]]:
-    """Return the total reward, None if there is none, and its parts. Of several numbers, "score" is the total."""
+    """Return the total reward, or None without a reward, and its parts. A part "score" is the total, else their sum."""
     if isinstance(reward, Mapping):
         parts = {
             str(name): float(value)
