@@ -106,6 +106,7 @@ class SimilarTexts:
         chunks = [self._entries_of(start) for start in range(0, len(shingles), _CHUNK)]
         self._entries = np.concatenate([np.zeros(0, np.uint64), *chunks])
         self._entries.sort()
+        self._texts = self._entries.astype(np.uint32)  # the lower halves
 
     def add(self, index: int) -> None:
         """Make a text a member."""
@@ -125,10 +126,10 @@ class SimilarTexts:
         keys = self._prefix(own).astype(np.uint64) << np.uint64(32)
         starts = self._entries.searchsorted(keys)
         stops = self._entries.searchsorted(keys | np.uint64(index), side="right")
-        slices = [self._entries[start:stop] for start, stop in zip(starts, stops, strict=True) if stop > start]
-        if not slices:
+        matching = [self._texts[start:stop] for start, stop in zip(starts, stops, strict=True) if stop > start]
+        if not matching:
             return []
-        texts, sizes = self._candidates(np.concatenate(slices) & np.uint64(2**32 - 1), len(own))
+        texts, sizes = self._candidates(np.concatenate(matching), len(own))
         if not len(texts):
             return []
         joined = np.concatenate([self.pairs(text) for text in texts])
@@ -151,9 +152,11 @@ class SimilarTexts:
             size: Size of that text.
         """
         texts.sort()
-        first = np.append(True, texts[1:] != texts[:-1]).nonzero()[0]
-        shared = np.diff(np.append(first, len(texts)))
-        texts = texts[first].astype(np.int64)
+        repeats = int(self._shared_sizes(self._threshold * size)) - 1  # at least, also of the smallest similar text
+        last = texts[repeats:][texts[repeats:] == texts[: len(texts) - repeats]]  # few of thousands are left
+        last = last[np.append(True, last[1:] != last[:-1])[: len(last)]]
+        shared = texts.searchsorted(last, side="right") - texts.searchsorted(last)
+        texts = last.astype(np.int64)
         sizes = self._ends[texts + 1] - self._ends[texts]
         keep = (self._member[texts] >= 0) & (shared >= np.minimum(self._shared_sizes(sizes), self._shared_sizes(size)))
         keep &= (sizes >= self._threshold * size - 1e-9) & (size >= self._threshold * sizes - 1e-9)
