@@ -1,20 +1,18 @@
 """The demo trained by every algorithm, in both formats, with 0 to 4 calls: the small twin of each preset, and a table.
 
-    python benchmarks/algorithm_table.py [ROW ...] [--seeds 0] [--steps 25] [--markdown FILE]
+    python benchmarks/algorithm_table.py [ROW ...] [--seeds 0 1 2] [--steps 25] [--jobs 1] [--markdown FILE]
 
-Each row is one `python -m torl.train demo` with the overrides below. Runs that are already there are not
+Each row is one `python -m torl.train demo` per seed with the overrides below. Runs that are already there are not
 repeated, so that a table can be cut short and resumed; the table contains all finished runs of all rows.
-Accuracy is over the first 128 held-out problems, four samples each at temperature 1; its error bar is the standard
-error over problems (the samples of one problem are not independent). Prints the table in Markdown and, on the last
-line, everything as JSON.
+Accuracy is over the first 128 held-out problems, four samples each at temperature 1. ± is the interval of 95 % over
+seeds (Student's t), or over problems for a single seed; differences are paired by seed and problem, and a verdict other
+than "no difference seen" has an interval without 0. Prints the table in Markdown and, on the last line, JSON.
 """
 
 import argparse
 import json
-import math
-import statistics
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -22,9 +20,11 @@ from statistics import fmean as mean
 
 from demo_table import train
 
+from torl.apps.sweep.seeds import difference_over_seeds, mean_over_seeds
 from torl.records import metric_names as names
 from torl.records.files import evaluation_files
-from torl.records.reading import read_metrics, read_trajectories
+from torl.records.reading import read_metrics
+from torl.report.changes import accuracy_by_problem
 
 PROBLEMS, SAMPLES = 128, 4
 SETTINGS = {
@@ -116,6 +116,7 @@ ALGORITHMS: dict[str, Overrides] = {
         "reward.parts.length.buffer": 32,
         "selection.drop_zero_variance_groups": False,
     },
+    "optimal_token_baseline": {"algorithm.estimator": "optimal_token_baseline"},
     "aspo": {"algorithm.estimator": "aspo"},
     "adatir": {
         "algorithm.estimator.name": "adatir",
@@ -171,6 +172,7 @@ LABELS = {
     "high_entropy": "the fifth of highest entropy",
     "maxrl": "MaxRL",
     "gdpo": "GDPO",
+    "optimal_token_baseline": "optimal token baseline",
     "aspo": "ASPO",
     "adatir": "AdaTIR",
     "roc": "GRPO-RoC, 16 samples of which 8 are learned from",
@@ -213,7 +215,7 @@ ROWS: dict[str, tuple[str, Overrides]] = {
 class Measured:
     """One finished run."""
 
-    correct: dict[str, list[bool]]  # of each held-out problem, after training
+    problems: Mapping[str, float]  # accuracy of each held-out problem after training
     accuracy_before: float
     accuracy: float
     code_ratio: float
@@ -222,42 +224,50 @@ class Measured:
     seconds: float
 
 
+Row = Mapping[int, Measured]
+"""The finished runs of a row by seed."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", metavar="ROW", nargs="*", help=f"which to train; all unless given: {', '.join(ROWS)}")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once, with one thread each where more than one")
     parser.add_argument("--output", type=Path, default=Path("runs/algorithm_table"))
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     options = parser.parse_args()
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    for seed, name in product(options.seeds, options.rows or ROWS):
-        directory = options.output / f"{name}_seed_{seed}"
-        train(directory, {"run.seed": seed, "run.steps": options.steps, **SETTINGS, **ROWS[name][1]})
+    threads = {"engine.cpu_threads": 1, "learner.cpu_threads": 1} if options.jobs > 1 else {}
+
+    def run(seed: int, name: str) -> None:
+        settings = {"run.seed": seed, "run.steps": options.steps, **SETTINGS, **threads, **ROWS[name][1]}
+        train(options.output / f"{name}_seed_{seed}", settings)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda wanted: run(*wanted), product(options.seeds, options.rows or ROWS)))
     found = {name: runs for name in ROWS if (runs := finished(options.output, name))}
     table = "\n".join(lines(found))
     print(table)
     if options.markdown is not None:
         options.markdown.write_text(table + "\n", encoding="utf-8")
-    print(json.dumps({name: [as_json(run) for run in runs] for name, runs in found.items()}))
+    print(json.dumps({name: {seed: as_json(run) for seed, run in runs.items()} for name, runs in found.items()}))
 
 
-def finished(output: Path, name: str) -> list[Measured]:
+def finished(output: Path, name: str) -> Row:
     """The finished runs of a row, by seed."""
-    summaries = sorted(output.glob(f"{name}_seed_[0-9]*/summary.json"))
-    return [measured(path.parent) for path in summaries]
+    summaries = output.glob(f"{name}_seed_[0-9]*/summary.json")
+    runs = {int(path.parent.name.removeprefix(f"{name}_seed_")): path.parent for path in summaries}
+    return {seed: measured(runs[seed]) for seed in sorted(runs)}
 
 
 def measured(directory: Path) -> Measured:
     """The results in the records of a run."""
-    correct: defaultdict[str, list[bool]] = defaultdict(list)
-    for record in read_trajectories(evaluation_files(directory)["heldout"][-1]):
-        correct[record.trajectory.prompt.problem.id].append(record.grade.correct)
     rows = [row for row in read_metrics(directory) if f"evaluation/heldout/{names.ACCURACY}" in row]
     after = {name.removeprefix("evaluation/heldout/"): value for name, value in rows[-1].items()}
     return Measured(
-        correct=dict(correct),
+        problems=accuracy_by_problem(evaluation_files(directory)["heldout"][-1]),
         accuracy_before=rows[0][f"evaluation/heldout/{names.ACCURACY}"],
         accuracy=after[names.ACCURACY],
         code_ratio=after[names.CODE_RATIO],
@@ -269,28 +279,32 @@ def measured(directory: Path) -> Measured:
 
 def as_json(run: Measured) -> dict[str, float | None]:
     """The numbers of a run, without the single problems."""
-    return {name: value for name, value in asdict(run).items() if name != "correct"}
+    return {name: value for name, value in asdict(run).items() if name != "problems"}
 
 
-def standard_error(runs: Sequence[Measured]) -> float:
-    """The standard error of the mean accuracy over problems; samples of one problem, of all seeds, are one cluster."""
-    problems = [mean(right for run in runs for right in run.correct[name]) for name in runs[0].correct]
-    return statistics.stdev(problems) / math.sqrt(len(problems))
+def base_of(name: str) -> str:
+    """The row of GRPO that a row is compared with: with as many updates a step."""
+    two = name != "grpo_2_updates" and ROWS[name][1].get("algorithm.mini_batches") == 2
+    return "grpo_2_updates" if two else "grpo"
 
 
-def lines(found: dict[str, list[Measured]]) -> list[str]:
-    """The table. A difference from GRPO is bold where it is more than twice its own standard error."""
+def lines(found: Mapping[str, Row]) -> list[str]:
+    """The table: means over seeds, and differences from GRPO with as many updates, paired by seed and problem."""
     table = [
-        "| row | seeds | accuracy, base → trained | from GRPO | code ratio | calls | pass ratio | seconds |",
-        "|---" * 8 + "|",
+        "| row | seeds | base → trained, % | from GRPO | verdict | code ratio | calls | pass ratio | seconds |",
+        "|---" * 9 + "|",
     ]
-    for name, runs in found.items():
+    for name, row in found.items():
+        runs = list(row.values())
         passes = [run.pass_ratio for run in runs if run.pass_ratio is not None]
+        base = {} if base_of(name) == name else found.get(base_of(name), {})
+        difference = difference_over_seeds(accuracies(row), accuracies(base))
         cells = [
             ROWS[name][0],
             str(len(runs)),
-            f"{mean(run.accuracy_before for run in runs):.2f} → {accuracy(runs)}",
-            "-" if runs is found.get("grpo") or "grpo" not in found else difference(runs, found["grpo"]),
+            f"{100 * mean(run.accuracy_before for run in runs):.0f} → {mean_over_seeds(accuracies(row))}",
+            "-" if difference is None else str(difference),
+            "-" if difference is None else difference.verdict,
             f"{mean(run.code_ratio for run in runs):.2f}",
             f"{mean(run.calls for run in runs):.2f}",
             f"{mean(passes):.2f}" if passes else "-",
@@ -300,19 +314,9 @@ def lines(found: dict[str, list[Measured]]) -> list[str]:
     return table
 
 
-def accuracy(runs: Sequence[Measured]) -> str:
-    """Mean, standard error, and the range over seeds."""
-    values = [run.accuracy for run in runs]
-    spread = f" [{min(values):.2f}, {max(values):.2f}]" if len(values) > 1 else ""
-    return f"{mean(values):.2f} ± {standard_error(runs):.2f}{spread}"
-
-
-def difference(runs: Sequence[Measured], grpo: Sequence[Measured]) -> str:
-    """Accuracy less GRPO's; its error is made of both rows' own and of how far GRPO's seeds lie apart."""
-    found = mean(run.accuracy for run in runs) - mean(run.accuracy for run in grpo)
-    of_seeds = statistics.stdev(run.accuracy for run in grpo) if len(grpo) > 1 else 0.0
-    error = math.hypot(standard_error(runs), standard_error(grpo), of_seeds * math.sqrt(1 / len(runs) + 1 / len(grpo)))
-    return f"**{found:+.2f}**" if abs(found) > 2 * error else f"{found:+.2f}"
+def accuracies(row: Row) -> dict[int, Mapping[str, float]]:
+    """The accuracy of each problem, by seed."""
+    return {seed: run.problems for seed, run in row.items()}
 
 
 if __name__ == "__main__":

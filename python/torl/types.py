@@ -586,6 +586,8 @@ class TrainingSample:
         token_rewards: Rewards of single tokens, in addition to the reward at the end.
         ref_logprobs: Log-probabilities according to the reference model.
         entropies: Entropies of the learner's policy, before the first update of the step.
+        collision_probs: Sums of the squared probabilities of all tokens, according to the learner's policy, before the
+            first update of the step: the probability that two samples are equal.
         batch_values: Values of a policy loss that depend on the whole batch (`requires(batch_values=...)`).
         values: Values according to the critic, before the first update of the step.
         returns: Value targets of the critic.
@@ -609,6 +611,7 @@ class TrainingSample:
     policy_versions: Int32Array | None = None
     imitation_weights: Float32Array | None = None
     entropies: Float32Array | None = None
+    collision_probs: Float32Array | None = None
     batch_values: Float32Array | None = None
     reference_sample: "TrainingSample | None" = None
 

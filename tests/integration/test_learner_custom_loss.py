@@ -110,3 +110,21 @@ async def test_old_logprobs_and_entropies_take_one_pass(tmp_path: Path) -> None:
             expected = plain_entropies(model, sample).numpy()[mask[1:]]
             np.testing.assert_allclose(each.entropies[mask], expected, atol=1e-5)
             assert not each.entropies[~mask].any()
+
+
+async def test_collision_probabilities_are_sums_of_squares(tmp_path: Path) -> None:
+    directory = write_tiny_model(tmp_path / "model")
+    algorithm = AlgorithmConfig(estimator="optimal_token_baseline")  # type: ignore[arg-type]
+    samples = random_samples(5, seed=6)
+    async with await start_learner(directory, tmp_path / "logs", algorithm=algorithm, zero_stage=0) as learner:
+        prepared = await learner.annotate(samples)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    for sample, each in zip(samples, prepared, strict=True):
+        assert each.old_logprobs is not None
+        assert each.collision_probs is not None
+        mask = sample.loss_mask
+        token_ids = torch.from_numpy(sample.token_ids).long()[None]
+        with torch.no_grad():
+            probabilities = (model(token_ids).logits[0, :-1].double() / TEMPERATURE).softmax(-1)
+        np.testing.assert_allclose(each.collision_probs[mask], probabilities.square().sum(-1)[mask[1:]], rtol=1e-5)
+        assert not each.collision_probs[~mask].any()

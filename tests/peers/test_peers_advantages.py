@@ -15,6 +15,7 @@ from ragged import RaggedBatch, ragged_batches
 from torl import _core
 from torl.algorithms.advantages import ESTIMATORS, TokenAdvantages, group_advantages
 from torl.algorithms.reward_advantages import gdpo
+from torl.algorithms.token_baseline import optimal_token_baseline
 
 CASES = 1000
 thorough = settings(max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -96,6 +97,25 @@ def test_generalized_advantages(batch, discount, gae_lambda) -> None:
     found = ours("ppo", batch, discount=discount, gae_lambda=gae_lambda, normalize=True)
     # verl leaves values on tokens outside the mask; nothing reads them.
     np.testing.assert_allclose(found, expected * mask, rtol=1e-6, atol=1e-6)
+
+
+@thorough
+@given(batches, st.integers(0, 2**32 - 1))
+def test_optimal_token_baseline(batch, seed) -> None:
+    generator = np.random.default_rng(seed)
+    probs, others = generator.uniform(0.01, 0.99, (2, len(batch.mask)))
+    arrays = {
+        "old_logprobs_M": np.log(probs).astype(np.float32),
+        "collision_probs_M": (probs**2 + others * (1 - probs) ** 2).astype(np.float32),
+    }
+    expected, _ = core_algos.compute_multi_turn_optimal_token_baseline_advantage(
+        **padded(batch),
+        index=np.array(batch.groups),
+        old_log_probs=torch.tensor(batch.padded(arrays["old_logprobs_M"])),
+        sum_pi_squared=torch.tensor(batch.padded(arrays["collision_probs_M"])),
+    )
+    found = optimal_token_baseline(dataclasses.replace(batch.paid, **arrays)).advantages_M
+    np.testing.assert_allclose(batch.padded(found), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_response_cut_inside_an_observation_keeps_its_reward() -> None:

@@ -42,6 +42,7 @@ def inputs_of(seed: int, groups: int = 5) -> EstimatorInputs:
         [np.where(mask, np.cumsum(np.diff(mask.astype(int), prepend=0) == 1) - 1, -1) for mask in masks]
     )
     numbers = [random.normal(-1, 1, len(mask_M)).astype(np.float32) for _ in range(4)]
+    probs = np.exp(-np.abs(numbers[1]))
     return EstimatorInputs(
         rewards_N=np.array([each.total for each in members]),
         groups_N=[f"g{index}" for index, size in enumerate(sizes) for _ in range(size)],
@@ -50,9 +51,10 @@ def inputs_of(seed: int, groups: int = 5) -> EstimatorInputs:
         values_M=numbers[0],
         turns_M=turns_M.astype(np.int32),
         members_N=members,
-        old_logprobs_M=numbers[1],
+        old_logprobs_M=-np.abs(numbers[1]),
         ref_logprobs_M=numbers[2],
         entropies_M=np.abs(numbers[3]),
+        collision_probs_M=probs**2 + random.random(len(mask_M), np.float32) * (1 - probs) ** 2,
     )
 
 
@@ -207,6 +209,22 @@ def test_gdpo_is_whitened_grpo_for_a_reward_without_parts() -> None:
     assert (one.mean(), one.std(ddof=1)) == pytest.approx((0.0, 1.0), abs=1e-5)
 
 
+def test_optimal_token_baseline_equals_its_formula() -> None:
+    inputs = inputs_of(5)
+    assert inputs.old_logprobs_M is not None
+    assert inputs.collision_probs_M is not None
+    found = rows(inputs, estimate("optimal_token_baseline", inputs))
+    norms = rows(inputs, 1 - 2 * np.exp(inputs.old_logprobs_M) + inputs.collision_probs_M)
+    for indices in groups_of(inputs):
+        for index in indices:
+            for place, advantage in enumerate(found[index]):
+                long = [other for other in indices if len(norms[other]) > place]
+                weights = [math.fsum(norms[other][: place + 1]) for other in long]
+                paid = [weight * inputs.rewards_N[other] for weight, other in zip(weights, long, strict=True)]
+                baseline = sum(paid) / sum(weights) if len(long) > 1 else 0.0
+                assert advantage == pytest.approx(inputs.rewards_N[index] - baseline, abs=1e-5)
+
+
 # --- rules for every estimator --------------------------------------------------------------------------------------
 
 every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
@@ -216,7 +234,7 @@ every_estimator = pytest.mark.parametrize("name", ESTIMATORS)
 def test_masked_tokens_have_no_influence_and_no_advantage(name: str) -> None:
     inputs = inputs_of(3)
     before = estimate(name, inputs)
-    fields = ("values_M", "old_logprobs_M", "ref_logprobs_M", "entropies_M")
+    fields = ("values_M", "old_logprobs_M", "ref_logprobs_M", "entropies_M", "collision_probs_M")
     noise = {each: np.where(inputs.mask_M, getattr(inputs, each), np.nan).astype(np.float32) for each in fields}
     assert np.array_equal(estimate(name, replace(inputs, **noise)), before)
     assert not before[~inputs.mask_M].any()
@@ -231,7 +249,7 @@ def test_the_order_of_the_groups_does_not_matter(name: str) -> None:
     def moved(values: np.ndarray | None) -> Any:
         return None if values is None else np.concatenate([np.split(values, cuts)[index] for index in order])
 
-    arrays = ("mask_M", "values_M", "turns_M", "old_logprobs_M", "ref_logprobs_M", "entropies_M")
+    arrays = ("mask_M", "values_M", "turns_M", "old_logprobs_M", "ref_logprobs_M", "entropies_M", "collision_probs_M")
     other = replace(
         inputs,
         rewards_N=inputs.rewards_N[order],

@@ -50,6 +50,8 @@ class EstimatorInputs:
         old_logprobs_M: Log-probabilities of the policy before the update. None unless `@requires(old_logprobs=True)`.
         ref_logprobs_M: Log-probabilities of the reference model. None unless `@requires(reference=True)`.
         entropies_M: Entropies of the policy before the update. None unless `@requires(entropies=True)`.
+        collision_probs_M: Sums of the squared probabilities of all tokens, by the policy before the update. None unless
+            `@requires(collision_probs=True)`.
     """
 
     rewards_N: Float64Array
@@ -63,6 +65,7 @@ class EstimatorInputs:
     old_logprobs_M: Float32Array | None = None
     ref_logprobs_M: Float32Array | None = None
     entropies_M: Float32Array | None = None
+    collision_probs_M: Float32Array | None = None
 
     @property
     def parts(self) -> Mapping[str, Float64Array]:
@@ -183,6 +186,7 @@ def try_estimator(estimator: "Estimator", requirements: Requirements, group_size
         old_logprobs_M=zeros_M if requirements.old_logprobs else None,
         ref_logprobs_M=zeros_M if requirements.reference else None,
         entropies_M=zeros_M if requirements.entropies else None,
+        collision_probs_M=zeros_M if requirements.collision_probs else None,
     )
     with suppress(_NotInExampleError):
         estimator(inputs)
@@ -349,6 +353,7 @@ ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages] | str] = MappingProxyTyp
         "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
         "ppo": ppo,
         "gtpo": gtpo,
+        "optimal_token_baseline": "torl.algorithms.token_baseline:optimal_token_baseline",
         "maxrl": "torl.algorithms.reward_advantages:maxrl",
         "gdpo": "torl.algorithms.reward_advantages:gdpo",
         "aspo": "torl.algorithms.tool_advantages:aspo",

@@ -20,6 +20,8 @@ class Requirements:
         old_logprobs: Whether it requires the trainer's log-probabilities before the first update of the step, also
             where they would be equal to the current ones.
         entropies: Whether it requires the policy's entropies before the first update of the step.
+        collision_probs: Whether it requires the sums of squared probabilities before the first update of the step
+            (estimators).
         batch_values: Function of a `BatchTokens` that returns `LossInputs.batch_values` (policy losses).
         aggregation: Aggregation that the method is published with. A run that leaves another default has a warning.
     """
@@ -29,6 +31,7 @@ class Requirements:
     reference: bool = False
     old_logprobs: bool = False
     entropies: bool = False
+    collision_probs: bool = False
     batch_values: Callable[..., Any] | None = None
     aggregation: str | None = None
 
@@ -40,6 +43,7 @@ class Requirements:
             reference=self.reference or other.reference,
             old_logprobs=self.old_logprobs or other.old_logprobs,
             entropies=self.entropies or other.entropies,
+            collision_probs=self.collision_probs or other.collision_probs,
             batch_values=self.batch_values or other.batch_values,
             aggregation=self.aggregation or other.aggregation,
         )
@@ -52,6 +56,7 @@ def requires(
     reference: bool = False,
     old_logprobs: bool = False,
     entropies: bool = False,
+    collision_probs: bool = False,
     batch_values: Callable[..., Any] | None = None,
     aggregation: str | None = None,
 ) -> Callable[[Function], Function]:
@@ -65,13 +70,17 @@ def requires(
             estimator or in `BatchTokens`.
         entropies: Whether the policy's entropies before the first update of the step are required, by an estimator or
             in `BatchTokens`. A policy loss always gets the current ones.
+        collision_probs: Whether an estimator requires the policy's sums of squared probabilities before the first
+            update of the step, which takes one more forward pass.
         batch_values: For a policy loss that depends on the whole batch, such as on a quantile: a function of
             `BatchTokens` and of the loss's options that it names, which returns one number for each sampled token. It
             is called before the batch is cut into rows, and its result is `LossInputs.batch_values`.
         aggregation: Aggregation that an estimator or a policy loss is published with. A run in which the default
             aggregation is another one, unless it is set, begins with a warning.
     """
-    requirements = Requirements(critic, min_group_size, reference, old_logprobs, entropies, batch_values, aggregation)
+    requirements = Requirements(
+        critic, min_group_size, reference, old_logprobs, entropies, collision_probs, batch_values, aggregation
+    )
 
     def mark(function: Function) -> Function:
         setattr(function, _ATTRIBUTE, requirements)

@@ -27,7 +27,7 @@ _KNOWN_ERRORS: dict[str, type[TorlError]] = {
     for error in (CheckpointError, ComponentError, DataError, DivergedError, LearnerError, WeightTransferError)
 }
 
-Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "entropies", "values"]
+Annotation: TypeAlias = Literal["old_logprobs", "ref_logprobs", "entropies", "collision_probs", "values"]
 """A field of `TrainingSample` that the ranks compute."""
 
 LearnerMemoryPart: TypeAlias = Literal["cache", "optimizer", "parameters"]

@@ -47,6 +47,8 @@ def required_annotations(algorithm: AlgorithmConfig) -> list[Annotation]:
         required.append("ref_logprobs")
     if algorithm.requirements.entropies:
         required.append("entropies")
+    if algorithm.requirements.collision_probs:
+        required.append("collision_probs")
     if algorithm.needs_critic:
         required.append("values")
     return required

@@ -226,14 +226,18 @@ class Rank:
         self._require("parameters")
         device, temperature = self.engine.device, self.setup.at_step(step).temperature
         computed: dict[Annotation, list[Float32Array]] = {}
-        before_update = {"old_logprobs", "entropies"}.intersection(annotations)
-        if before_update:  # one pass for both
+        before_update = {"old_logprobs", "entropies", "collision_probs"}.intersection(annotations)
+        if before_update:
             outputs = partial(
-                policy_outputs, self.engine, temperature, "log" if "entropies" in before_update else "off"
+                policy_outputs,
+                self.engine,
+                temperature,
+                "log" if "entropies" in before_update else "off",
+                "collision_probs" in before_update,
             )
             found = evaluate_rows(self.engine, rows, device, outputs, self._report_row)
-            both = {"old_logprobs": [array[:, 0] for array in found], "entropies": [array[:, 1] for array in found]}
-            computed |= {name: both[name] for name in annotations if name in before_update}
+            columns = {"old_logprobs": 0, "entropies": 1, "collision_probs": 2}
+            computed |= {name: [array[:, columns[name]] for array in found] for name in columns if name in annotations}
         for name in annotations:
             if name == "values":
                 critic = self._engines[CRITIC_TAG]

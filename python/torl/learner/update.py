@@ -52,9 +52,20 @@ def policy_logprobs(engine: Any, temperature: float, row: RowTensors) -> Tensor:
     return run_policy(engine, row, temperature, entropy="off")[0]
 
 
-def policy_outputs(engine: Any, temperature: float, entropy: EntropyMode, row: RowTensors) -> Tensor:
-    """Return log-probabilities and entropies (NaN if "off") of a row's sampled tokens, shape (K, 2)."""
-    return torch.stack(run_policy(engine, row, temperature, entropy=entropy), dim=1)
+def policy_outputs(
+    engine: Any, temperature: float, entropy: EntropyMode, with_collisions: bool, row: RowTensors
+) -> Tensor:
+    """Return outputs for a row's sampled tokens, shape (K, 2), or (K, 3) with collision probabilities.
+
+    The outputs are log-probabilities, entropies (NaN if "off"), and sums of squared probabilities. With l the
+    log-probability of any token, and l' that at half the temperature, which squares and normalizes the probabilities,
+    the sum of the squares is exp(2 l - l').
+    """
+    logprobs, entropies = run_policy(engine, row, temperature, entropy=entropy)
+    if not with_collisions:
+        return torch.stack((logprobs, entropies), dim=1)
+    squared = (2 * logprobs - policy_logprobs(engine, temperature / 2, row)).exp()
+    return torch.stack((logprobs, entropies, squared), dim=1)
 
 
 def run_critic(engine: Any, row: RowTensors) -> Tensor:

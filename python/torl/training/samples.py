@@ -214,6 +214,9 @@ def _estimator_inputs(
         old_logprobs_M=_concatenate([sample.old_logprobs for sample in samples]) if required.old_logprobs else None,
         ref_logprobs_M=_concatenate([sample.ref_logprobs for sample in samples]) if required.reference else None,
         entropies_M=_concatenate([sample.entropies for sample in samples]) if required.entropies else None,
+        collision_probs_M=(
+            _concatenate([sample.collision_probs for sample in samples]) if required.collision_probs else None
+        ),
     )
 
 

@@ -260,6 +260,7 @@ def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: Algori
         "old_logprobs": algorithm.penalizes_rewards or required.old_logprobs,
         "ref_logprobs": algorithm.penalizes_rewards or algorithm.keep_reference or required.reference,
         "entropies": required.entropies,
+        "collision_probs": required.collision_probs,
         "token_rewards": sample.token_rewards is not None,
     }
     names = [name for name, is_input in recorded.items() if is_input]

@@ -206,6 +206,7 @@ def _estimate_again(
             old_logprobs_M=recorded("old_logprobs") if required.old_logprobs else None,
             ref_logprobs_M=recorded("ref_logprobs") if required.reference else None,
             entropies_M=recorded("entropies") if required.entropies else None,
+            collision_probs_M=recorded("collision_probs") if required.collision_probs else None,
         )
     )
     rows = np.split(estimate.advantages_M, np.cumsum(lengths)[:-1]) if lengths else []
