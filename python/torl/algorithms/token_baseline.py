@@ -11,7 +11,7 @@ _EPSILON = 1e-8
 
 @requires(old_logprobs=True, collision_probs=True)
 def optimal_token_baseline(inputs: EstimatorInputs) -> TokenAdvantages:
-    """Token-level returns minus the baseline with the least variance at each position (OTB; verl `core_algos.py`).
+    """Token-level returns minus the baseline with the least variance at each position (OTB, as verl's `tir_optimal_token_baseline`).
 
     The baseline of the t-th sampled token is sum(G_t W_t) / (sum(W_t) + 1e-8) over the members of the group that are as
     long, with G_t the sum of rewards from t on and W_t the sum over s <= t of 1 - 2 p_s + sum(p^2): the squared norm of
