@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.advantages import ESTIMATORS, EstimatorInputs
+from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.estimators import ESTIMATORS
 from torl.algorithms.losses import LossInputs, reinforce_policy_loss
 from torl.options import ChosenFrom
 

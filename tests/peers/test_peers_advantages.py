@@ -13,7 +13,9 @@ from verl.trainer.ppo import core_algos
 from builders import scored, trajectory
 from ragged import RaggedBatch, ragged_batches
 from torl import _core
-from torl.algorithms.advantages import ESTIMATORS, TokenAdvantages, group_advantages
+from torl.algorithms.advantages import TokenAdvantages
+from torl.algorithms.estimators import ESTIMATORS
+from torl.algorithms.group_advantages import group_advantages
 from torl.algorithms.reward_advantages import gdpo
 
 CASES = 1000

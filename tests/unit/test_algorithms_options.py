@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from torl.algorithms.advantages import ESTIMATORS, Estimator, EstimatorInputs
+from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
+from torl.algorithms.estimators import ESTIMATORS
 from torl.algorithms.losses import (
     CORRECTIONS,
     POLICY_LOSSES,

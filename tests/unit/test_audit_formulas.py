@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torl.algorithms.advantages import ESTIMATORS
+from torl.algorithms.estimators import ESTIMATORS
 from torl.apps.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl, naive_learning_rate
 from torl.config import AlgorithmConfig, LearnerConfig
 
