@@ -114,7 +114,7 @@ def test_estimator_requirements_are_checked() -> None:
     assert {name for name, each in found.items() if each.critic} == {"ppo"}
     assert {name for name, each in found.items() if each.min_group_size > 1} == {"rloo"}
     assert {name for name, each in found.items() if each.reference and each.old_logprobs} == {"distillation"}
-    assert {name for name, each in found.items() if each.aggregation} == {"dr_grpo"}
+    assert {name for name, each in found.items() if each.aggregations} == {"dr_grpo"}
 
 
 # --- custom estimators, losses and aggregations: the examples of the docstrings run -------------------------------

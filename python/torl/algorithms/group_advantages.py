@@ -54,7 +54,7 @@ def grpo(inputs: EstimatorInputs) -> TokenAdvantages:
     return _broadcast_group_advantages("grpo", inputs)
 
 
-@requires(aggregation="fixed_length")
+@requires(aggregations=["fixed_length"])
 def dr_grpo(inputs: EstimatorInputs) -> TokenAdvantages:
     """r - mean over the group, with r the total reward (Dr. GRPO, section 3.2)."""
     return _broadcast_group_advantages("dr_grpo", inputs)

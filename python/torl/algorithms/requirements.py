@@ -1,6 +1,6 @@
 """The requirements of estimators, losses, KL estimators and masks: inputs that a run computes only for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ class Requirements:
             where they would be equal to the current ones.
         entropies: Whether it requires the policy's entropies before the first update of the step.
         batch_values: Function of a `BatchTokens` that returns `LossInputs.batch_values` (policy losses).
-        aggregation: Aggregation that the method is published with. A run that leaves another default has a warning.
+        aggregations: Aggregations that the method is published with. A run with another one has a warning.
     """
 
     critic: bool = False
@@ -30,10 +30,10 @@ class Requirements:
     old_logprobs: bool = False
     entropies: bool = False
     batch_values: Callable[..., Any] | None = None
-    aggregation: str | None = None
+    aggregations: tuple[str, ...] = ()
 
     def __or__(self, other: "Requirements") -> "Requirements":
-        """Return the requirements of both."""
+        """Return the requirements of both. The aggregations are not merged: each is compared by itself."""
         return Requirements(
             critic=self.critic or other.critic,
             min_group_size=max(self.min_group_size, other.min_group_size),
@@ -41,7 +41,6 @@ class Requirements:
             old_logprobs=self.old_logprobs or other.old_logprobs,
             entropies=self.entropies or other.entropies,
             batch_values=self.batch_values or other.batch_values,
-            aggregation=self.aggregation or other.aggregation,
         )
 
 
@@ -53,7 +52,7 @@ def requires(
     old_logprobs: bool = False,
     entropies: bool = False,
     batch_values: Callable[..., Any] | None = None,
-    aggregation: str | None = None,
+    aggregations: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
     """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
 
@@ -68,10 +67,12 @@ def requires(
         batch_values: For a policy loss that depends on the whole batch, such as on a quantile: a function of
             `BatchTokens` and of the loss's options that it names, which returns one number for each sampled token. It
             is called before the batch is cut into rows, and its result is `LossInputs.batch_values`.
-        aggregation: Aggregation that an estimator or a policy loss is published with. A run in which the default
-            aggregation is another one, unless it is set, begins with a warning.
+        aggregations: Aggregations that an estimator or a policy loss is published with. A run with another one begins
+            with a warning.
     """
-    requirements = Requirements(critic, min_group_size, reference, old_logprobs, entropies, batch_values, aggregation)
+    requirements = Requirements(
+        critic, min_group_size, reference, old_logprobs, entropies, batch_values, tuple(aggregations)
+    )
 
     def mark(function: Function) -> Function:
         setattr(function, _ATTRIBUTE, requirements)
