@@ -256,7 +256,7 @@ def group_advantages(
 ) -> npt.NDArray[np.float32]:
     """One advantage for each trajectory, shapes (N,). `groups[i]` names the group of trajectory i, in any order.
 
-    `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.algorithms.advantages`. Raises `ValueError` for an unknown
+    `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.algorithms.group_advantages`. Raises `ValueError` for an unknown
     estimator, different lengths, or a reward that is not finite.
     """
 

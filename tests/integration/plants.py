@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -377,6 +378,11 @@ def _reference_logprobs(lines: list[Row]) -> None:
             each["token_numbers"]["ref_logprobs"][index] = number and number - 0.01
 
 
+def _reference_is_the_base_model(run: Path) -> None:
+    found = re.sub(r'"[^"]*/reference_model"', f'"{BASE_MODEL}"', (run / "config.toml").read_text())
+    (run / "config.toml").write_text(found)
+
+
 def _first_line(run: Path) -> None:
     text = (run / "config.toml").read_text()
     assert "step 0" in text
@@ -637,6 +643,7 @@ PLANTS = {
     "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),
     "one logprob": Plant(row(_one_logprob), "logprobs", "a logprob differs by 0.5", True),
     "logprobs of the reference model": Plant(rows(_reference_logprobs), "logprobs", "a logprob differs by 0.01", True),
+    "start weights as the reference model": Plant(_reference_is_the_base_model, "logprobs", "(reference model /", True),
     "logprobs of a greedy evaluation": Plant(rows(_logprobs, EVALUATION), "logprobs", "differs by 0.002", True),
     "evaluation of another policy": Plant(_old_evaluation, "logprobs", "heldout-greedy/heldout-000", True),
 }

@@ -1,6 +1,7 @@
 """`torl verify` on a real run: all of it agrees, and each planted mistake is found by the check that should find it."""
 
 import json
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from cli import ROOT, running
-from plants import PLANTS, UNFINISHED, copy_of, metric
+from plants import BASE_MODEL, PLANTS, UNFINISHED, copy_of, metric
+from safetensors.torch import load_file, save_file
 
 from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.run import main, verify_run
@@ -45,6 +47,8 @@ OPTIONS = {
     "selection.mask.undecided": "{}",
     "selection.mask.improbable.above": "1.2",
 }
+REFERENCE = "reference_model"
+"""Name of the reference model's directory, next to the run: the base model with other weights (`algorithm.kl.path`)."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("verify") / "run"
     problems = directory.with_name("problems.jsonl")
     problems.write_text("".join(f"{line}\n" for line in PROBLEMS.read_text().splitlines()[:200]))
+    reference = directory.with_name(REFERENCE)
+    shutil.copytree(BASE_MODEL, reference, copy_function=shutil.copyfile)
+    weights = load_file(BASE_MODEL / "model.safetensors")
+    save_file(
+        {name: weight * 0.98 for name, weight in weights.items()}, reference / "model.safetensors", {"format": "pt"}
+    )
     options = OPTIONS | {"run.directory": str(directory), "data.train": str(problems)}
+    options["algorithm.kl.path"] = str(reference)
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
@@ -91,7 +102,7 @@ def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[
     assert checks["updates"]["compared"] > 6  # the groups of both steps, and trajectories of at least two groups
     # Two steps and two evaluations by the engine, and trajectories that are not masked by the reference model.
     assert checks["logprobs"]["compared"] > 52
-    assert checks["logprobs"]["note"] == "policy versions 0, 1, 2"
+    assert checks["logprobs"]["note"] == f"policy versions 0, 1, 2; reference model {run.with_name(REFERENCE)}"
 
 
 def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> None:

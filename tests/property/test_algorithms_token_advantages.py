@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import reference
 from ragged import RaggedBatch, ragged_batches
 from torl import _core
-from torl.algorithms.advantages import ESTIMATORS, TokenAdvantages
+from torl.algorithms.advantages import TokenAdvantages
+from torl.algorithms.estimators import ESTIMATORS
 from torl.options import options_of
 
 NEEDS_CRITIC = "ppo"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from builders import call, failed, grade, scored_group, trajectory, turn
-from torl.algorithms.advantages import ESTIMATORS, EstimatorInputs
+from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.estimators import ESTIMATORS
 from torl.algorithms.selection import MEMBER_FILTERS, defects
 from torl.options import ChosenFrom
 from torl.types import Block, ScoredTrajectory

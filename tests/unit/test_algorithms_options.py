@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from torl.algorithms.advantages import ESTIMATORS, Estimator, EstimatorInputs
+from torl.algorithms.advantages import Estimator, EstimatorInputs
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation
+from torl.algorithms.estimators import ESTIMATORS
 from torl.algorithms.losses import (
     CORRECTIONS,
     POLICY_LOSSES,
@@ -113,7 +114,7 @@ def test_estimator_requirements_are_checked() -> None:
     assert {name for name, each in found.items() if each.critic} == {"ppo"}
     assert {name for name, each in found.items() if each.min_group_size > 1} == {"rloo"}
     assert {name for name, each in found.items() if each.reference and each.old_logprobs} == {"distillation"}
-    assert {name for name, each in found.items() if each.aggregation} == {"dr_grpo"}
+    assert {name for name, each in found.items() if each.aggregations} == {"dr_grpo"}
 
 
 # --- custom estimators, losses and aggregations: the examples of the docstrings run -------------------------------

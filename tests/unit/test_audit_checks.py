@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from builders import grade, scored_group, trajectory
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.checks import Check, check_rewards, grade_mismatch, version_mismatch
+from torl.apps.audit.logprobs import check_references
 from torl.apps.audit.replay import is_complete, python_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.loading import find_config, load_config
@@ -284,3 +286,12 @@ def test_logprobs_of_another_policy_are_not_compared() -> None:
     stale = {"rollout__max_staleness": 1, "algorithm__importance_correction__name": "tis"}
     assert inexact_logprobs(config(**stale)) is None
     assert "stale KV cache" in (inexact_logprobs(config(**stale, engine__on_weight_update="keep")) or "")
+
+
+def test_reference_model_that_is_gone_is_a_note(tmp_path: Path) -> None:
+    """A run has done nothing wrong if its teacher was removed since."""
+    check, path = Check("logprobs"), str(tmp_path / "gone")
+    assert check_references(check, {path: []}) == []
+    assert (check.compared, check.wrong) == (0, 0)
+    assert check.note.startswith("reference model: ")
+    assert path in check.note

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from torl.algorithms.advantages import ESTIMATORS
+from torl.algorithms.estimators import ESTIMATORS
 from torl.apps.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl, naive_learning_rate
 from torl.config import AlgorithmConfig, LearnerConfig
 
@@ -91,7 +91,7 @@ def test_the_divergence_on_a_token_by_hand() -> None:
 
 def test_every_estimator_of_rewards_alone_has_a_naive_implementation() -> None:
     """The others read graded trajectories or a teacher; their slow references are in the tests of their formulas."""
-    of_others = {"gdpo", "aspo", "adatir", "gtpo_similar_code", "distillation"}
+    of_others = {"optimal_token_baseline", "gdpo", "aspo", "adatir", "gtpo_similar_code", "distillation"}
     targets = {AlgorithmConfig(estimator=name).estimator.target for name in ESTIMATORS.keys() - of_others}  # type: ignore[arg-type]
     assert set(NAIVE_ESTIMATORS) == targets
 

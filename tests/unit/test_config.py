@@ -805,10 +805,23 @@ def test_a_place_is_a_problem_source(config_file: Path, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("algorithm", "warned"),
     [
-        ({"policy_loss": "gspo"}, "gspo is published with algorithm.aggregation = 'sequence'; the default is 'token'"),
+        ({"policy_loss": "gspo"}, "is 'token', but gspo is published with 'sequence' or 'fixed_length'"),
         ({"policy_loss": "gspo", "aggregation": "sequence"}, None),
-        ({"policy_loss": "gspo", "aggregation": "token"}, None),
-        ({"estimator": "dr_grpo"}, "dr_grpo is published with algorithm.aggregation = 'fixed_length'; "),
+        ({"policy_loss": "gspo", "aggregation": {"name": "fixed_length", "length": 1}}, None),  # LUSPO
+        ({"policy_loss": "gspo", "aggregation": "token"}, "is 'token', but gspo is published with 'sequence' or "),
+        (
+            {"policy_loss": "sapo", "aggregation": {"name": "fixed_length", "length": 1}},
+            "is 'fixed_length', but sapo is ",
+        ),
+        (
+            {"estimator": "dr_grpo", "aggregation": "sequence"},
+            "is 'sequence', but dr_grpo is published with 'fixed_len",
+        ),
+        (
+            {"estimator": "dr_grpo", "policy_loss": "sapo"},
+            "is 'token', but dr_grpo is published with 'fixed_length', and sapo is published with 'sequence'",
+        ),
+        ({"estimator": "dr_grpo", "policy_loss": "gspo", "aggregation": {"name": "fixed_length", "length": 1}}, None),
         ({}, None),
     ],
 )
@@ -816,4 +829,16 @@ def test_a_method_with_another_aggregation_than_published_has_a_warning(
     algorithm: dict[str, object], warned: str | None
 ) -> None:
     found = AlgorithmConfig.model_validate(algorithm).unpublished_aggregation
-    assert found is None if warned is None else found is not None and found.startswith(warned)
+    if warned is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.startswith(f"algorithm.aggregation {warned}")
+
+
+def test_a_loss_that_replaces_that_of_a_preset_has_the_warning() -> None:
+    """The preset sets the aggregation of its own loss."""
+    preset = find_config("torl_7b")
+    assert load_config(TrainConfig, preset).algorithm.unpublished_aggregation is None
+    found = load_config(TrainConfig, preset, {"algorithm.policy_loss": "gspo"}).algorithm.unpublished_aggregation
+    assert found == "algorithm.aggregation is 'token', but gspo is published with 'sequence' or 'fixed_length'"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from builders import asked, call, failed, grade, scored_group, trajectory, turn
-from torl.algorithms.advantages import EstimatorInputs, gtpo
+from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.group_advantages import gtpo
 from torl.algorithms.tool_advantages import gtpo_similar_code, similarity
 from torl.config import FinetuneConfig, TrainConfig
 from torl.config.loading import find_config, load_config

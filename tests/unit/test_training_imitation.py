@@ -1,10 +1,16 @@
 """Imitation weights by hand, from trajectories to samples."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from builders import call, failed, scored, trajectory
+from scripted_engine import ENCODER, TOKENIZER, ScriptedEngine, ScriptedInterpreter
+from scripted_run import ScriptedRun
 from torl.config import AlgorithmConfig
+from torl.tools import PythonTool, ShuffledTool
 from torl.training.samples import training_samples, with_imitation
 from torl.training.selection import mask_samples
 from torl.types import TrainingSample
@@ -49,3 +55,36 @@ def test_masked_trajectory_is_not_imitated(masked: bool) -> None:
     (found,) = mask_samples(samples, {"mine": np.array([masked])})
     assert found.imitation_weights is not None
     assert found.imitation_weights.any() != masked
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+async def test_control_of_echo_imitates_what_other_problems_observed(shuffled: bool, tmp_path: Path) -> None:
+    """Each problem prints its own name; with shuffled observations, ECHO's targets are the names of other problems."""
+
+    def script(request: str) -> list[int]:
+        found = re.fullmatch(r"[\w-]+/(p\d+)/\d+/(\d)", request)
+        assert found is not None
+        code = f"So:\n```python\n{found[1]}\n```\n```output"
+        return ENCODER.encode("\\boxed{1}" if found[2] == "1" else code)
+
+    run = ScriptedRun(tmp_path, rollout={"max_response_tokens": 400, "prompts_per_step": 8})
+    python = PythonTool(interpreter=ScriptedInterpreter())
+    run.player.tools = {"python": ShuffledTool(python, 0) if shuffled else python}
+    run.player.engine = ScriptedEngine(script)
+    played = await run.step_player.play(0)
+    members = [member for group in played.batch for member in group.members]
+    algorithm = AlgorithmConfig.model_validate({"imitation": {"name": "observations", "weight": 0.1}})
+    samples = with_imitation(training_samples(members), members, algorithm)
+    own, problems = set(), {group.prompt.problem.id for group in played.batch}
+    for member, sample in zip(members, samples, strict=True):
+        assert sample.imitation_weights is not None
+        imitated = sample.imitation_weights > 0
+        assert not (imitated & sample.loss_mask).any()  # no sampled token has both losses
+        (observed,) = re.findall(r"p\d+", TOKENIZER.decode(sample.token_ids[imitated].tolist()))
+        assert observed in problems
+        if observed == member.trajectory.prompt.problem.id:
+            own.add(observed)
+    if shuffled:  # only the first problem of a run that calls cannot be given the outcome of another
+        assert len(own) <= 1 < len(problems)
+    else:
+        assert own == problems

@@ -150,6 +150,34 @@ def test_group_filters_are_counted_under_their_names() -> None:
     assert counts == {"selection/dropped_groups/too_easy": 1, "selection/dropped_groups/zero_variance": 1}
 
 
+def published_remove_clip(tokens: list[int], limit: int, min_n: int) -> bool:
+    """Whether SimpleTIR's `remove_clip` drops a group, by the numbers of tokens of its responses (commit 74f3802)."""
+    too_long = sum(each >= limit for each in tokens)
+    return too_long == len(tokens) or len(tokens) - too_long < min_n
+
+
+@pytest.mark.parametrize(("options", "min_n"), [({}, 4), ({"at_least": 2}, 2)])
+@given(tokens=st.lists(st.integers(1, 6), min_size=1, max_size=9), void=st.integers(0, 9))
+def test_groups_with_few_complete_responses_are_dropped(
+    options: dict[str, int], min_n: int, tokens: list[int], void: int
+) -> None:
+    """At a limit of 6 tokens. Void turns change nothing: their trajectories are masked, and stay in the group."""
+    played = [
+        trajectory("a" if index < void else CALL, turn_tokens=length, sample=index)
+        for index, length in enumerate(tokens)
+    ]
+    group = scored_group(
+        *(
+            scored(replace(each, finish_reason=FinishReason.LENGTH if length == 6 else FinishReason.STOP))
+            for each, length in zip(played, tokens, strict=True)
+        )
+    )
+    found = select_groups([group], SelectionConfig.model_validate({"groups": {"few_complete": options}}))
+    dropped = published_remove_clip(tokens, 6, min_n)
+    assert found.kept == (() if dropped else (group,))
+    assert found.counts["selection/dropped_groups/few_complete"] == dropped
+
+
 def test_dynamic_sampling_accepts_a_group_filter() -> None:
     SelectionConfig.model_validate({"dynamic_sampling": True, "groups": {"zero_variance": {}}})
     with pytest.raises(ValidationError, match="dynamic_sampling requires drop_zero_variance_groups, accuracy_range or"):

@@ -7,28 +7,22 @@ trajectory as consecutive, and return 0 for prompts and observations, regardless
 All estimators raise `ValueError` for inconsistent shapes and non-finite rewards.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 import torl._core as _core
-from torl.algorithms.requirements import Requirements, requires
-from torl.algorithms.turns import Turns
+from torl.algorithms.requirements import Requirements
 from torl.errors import TorlError
 from torl.guard import InvalidResultError, describe
-from torl.options import PositiveFraction
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
-Lambda = Annotated[float, Field(ge=0, le=1)]
-TurnDiscount = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,182 +214,3 @@ class Estimator(Protocol):
     def __call__(self, inputs: EstimatorInputs, /) -> TokenAdvantages:
         """Compute the advantages, with the options already bound."""
         ...
-
-
-# --- group-relative estimators: one advantage for all tokens of a trajectory -------------------------------
-
-
-def grpo(inputs: EstimatorInputs) -> TokenAdvantages:
-    """(r - mean) / (std + 1e-6) over the group, with r the total reward (GRPO; DeepSeekMath, section 4.1)."""
-    return _broadcast_group_advantages("grpo", inputs)
-
-
-@requires(aggregation="fixed_length")
-def dr_grpo(inputs: EstimatorInputs) -> TokenAdvantages:
-    """r - mean over the group, with r the total reward (Dr. GRPO, section 3.2)."""
-    return _broadcast_group_advantages("dr_grpo", inputs)
-
-
-@requires(min_group_size=2)
-def rloo(inputs: EstimatorInputs) -> TokenAdvantages:
-    """r - mean over the other members of the group, with r the total reward (RLOO, equation 8)."""
-    return _broadcast_group_advantages("rloo", inputs)
-
-
-def _broadcast_group_advantages(kernel: str, inputs: EstimatorInputs) -> TokenAdvantages:
-    return TokenAdvantages(inputs.broadcast_to_tokens(group_advantages(kernel, inputs.totals, inputs.groups_N)))
-
-
-# --- turn-level estimator: one advantage for all tokens of a turn ------------------------------------------
-
-
-def gtpo(
-    inputs: EstimatorInputs, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
-) -> TokenAdvantages:
-    """Turn-level returns, normalized over the group as in `grpo` (GTPO, arXiv 2511.14846).
-
-    The return of turn k is the sum over j >= k of discount^(j - k) * r_j, with r_j the reward of turn j. The reward of
-    the trajectory belongs to its last turn.
-
-    Args:
-        inputs: Inputs with turns.
-        discount: Discount factor per turn. 0 rewards each turn separately.
-        baseline: Returns over which mean and std are computed: "group" for all turns of the group, "turn" for the turns
-            of the group with the same index.
-
-    Raises:
-        ValueError: The inputs have no turns.
-    """
-    if inputs.turns_M is None:
-        raise ValueError("estimator 'gtpo' requires the turns of the trajectories")
-    turns = Turns.from_arrays(inputs.turns_M, inputs.lengths_N, inputs.mask_M)
-    returns_K = turns.returns(turns.rewards(inputs.rewards_N, inputs.token_rewards_M), discount)
-    baselines_K = turns.turn_indices if baseline == "turn" else np.zeros_like(turns.turn_indices)
-    groups_K = [
-        (inputs.groups_N[trajectory], index)
-        for trajectory, index in zip(turns.trajectory_indices.tolist(), baselines_K.tolist(), strict=True)
-    ]
-    return TokenAdvantages(turns.broadcast_to_tokens(group_advantages("grpo", returns_K, groups_K)))
-
-
-# --- token-level estimators: discounted per token ----------------------------------------------------------
-
-
-def reinforce_plus_plus(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
-    """Token-level returns, whitened over all sampled tokens of the step (REINFORCE++, arXiv 2501.03262).
-
-    The return of token t is the sum over s >= t of discount^(s - t) * r_s. Whitening is (x - mean) / sqrt(var + 1e-8)
-    with the unbiased variance.
-
-    Args:
-        inputs: Inputs of the estimator.
-        discount: Discount factor per sampled token.
-    """
-    return _whitened_returns(inputs, inputs.rewards_N, discount)
-
-
-def reinforce_plus_plus_baseline(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
-    """`reinforce_plus_plus` with the group mean subtracted from each trajectory's reward (arXiv 2501.03262).
-
-    Rewards of single tokens are neither part of the mean nor changed.
-
-    Args:
-        inputs: Inputs of the estimator.
-        discount: Discount factor per sampled token.
-    """
-    centered_N = group_advantages("dr_grpo", inputs.rewards_N, inputs.groups_N).astype(np.float64)
-    return _whitened_returns(inputs, centered_N, discount)
-
-
-@requires(critic=True)
-def ppo(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
-    """Generalized advantage estimation with a critic (GAE, arXiv 1506.02438, equation 16), for PPO.
-
-    A_t = sum over l >= 0 of (discount * gae_lambda)^l * delta_(t+l), with delta_t = r_t + discount * V_(t+1) - V_t. The
-    value targets are A_t + V_t.
-
-    Args:
-        inputs: Inputs with the critic's values.
-        discount: Discount factor per sampled token.
-        gae_lambda: GAE lambda: 0 gives one-step temporal-difference errors, 1 the returns minus the values.
-
-    Raises:
-        ValueError: The inputs have no values.
-    """
-    if inputs.values_M is None:
-        raise ValueError("estimator 'ppo' requires the values of a critic")
-    advantages_M, returns_M = _core.generalized_advantages(
-        inputs.rewards_N,
-        inputs.token_rewards_M,
-        inputs.values_M,
-        inputs.lengths_N,
-        inputs.mask_M,
-        discount,
-        gae_lambda,
-    )
-    return TokenAdvantages(advantages_M, returns_M)
-
-
-def _whitened_returns(inputs: EstimatorInputs, rewards_N: Float64Array, discount: float) -> TokenAdvantages:
-    lengths_N, mask_M = inputs.lengths_N, inputs.mask_M
-    if inputs.token_rewards_M is None and discount == 1:  # all tokens of a trajectory have the same return
-        return TokenAdvantages(inputs.broadcast_to_tokens(_core.whiten_rows(rewards_N, lengths_N, mask_M)))
-    returns_M = _core.discounted_returns(rewards_N, inputs.token_rewards_M, lengths_N, mask_M, discount)
-    return TokenAdvantages(_core.whiten(returns_M, lengths_N, mask_M))
-
-
-ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages] | str] = MappingProxyType(
-    {
-        "grpo": grpo,
-        "dr_grpo": dr_grpo,
-        "rloo": rloo,
-        "reinforce_plus_plus": reinforce_plus_plus,
-        "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
-        "ppo": ppo,
-        "gtpo": gtpo,
-        "optimal_token_baseline": "torl.algorithms.token_baseline:optimal_token_baseline",
-        "maxrl": "torl.algorithms.reward_advantages:maxrl",
-        "gdpo": "torl.algorithms.reward_advantages:gdpo",
-        "aspo": "torl.algorithms.tool_advantages:aspo",
-        "adatir": "torl.algorithms.tool_advantages:adatir",
-        "gtpo_similar_code": "torl.algorithms.tool_advantages:gtpo_similar_code",
-        "distillation": "torl.algorithms.distillation:distillation",
-    }
-)
-"""Built-in estimators by their names in configurations."""
-
-
-# --- groups ------------------------------------------------------------------------------------------------
-
-
-def group_advantages(kernel: str, rewards_N: npt.ArrayLike, groups_N: Sequence[Hashable]) -> Float32Array:
-    """Compute the advantage of each trajectory relative to its group, shape (N,).
-
-    - "grpo": (r - mean) / (std + 1e-6), unbiased std (DeepSeekMath, section 4.1; epsilon as in verl `core_algos.py`)
-    - "dr_grpo": r - mean (Dr. GRPO, section 3.2)
-    - "rloo": r - mean of the other members (RLOO, equation 8)
-
-    A group with a single member has mean 0 and std 1. Sums are in float64 and do not depend on the order of the
-    trajectories; equal rewards give exactly 0.
-
-    Args:
-        kernel: Name of the formula.
-        rewards_N: Reward of each trajectory.
-        groups_N: Group of each trajectory, in any order and of any size.
-
-    Raises:
-        ValueError: The kernel is unknown, the lengths differ, or a reward is not finite.
-    """
-    group_indices: dict[Hashable, int] = {}
-    group_ids_N = np.fromiter(
-        (group_indices.setdefault(group, len(group_indices)) for group in groups_N), dtype=np.int64
-    )
-    return _core.group_advantages(kernel, np.asarray(rewards_N, dtype=np.float64), group_ids_N)
-
-
-def indices_by_group(groups_N: Sequence[Hashable]) -> list[list[int]]:
-    """Return the indices of the trajectories of each group, in the order of the groups' first trajectories."""
-    found: dict[Hashable, list[int]] = {}
-    for index, group in enumerate(groups_N):
-        found.setdefault(group, []).append(index)
-    return list(found.values())

@@ -1,6 +1,6 @@
 """The requirements of estimators, losses, KL estimators and masks: inputs that a run computes only for them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ class Requirements:
         collision_probs: Whether it requires the sums of squared probabilities before the first update of the step
             (estimators).
         batch_values: Function of a `BatchTokens` that returns `LossInputs.batch_values` (policy losses).
-        aggregation: Aggregation that the method is published with. A run that leaves another default has a warning.
+        aggregations: Aggregations that the method is published with. A run with another one has a warning.
     """
 
     critic: bool = False
@@ -33,10 +33,10 @@ class Requirements:
     entropies: bool = False
     collision_probs: bool = False
     batch_values: Callable[..., Any] | None = None
-    aggregation: str | None = None
+    aggregations: tuple[str, ...] = ()
 
     def __or__(self, other: "Requirements") -> "Requirements":
-        """Return the requirements of both."""
+        """Return the requirements of both. The aggregations are not merged: each is compared by itself."""
         return Requirements(
             critic=self.critic or other.critic,
             min_group_size=max(self.min_group_size, other.min_group_size),
@@ -45,7 +45,6 @@ class Requirements:
             entropies=self.entropies or other.entropies,
             collision_probs=self.collision_probs or other.collision_probs,
             batch_values=self.batch_values or other.batch_values,
-            aggregation=self.aggregation or other.aggregation,
         )
 
 
@@ -58,7 +57,7 @@ def requires(
     entropies: bool = False,
     collision_probs: bool = False,
     batch_values: Callable[..., Any] | None = None,
-    aggregation: str | None = None,
+    aggregations: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
     """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
 
@@ -75,11 +74,18 @@ def requires(
         batch_values: For a policy loss that depends on the whole batch, such as on a quantile: a function of
             `BatchTokens` and of the loss's options that it names, which returns one number for each sampled token. It
             is called before the batch is cut into rows, and its result is `LossInputs.batch_values`.
-        aggregation: Aggregation that an estimator or a policy loss is published with. A run in which the default
-            aggregation is another one, unless it is set, begins with a warning.
+        aggregations: Aggregations that an estimator or a policy loss is published with. A run with another one begins
+            with a warning.
     """
     requirements = Requirements(
-        critic, min_group_size, reference, old_logprobs, entropies, collision_probs, batch_values, aggregation
+        critic,
+        min_group_size,
+        reference,
+        old_logprobs,
+        entropies,
+        collision_probs,
+        batch_values,
+        tuple(aggregations),
     )
 
     def mark(function: Function) -> Function:

@@ -7,13 +7,8 @@ import numpy as np
 from pydantic import Field
 
 import torl._core as _core
-from torl.algorithms.advantages import (
-    EstimatorInputs,
-    Float64Array,
-    TokenAdvantages,
-    group_advantages,
-    indices_by_group,
-)
+from torl.algorithms.advantages import EstimatorInputs, Float64Array, TokenAdvantages
+from torl.algorithms.group_advantages import group_advantages, indices_by_group
 from torl.options import PositiveFloat
 
 

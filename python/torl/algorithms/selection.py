@@ -160,8 +160,13 @@ def check_member_filter(kept: object, group: ScoredGroup) -> None:
         raise InvalidResultError("expected different members, got one of them twice")
 
 
-GROUP_FILTERS: Mapping[str, Callable[..., bool]] = MappingProxyType(
-    {"zero_variance": zero_variance, "accuracy_outside": accuracy_outside, "undecided": undecided}
+GROUP_FILTERS: Mapping[str, Callable[..., bool] | str] = MappingProxyType(
+    {
+        "zero_variance": zero_variance,
+        "accuracy_outside": accuracy_outside,
+        "undecided": undecided,
+        "few_complete": "torl.recipes.simpletir:few_complete",
+    }
 )
 """Built-in group filters by their names in configurations."""
 

@@ -10,15 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from torl.algorithms.advantages import (
-    EstimatorInputs,
-    Float64Array,
-    TokenAdvantages,
-    TurnDiscount,
-    group_advantages,
-    gtpo,
-    indices_by_group,
-)
+from torl.algorithms.advantages import EstimatorInputs, Float64Array, TokenAdvantages
+from torl.algorithms.group_advantages import TurnDiscount, group_advantages, gtpo, indices_by_group
 from torl.options import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from torl.types import ScoredTrajectory
 

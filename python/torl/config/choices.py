@@ -3,8 +3,9 @@
 from typing import Annotated
 
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
-from torl.algorithms.advantages import ESTIMATORS, Estimator, check_advantages
+from torl.algorithms.advantages import Estimator, check_advantages
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
+from torl.algorithms.estimators import ESTIMATORS
 from torl.algorithms.imitation import IMITATIONS, Imitation, check_imitation
 from torl.algorithms.losses import (
     CORRECTIONS,

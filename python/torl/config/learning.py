@@ -147,16 +147,18 @@ class AlgorithmConfig(Section):
 
     @property
     def unpublished_aggregation(self) -> str | None:
-        """A warning if the estimator or the loss is published with another aggregation than the default in use."""
-        wanted = self.requirements.aggregation
-        if wanted is None or "aggregation" in self.model_fields_set or self.aggregation.name == wanted:
+        """A warning if the estimator or the loss is published with other aggregations than the one in use.
+
+        An aggregation set by a preset counts, too: the preset does not know the loss that replaces its own.
+        """
+        choices = [
+            (each.name, requirements_of(each.target).aggregations) for each in (self.estimator, self.policy_loss)
+        ]
+        wrong = [(name, wanted) for name, wanted in choices if wanted and self.aggregation.name not in wanted]
+        if not wrong:
             return None
-        name = next(
-            choice.name
-            for choice in (self.estimator, self.policy_loss)
-            if requirements_of(choice.target).aggregation is not None
-        )
-        return f"{name} is published with algorithm.aggregation = {wanted!r}; the default is {self.aggregation.name!r}"
+        published = [f"{name} is published with {' or '.join(map(repr, wanted))}" for name, wanted in wrong]
+        return f"algorithm.aggregation is {self.aggregation.name!r}, but {', and '.join(published)}"
 
     @property
     def needs_critic(self) -> bool:

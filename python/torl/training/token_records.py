@@ -6,7 +6,7 @@ from functools import lru_cache
 from random import Random
 
 from torl._core import Vocabulary
-from torl.algorithms.advantages import indices_by_group
+from torl.algorithms.group_advantages import indices_by_group
 from torl.config import TrainConfig
 from torl.learner.batch import carries_advantage
 from torl.learner.imitation import count_imitated

@@ -7,7 +7,7 @@ from torl.options import NonNegativeFloat, PositiveFloat
 _MIN_LOG_WEIGHT, _MAX_LOG_WEIGHT = -18.420680743952367, 20.0  # the former is log(1e-8), as in VESPO's code
 
 
-@requires(aggregation="sequence")
+@requires(aggregations=["sequence"])
 def sapo_policy_loss(
     inputs: LossInputs, *, temperature: PositiveFloat = 1.0, negative_temperature: PositiveFloat = 1.05
 ) -> PolicyLossValues:
@@ -57,7 +57,7 @@ def vespo_policy_loss(
     return PolicyLossValues.from_per_token(inputs, per_token)
 
 
-@requires(aggregation="sequence")
+@requires(aggregations=["sequence"])
 def gmpo_policy_loss(
     inputs: LossInputs, *, clip_low: NonNegativeFloat = 0.4, clip_high: NonNegativeFloat = 0.4
 ) -> PolicyLossValues:

@@ -203,7 +203,7 @@ def clipped_policy_loss(
     return _clipped(inputs, inputs.log_ratio(), clip_low, clip_high, dual_clip)
 
 
-@requires(aggregation="sequence")
+@requires(aggregations=["sequence", "fixed_length"])  # the latter is LUSPO
 def gspo_policy_loss(
     inputs: LossInputs, *, clip_low: NonNegativeFloat = 3e-4, clip_high: NonNegativeFloat = 4e-4
 ) -> PolicyLossValues:

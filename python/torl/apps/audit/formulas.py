@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from torl.algorithms import advantages
+from torl.algorithms import group_advantages, token_advantages
 from torl.algorithms.reward_advantages import maxrl
 from torl.config import AlgorithmConfig, LearnerConfig
 
@@ -209,13 +209,13 @@ def _mean(group: Sequence[float]) -> float:
 
 NAIVE_ESTIMATORS: Mapping[Callable[..., Any], Callable[..., list[Numbers]]] = MappingProxyType(
     {
-        advantages.grpo: _grpo,
-        advantages.dr_grpo: _dr_grpo,
-        advantages.rloo: _rloo,
-        advantages.gtpo: _gtpo,
-        advantages.reinforce_plus_plus: _reinforce_plus_plus,
-        advantages.reinforce_plus_plus_baseline: _reinforce_plus_plus_baseline,
-        advantages.ppo: _ppo,
+        group_advantages.grpo: _grpo,
+        group_advantages.dr_grpo: _dr_grpo,
+        group_advantages.rloo: _rloo,
+        group_advantages.gtpo: _gtpo,
+        token_advantages.reinforce_plus_plus: _reinforce_plus_plus,
+        token_advantages.reinforce_plus_plus_baseline: _reinforce_plus_plus_baseline,
+        token_advantages.ppo: _ppo,
         maxrl: _maxrl,
     }
 )

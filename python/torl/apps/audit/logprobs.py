@@ -53,15 +53,17 @@ class Sample(NamedTuple):
 
 
 class SampledTrajectories:
-    """The first trajectories of each policy version whose weights are available."""
+    """The first trajectories of each policy version whose weights are available, and of each reference model."""
 
     def __init__(self, history: RunHistory, count: int) -> None:
         """Collect up to `count` trajectories of each version."""
         self._history, self._count = history, count
         self._by_version: defaultdict[int, list[Sample]] = defaultdict(list)
         self._by_learner: defaultdict[int, list[Sample]] = defaultdict(list)
+        self._by_reference: defaultdict[str, list[Sample]] = defaultdict(list)
         self._has_weights: dict[int, bool] = {}
         self._skip_reason = ""
+        self._after_other_prompts = False
 
     def add_step(self, episodes: Sequence[TrajectoryRecord]) -> None:
         """Add trajectories of a step, with the log-probabilities of the learner and of the reference model, if any."""
@@ -69,12 +71,20 @@ class SampledTrajectories:
             config = self._history.config_at(record.step)
             temperature = config.rollout.temperature
             self._add_sampled(record, temperature, inexact_logprobs(config))
-            initial = config.algorithm.kl.path is None and config.algorithm.kl.prompt is None
-            for name, version in (("old_logprobs", record.step), *([("ref_logprobs", 0)] if initial else [])):
+            kl = config.algorithm.kl
+            for name in ("old_logprobs", "ref_logprobs"):
                 numbers = record.token_arrays.get(name)
-                if numbers is not None and numbers.any():  # a masked trajectory has zeros
-                    mask, dtype = record.trajectory.loss_mask_T, config.learner.dtype
-                    self._add(self._by_learner, version, Sample(record, numbers, mask, temperature, dtype))
+                if numbers is None or not numbers.any():  # a masked trajectory has zeros
+                    continue
+                sample = Sample(record, numbers, record.trajectory.loss_mask_T, temperature, config.learner.dtype)
+                if name == "old_logprobs":
+                    self._add(self._by_learner, record.step, sample)
+                elif kl.prompt is not None:
+                    self._after_other_prompts = True
+                elif kl.path is None:
+                    self._add(self._by_learner, 0, sample)
+                elif len(self._by_reference[kl.path]) < self._count:
+                    self._by_reference[kl.path].append(sample)
 
     def add_updates(self, episodes: Sequence[TrajectoryRecord], numbers: Mapping[TokenKey, UpdateNumbers]) -> None:
         """Add the learner's log-probabilities before the first optimizer step of a training step."""
@@ -107,8 +117,12 @@ class SampledTrajectories:
             logprobs.add_note(self._skip_reason)
         elif self._count and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
             logprobs.add_note("no checkpoint has the weights of these steps")
+        if self._after_other_prompts:
+            logprobs.add_note("the reference model's were computed after the prompts of algorithm.kl.prompt")
         if self._count:
-            check_weights(logprobs, export, self._history, [self._by_version, self._by_learner])
+            gaps = check_weights(logprobs, export, self._history, [self._by_version, self._by_learner])
+            gaps += check_references(logprobs, self._by_reference)
+            logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
 
     def _add_sampled(self, record: TrajectoryRecord, temperature: float, reason: str | None) -> None:
         if reason is not None:
@@ -129,7 +143,7 @@ class SampledTrajectories:
 
 def check_weights(
     logprobs: Check, export: Check, history: RunHistory, groups: Sequence[Mapping[int, Sequence[Sample]]]
-) -> None:
+) -> list[float]:
     """Compare log-probabilities with plain transformers, and the exported model with the last checkpoint.
 
     Args:
@@ -137,6 +151,9 @@ def check_weights(
         export: Result that a mismatch of the exported model is counted in.
         history: History of the run.
         groups: Samples by the policy versions that they belong to. Versions without weights are left out.
+
+    Returns:
+        The differences of all tokens.
     """
     exported = history.directory / EXPORT_DIRECTORY
     has_export = history.finished and exported.is_dir() and has_weights(history.directory, history.steps)
@@ -148,12 +165,47 @@ def check_weights(
         with logprobs.reading(f"policy version {version}"):
             policy = policies.load(version)
             for group in groups:
-                gaps += _check_version(logprobs, policy, version, group.get(version, ()))
+                gaps += _check_samples(logprobs, policy, f"policy version {version}", group.get(version, ()))
             if has_export and version == history.steps:
                 _check_export(export, policies.load_rounded(version), exported, config)
-    logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
     if versions:
         logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
+    return gaps
+
+
+def check_references(logprobs: Check, samples: Mapping[str, Sequence[Sample]]) -> list[float]:
+    """Compare log-probabilities of reference models with plain transformers.
+
+    Args:
+        logprobs: Result that trajectories are counted in.
+        samples: Samples by the path of the reference model, `algorithm.kl.path`. A model that is not there any more is
+            a note.
+
+    Returns:
+        The differences of all tokens.
+    """
+    gaps: list[float] = []
+    for path, compared in samples.items():
+        try:
+            directory = resolve_model(path)
+        except TorlError as error:
+            logprobs.add_note(f"reference model: {error}")
+            continue
+        with logprobs.reading(f"reference model {path}"):
+            gaps += _check_samples(logprobs, _load_model(directory), f"reference model {path}", compared)
+            logprobs.add_note(f"reference model {path}")
+    return gaps
+
+
+def _load_model(directory: Path) -> Any:
+    """Load a model with transformers in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # it would overwrite the report
+    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
+    return model.eval()
 
 
 class PolicyVersions:
@@ -161,16 +213,10 @@ class PolicyVersions:
 
     def __init__(self, history: RunHistory, model: Path) -> None:
         """Load the initial model."""
-        import torch
-        from transformers import AutoModelForCausalLM
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()  # it would overwrite the report
         self._directory, self._config = history.directory, history.configs[-1][1]
-        policy: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, local_files_only=True)
-        self._policy = policy.eval()
-        adapted = self._config.model.adapters is not None
-        self._base = {name: weight.detach().clone() for name, weight in policy.named_parameters()} if adapted else {}
+        self._policy = _load_model(model)
+        base = self._policy.named_parameters() if self._config.model.adapters is not None else ()
+        self._base = {name: weight.detach().clone() for name, weight in base}
 
     def load(self, version: int) -> Any:
         """Return the model with the weights of a version, in ascending order of versions.
@@ -204,17 +250,17 @@ def _rounded(weights: Mapping[str, Any], config: LearningConfig) -> dict[str, An
     return {name: weight.to(dtype).float() for name, weight in weights.items()}
 
 
-def _check_version(check: Check, policy: Any, version: int, samples: Sequence[Sample]) -> list[float]:
-    """Compare samples with a policy, and return the differences of all tokens."""
+def _check_samples(check: Check, model: Any, name: str, samples: Sequence[Sample]) -> list[float]:
+    """Compare samples with a model, and return the differences of all tokens."""
     gaps: defaultdict[str, list[float]] = defaultdict(list)
-    for sample, difference in _gaps(policy, samples):
+    for sample, difference in _gaps(model, samples):
         worst = max(difference, default=0.0)
-        example = f"{place_of(sample.record)}: a logprob differs by {worst:.2g}"
+        example = f"{place_of(sample.record)}: a logprob differs by {worst:.2g} ({name})"
         check.add(worst <= _LIMITS[sample.dtype][1], example, worst)
         gaps[sample.dtype] += difference
     for dtype, per_token in gaps.items():
         if per_token and (mean := statistics.fmean(per_token)) > _LIMITS[dtype][0]:
-            check.add(False, f"policy version {version}: logprobs differ by {mean:.2g} on average", mean)
+            check.add(False, f"{name}: logprobs differ by {mean:.2g} on average", mean)
     return [gap for per_token in gaps.values() for gap in per_token]
 
 

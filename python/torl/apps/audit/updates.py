@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from torl.algorithms.advantages import indices_by_group
+from torl.algorithms.group_advantages import indices_by_group
 from torl.algorithms.losses.correction import icepop, mis, tis
 from torl.algorithms.losses.policy import cispo_policy_loss, clipped_policy_loss, gspo_policy_loss
 from torl.apps.audit.advantages import recorded_masks
