@@ -18,7 +18,7 @@ from torl.options import options_of
 
 NEEDS_CRITIC = "ppo"
 BY_TURN = "gtpo"
-# The laws of the others, which read more than rewards and values, are in tests/unit/test_algorithms_advantages_2026.py.
+# The laws of the others, which read more than rewards and values, are in test_algorithms_estimator_laws.py.
 OF_REWARDS = [name for name, function in ESTIMATORS.items() if callable(function)]
 estimators = st.sampled_from(OF_REWARDS)
 discounts = st.sampled_from([1.0, 0.99, 0.5, 0.0])
