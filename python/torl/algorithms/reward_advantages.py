@@ -13,8 +13,9 @@ from torl.options import PositiveFloat
 
 
 def maxrl(inputs: EstimatorInputs) -> TokenAdvantages:
-    """(r - mean) / mean over the group, 0 where the mean is 0, with r the total reward (MaxRL, arXiv 2602.02710).
+    """(r - mean) / mean over the group, with r the total reward (MaxRL, arXiv 2602.02710).
 
+    0 where the mean is 0, and in groups of one, which have nothing to be compared with.
     In expectation, this is the gradient of the log-probability of success, up to the order that the group size allows.
     Rewards must not be negative: set `reward.parts.answer.wrong = 0`.
 
@@ -27,11 +28,12 @@ def maxrl(inputs: EstimatorInputs) -> TokenAdvantages:
             f"estimator 'maxrl' divides by the mean reward and requires rewards of at least 0, got {totals_N.min():g}: "
             "set reward.parts.answer.wrong = 0"
         )
+    centered_N = group_advantages("dr_grpo", totals_N, inputs.groups_N)  # exactly 0 for equal rewards
     advantages_N = np.zeros(len(totals_N))
     for indices in indices_by_group(inputs.groups_N):
         mean = totals_N[indices].mean()
         if len(indices) > 1 and mean > 0:
-            advantages_N[indices] = (totals_N[indices] - mean) / mean
+            advantages_N[indices] = centered_N[indices] / mean
     return TokenAdvantages(inputs.broadcast_to_tokens(advantages_N))
 
 
