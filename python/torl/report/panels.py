@@ -81,6 +81,35 @@ _TRAINING: Final = (
         ratio=True,
     ),
     Panel(
+        "After a contradiction",
+        "Within the cross-checked responses: a changed answer; dotted: of those whose run disagrees, a right answer.",
+        {"": (names.CROSS_CHECK_CHANGED,), ", corrected": (names.CROSS_CHECK_CORRECTED,)},
+        ratio=True,
+    ),
+    Panel(
+        "Use of the tool around the answer",
+        "Responses that ran code before their first answer, of those that ran any; dotted: after it.",
+        {"": (names.RAN_BEFORE_ANSWER,), ", after": (names.RAN_AFTER_ANSWER,)},
+        ratio=True,
+    ),
+    Panel(
+        "Change of strategy",
+        "A run shares less than half of its lines with the run before it, of responses with at least two runs.",
+        {"": (names.CHANGED_CODE,)},
+        ratio=True,
+    ),
+    Panel(
+        "Code by difficulty",
+        "Lines of a code block in groups with an accuracy below 1/2; dotted: in the other groups.",
+        {"": (names.CODE_LINES_HARD,), ", easy": (names.CODE_LINES_EASY,)},
+    ),
+    Panel(
+        "Invented results",
+        "Responses in which the model wrote a tool result itself / responses.",
+        {"": (names.INVENTED_RESULTS,)},
+        ratio=True,
+    ),
+    Panel(
         "Recovered errors",
         "Correct responses in which a run failed and a later run succeeded / responses.",
         {"": (names.RECOVERED_ERRORS,)},

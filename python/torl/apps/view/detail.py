@@ -97,7 +97,7 @@ def sequence_json(
     """Return the texts, the tokens and the calls of one token sequence."""
     ids = row["token_ids"][start : start + MAX_TOKENS]
     with place.reader.database() as database:
-        pieces = token_texts(database, ids)
+        pieces = token_texts(database, ids) if row["token_ids"] else None
     return {
         "segments": list(segments(row)),
         "calls": [call_json(call) for call in row["tool_calls"]],

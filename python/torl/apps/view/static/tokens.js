@@ -169,7 +169,7 @@ export function ColorChoice({ tokens }) {
       )}
     </div>
     ${current && html`<${Legend} color=${current} />`}
-    ${!tokens.texts && html`<p class="dim hint">Tokens cannot be shown: the tokenizer of the model is not on this machine.</p>`}
+    ${!tokens.texts && html`<p class="dim hint">Tokens cannot be shown: ${tokens.total ? "the tokenizer of the model is not on this machine (--tokenizer)" : "the record has no token ids"}.</p>`}
     ${missing.length > 0 &&
     html`<details class="missing"><summary>${missing.length} not recorded</summary>
       <ul>${missing.map((color) => html`<li>${color.label}: <span class="dim">${color.missing}</span></li>`)}</ul></details>`}

@@ -129,7 +129,15 @@ function Facts({ data }) {
 
 // --- the audit -------------------------------------------------------------------------------------------
 
-const CHECKS = { tokens: "turns, mask and observations from the tokens", versions: "policy versions", rewards: "graded again", advantages: "advantage computed again", updates: "the learner's numbers of tokens" };
+const CHECKS = {
+  structure: "turns and observations follow each other",
+  groups: "recorded once, with the question of its group",
+  tokens: "turns, mask and observations from the tokens",
+  versions: "policy versions",
+  rewards: "graded again",
+  advantages: "advantage computed again",
+  updates: "the learner's numbers of tokens",
+};
 
 // Once a trajectory was verified, the next ones are verified when they are opened.
 const verifies = signal(false);
@@ -167,13 +175,20 @@ function Audit({ place, calls }) {
 
 function Checks({ result, hasCounts = false }) {
   if (result?.error) return html`<span class="problem" role="alert">${result.error.message}</span>`;
-  return result?.checks?.map((check) => {
-    const verdict = check.wrong ? "wrong" : check.compared ? "right" : "";
-    return html`<span class=${`check ${verdict}`} role="status" title=${CHECKS[check.name]}>
-      ${check.wrong ? "✗" : check.compared ? "✓" : "–"} ${check.name}${hasCounts && check.compared ? ` ${check.compared - check.wrong} of ${check.compared}` : ""}
-      ${check.examples.map((text) => html`<small>${visible(text)}</small>`)} ${check.note && html`<small class="dim">${visible(check.note)}</small>`}
-    </span>`;
-  });
+  const checks = result?.checks ?? [];
+  const isDone = (check) => check.compared > 0;
+  const others = checks.filter((check) => !isDone(check));
+  return html`${checks.filter(isDone).map((check) => html`<${CheckResult} check=${check} hasCounts=${hasCounts} />`)}
+    ${others.length > 0 &&
+    html`<details class="unchecked"><summary>not checked: ${others.map((check) => check.name).join(", ")}</summary>
+      <ul>${others.map((check) => html`<li>${check.name}: <span class="dim">${visible(check.note || "nothing to compare")}</span></li>`)}</ul></details>`}`;
+}
+
+function CheckResult({ check, hasCounts }) {
+  return html`<span class=${`check ${check.wrong ? "wrong" : "right"}`} role="status" title=${CHECKS[check.name]}>
+    ${check.wrong ? "✗" : "✓"} ${check.name}${hasCounts ? ` ${check.compared - check.wrong} of ${check.compared}` : ""}
+    ${check.examples.map((text) => html`<small>${visible(text)}</small>`)} ${check.note && html`<small class="dim">${visible(check.note)}</small>`}
+  </span>`;
 }
 
 // --- the response ----------------------------------------------------------------------------------------
