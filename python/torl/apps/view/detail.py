@@ -106,7 +106,7 @@ def sequence_json(
             "start": start,
             "ids": ids,
             "texts": pieces,
-            "colors": color_tokens(row, start, start + len(ids), numbers),
+            "colors": color_tokens(row, start, start + len(ids), numbers, is_run=place.reader.target.is_run),
         },
         "finish": row["finish_reason"],
     }
