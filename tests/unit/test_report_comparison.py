@@ -18,6 +18,7 @@ from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import group_records
 from torl.records.writers import RunWriter
+from torl.report.panels import RunRecords, panels_of
 from torl.types import ScoredGroup
 
 STEPS, SETS = 21, ("easy", "hard")
@@ -269,6 +270,13 @@ def test_a_run_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
     assert "<td>again</td>" in page
     assert main([str(run)]) == 0
     assert (run / "report.html").is_file()
+
+
+def test_loss_is_shown_for_fine_tuning_only() -> None:
+    tuned = RunRecords("tuned", [{"step": 0, names.LOSS: 2.0}], {})
+    trained = RunRecords("trained", [{"step": 0, names.LOSS: 0.1, names.REWARD_MEAN: 0.5}], {})
+    assert "Loss" in [panel.title for panel in panels_of([tuned])]
+    assert "Loss" not in [panel.title for panel in panels_of([trained, tuned])]
 
 
 def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Pa
 
 def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     """Return all figures of these runs, also figures without data, beginning with the accuracies on evaluation sets."""
-    return [*_evaluations(runs), *_TRAINING]
+    return [*_evaluations(runs), *_losses(runs), *_TRAINING]
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:
@@ -168,6 +168,12 @@ def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
     if len(sets) > 1:
         note = "Each set has the same weight; only steps at which all were evaluated."
         yield Panel("Accuracy, mean over sets", note, _accuracies(sets), percent=True, evaluated=True)
+
+
+def _losses(runs: Sequence[RunRecords]) -> Iterator[Panel]:
+    """Yield the loss of fine-tuning. The loss of a policy gradient shows nothing."""
+    if not any(names.REWARD_MEAN in row for run in runs for row in run.rows):
+        yield Panel("Loss", "Mean cross-entropy of the trained tokens of a step, in nats.", {"": (names.LOSS,)})
 
 
 def _accuracies(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
