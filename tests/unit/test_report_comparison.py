@@ -279,6 +279,15 @@ def test_loss_is_shown_for_fine_tuning_only() -> None:
     assert "Loss" not in [panel.title for panel in panels_of([trained, tuned])]
 
 
+def test_figures_that_are_zero_in_all_steps_are_only_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1, steps=3)
+    assert main([f"run={run}", "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    [zero] = re.findall("0 in all steps: ([^<]+)<", page)
+    assert "Recovered errors" in zero.split(", ")  # one call cannot recover
+    assert not set(zero.split(", ")) & charts(page).keys()
+
+
 def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     assert "metrics.jsonl: cannot be read" in capsys.readouterr().err

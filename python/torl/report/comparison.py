@@ -13,7 +13,7 @@ from torl.records.reading import read_metrics
 from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.figures import Point, calls_chart, fit_of
 from torl.report.page import document, missing_steps, read_config
-from torl.report.panels import RunRecords, panel_sections, sets_of
+from torl.report.panels import RunRecords, is_zero, panel_sections, panels_of, sets_of
 from torl.report.series import log_fit, rank_correlation, values_of
 from torl.report.style import table_html
 
@@ -56,7 +56,9 @@ def write_comparison(
     charts = "".join(
         f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(panel.note)}</p>{html}</section>'
         for panel, html in panel_sections(runs, window)
+        if not is_zero(panel, runs)
     )
+    zero = ", ".join(panel.title for panel in panels_of(runs) if is_zero(panel, runs))
     title = "torl: " + ", ".join(run.label for run in runs)
     states = ", ".join(f"{run.label} {_progress(run)}" for run in runs)
     live = f" An open page is loaded again every {reload_seconds} s." if reload_seconds else ""
@@ -66,6 +68,7 @@ def write_comparison(
         f'<p class="dim">Training curves are means over {window} steps (fewer at the start); faint lines are single '
         "steps, and evaluations are marked.</p>"
         f'<div class="charts">{charts}</div>'
+        f"{f'<p class=dim>0 in all steps: {escape(zero)}</p>' if zero else ''}"
         f"<h2>At the end</h2>{_at_the_end(runs, window)}{_changes(runs)}"
         f"{by_calls_section(runs, window)}"
         f"{_trends(runs)}"

@@ -150,6 +150,12 @@ def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     return [*_evaluations(runs), *_losses(runs), *_TRAINING]
 
 
+def is_zero(panel: Panel, runs: Sequence[RunRecords]) -> bool:
+    """Whether a figure of training has data, and all of it is 0."""
+    found = [value for run in runs for metrics in panel.lines.values() for value in means_of(run.rows, metrics)[1]]
+    return not panel.evaluated and bool(found) and not any(found)
+
+
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:
     """Return the names of the evaluation sets of all runs."""
     return sorted(
