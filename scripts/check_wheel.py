@@ -19,6 +19,7 @@ NEEDED = (
     "torl/demo/base_model/tokenizer.json",
     "torl/apps/view/static/index.html",
     "torl/apps/view/static/vendor/preact.mjs",
+    "torl/report/vendor/plotly-basic.min.js",
 )
 UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|rs)$")
 

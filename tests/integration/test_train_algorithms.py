@@ -1,12 +1,20 @@
 """Algorithms through a whole run, every part real: a critic, a reference policy, several updates, dynamic sampling."""
 
 import json
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli import ROOT, running
 
 from torl.apps.audit.run import main
+from torl.apps.view.detail import trajectory_json
+from torl.apps.view.rows import find_place
+from torl.records.files import token_files, trajectory_file
+from torl.records.reading import read_trajectories
+from torl.records.tokens import read_token_numbers
+from viewed_runs import indexed
 
 DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SMALL = {
@@ -64,6 +72,16 @@ def run(directory: Path, changes: dict[str, str]) -> list[dict[str, float]]:
     return [row for row in rows if "time/step" in row]
 
 
+def token_colors(directory: Path, step: int) -> dict[str, dict[str, Any]]:
+    """The colors that the viewer has for the tokens of a trajectory that the learner recorded, by their names."""
+    key = next(iter(read_token_numbers(directory, step)))
+    records = list(read_trajectories(trajectory_file(directory, step)))
+    line = [(each.trajectory.group_id, each.trajectory.sample_index) for each in records].index((key.group, key.sample))
+    with closing(indexed(directory)) as reader:
+        shown = trajectory_json(find_place(reader, f"step_{step:06d}", line))
+    return {color["name"]: color for color in shown["sequence"]["tokens"]["colors"]}
+
+
 def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = run(tmp_path / "run", PPO)
     assert [row["learner/updates"] for row in rows] == [0, 1, 1]  # the critic learns alone first
@@ -79,6 +97,12 @@ def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main([str(tmp_path / "run")]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["advantages"]["compared"] == 3 * 16
+    assert checks["updates"]["compared"] > 0
+    colors = token_colors(tmp_path / "run", 2)
+    assert colors["value"]["range"] != [0, 0]
+    assert len(set(colors["advantage"]["values"])) > 2  # token by token
+    assert colors["entropy"]["range"][1] > 0
+    assert not token_files(tmp_path / "run").get(0) or not read_token_numbers(tmp_path / "run", 0)  # the critic alone
     learner = tmp_path / "run" / "checkpoints" / "step_000003" / "learner"
     assert {file.name for file in learner.glob("critic_*")} == {
         f"critic_rank_{rank:05d}.safetensors" for rank in (0, 1)
@@ -108,6 +132,23 @@ def test_reinforce_with_a_reference_policy_and_dynamic_sampling(
     assert main([str(tmp_path / "run")]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["advantages"]["compared"] == 4 * sum(row["data/trained_groups"] for row in rows)
+
+
+ECHO = {"algorithm.imitation": "observations", "algorithm.imitation.weight": "0.1"}
+
+
+@pytest.mark.slow
+def test_imitation_of_observations_keeps_the_numbers_of_sampled_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = run(tmp_path / "run", ECHO)
+    step = next(number for number, row in enumerate(rows) if row.get("learner/imitated_tokens"))
+    assert main([str(tmp_path / "run")]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["updates"]["compared"] > 0
+    colors = token_colors(tmp_path / "run", step)
+    sampled = [value == 1 for value in colors["mask"]["values"]]
+    assert [value is not None for value in colors["entropy"]["values"]] == sampled
+    assert colors["value"]["missing"] == "the run has no critic"
 
 
 AHEAD = {

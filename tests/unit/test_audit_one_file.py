@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from builders import call, grade, trajectory
+from torl.apps.audit.one_file import verify_file
 from torl.apps.audit.run import Audit, main, verify_run
 from torl.errors import RecordError
 from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory
@@ -47,6 +48,24 @@ def test_changed_grade_mask_group_and_turn_are_found(tmp_path: Path) -> None:
     ):
         found = audit(tmp_path / "a.jsonl", row(), changed)
         assert found[name].wrong, name
+
+
+def test_one_line_counts_only_its_own_comparisons(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(map(encode_row, [row(), row(1, correct=False), row(2, group="other"), row(0)])))
+    wrong = [{check.name: check.wrong for check in verify_file(path, line)} for line in range(4)]
+    assert [each["rewards"] for each in wrong] == [0, 1, 0, 0]
+    assert [each["groups"] for each in wrong] == [1, 0, 0, 1]  # the first and the last are the same
+    assert [check.compared for check in verify_file(path, 2)][:4] == [1, 2, 1, 1]
+    with pytest.raises(RecordError, match="has 4 trajectories, expected line 5"):
+        verify_file(path, 4)
+
+
+def test_grade_of_another_library_without_a_boxed_answer_is_not_compared(tmp_path: Path) -> None:
+    line = {"input": "Q", "output": "It is 2.", "gts": "2", "score": 1.0, "step": 1}
+    (tmp_path / "1.jsonl").write_text(json.dumps(line) + "\n")
+    [rewards] = [check for check in verify_file(tmp_path / "1.jsonl") if check.name == "rewards"]
+    assert (rewards.compared, rewards.note) == (0, "another library graded answers that are not boxed")
 
 
 def test_file_of_another_library_is_graded_again(tmp_path: Path) -> None:

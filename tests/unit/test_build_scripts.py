@@ -23,6 +23,7 @@ def write_wheel(path: Path, *, glibc: str = "2.28", lacking: str = "", added: st
     files += [f"demo/problems/{name}.jsonl" for name in ("train", "heldout")]
     files += [f"demo/base_model/{name}" for name in ("model.safetensors", "tokenizer.json")]
     files += [f"apps/view/static/{name}" for name in ("index.html", "vendor/preact.mjs")]
+    files.append("report/vendor/plotly-basic.min.js")
     package = SCRIPTS.parent / "python/torl"
     files += [str(file.relative_to(package)) for file in package.glob("*/**/*.toml")]
     files += [str(file.relative_to(package)) for file in package.glob("recipes/*/README.md")]

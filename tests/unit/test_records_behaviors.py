@@ -1,6 +1,9 @@
-"""Behaviors of responses with code, on small responses whose behavior is plain."""
+"""Behaviors of responses with code, on small responses whose behavior is plain, and on transcripts of a real model."""
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,7 @@ from torl.records.behaviors import (
 )
 from torl.types import ScoredGroup, ScoredTrajectory
 
+TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
 BLOCK = "```python\nx\n```\n"
 CODE = "# by sympy\nfrom sympy import symbols, solve\n\nx = symbols('x')\nif (x):\n    print(solve(x - 1))  # one\n"
 
@@ -169,3 +173,45 @@ def test_code_of_hard_and_easy_groups_is_measured_apart() -> None:
 
     groups = [group_with(2, True, False), group_with(4, True, True), group_with(9, False, False), group_with(99, True)]
     assert difficulty_behaviors(groups) == {names.CODE_LINES_EASY: 3, names.CODE_LINES_HARD: 9}
+
+
+# --- transcripts of a real model --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transcripts() -> list[dict[str, str]]:
+    if not TRANSCRIPTS.exists():
+        pytest.skip(f"the transcripts are not at {TRANSCRIPTS}")
+    with TRANSCRIPTS.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def replayed(line: dict[str, str]) -> ScoredTrajectory:
+    """The transcript as an episode with one call, or as one turn without."""
+    head, marker, rest = line["transcript"].partition("```output")
+    code = "".join(re.findall(r"```python\n(.*?)^```", head, re.MULTILINE | re.DOTALL))
+    if not marker:
+        return scored(trajectory(head), False)
+    output, _, tail = rest.partition("\n```")
+    outcome = failed(output) if "Error" in output else printed(output)
+    return scored(trajectory(head + marker, tail, calls=[call(code, outcome)]), line["prediction"] == line["answer"])
+
+
+def test_behaviors_of_real_transcripts_are_those_of_their_text(transcripts: list[dict[str, str]]) -> None:
+    """Each count against one expression over the whole text of the transcripts."""
+    texts = [line["transcript"] for line in transcripts]
+    found = code_behaviors([replayed(line) for line in transcripts])
+    blocks = [block for text in texts for block in re.findall(r"```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+    code = [line for block in blocks for line in block.split("\n") if re.match(r"\s*[^\s#]", line)]
+    assert found[names.CODE_LINES] == pytest.approx(len(code) / len(blocks))
+    ran = [text for text in texts if re.search("```output", text) and not re.search(r"```output[^`]*Error", text)]
+    before = [text for text in ran if not re.search(r"\\boxed.*?```output", text, re.DOTALL)]
+    assert len(before) > 1000
+    assert found[names.RAN_BEFORE_ANSWER] == pytest.approx(len(before) / len(ran))
+    assert found[names.CROSS_CHECKED] == pytest.approx((len(ran) - len(before)) / len(texts))
+    long = [text for text in texts if len(re.split("```python", text)[0].split()) >= 30]
+    assert found[names.REASONED_BEFORE_CODE] == pytest.approx(len(long) / len(texts))
+    assert names.CHANGED_CODE not in found  # each has one block
+    assert found[names.INVENTED_RESULTS] == 0
+    unplayed = code_behaviors([scored(trajectory(text)) for text in texts])
+    assert unplayed[names.INVENTED_RESULTS] == pytest.approx(sum("```output" in text for text in texts) / len(texts))

@@ -5,16 +5,15 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from builders import call, grade, trajectory
+from foreign_files import CODE, FILES, QUESTION, inspect_log, trl_completions, verl_rollouts
 from torl.apps.view.facts import facts_of
 from torl.apps.view.imported import own_file
 from torl.commands.convert import main
@@ -24,113 +23,6 @@ from torl.records.exchange.atif import SCHEMA_VERSION, atif_from_row, row_from_a
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
 from torl.types import Outcome, OutcomeStatus
-
-QUESTION = "What is 1 + 1?"
-CODE = "```python\nprint(1 + 1)\n```"
-CALL = {"id": "call_a", "type": "function", "function": {"name": "python", "arguments": '{"code": "print(1 + 1)"}'}}
-
-
-def inspect_log(path: Path) -> None:
-    sample = {
-        "id": "sum-1",
-        "epoch": 2,
-        "input": QUESTION,
-        "target": "2",
-        "messages": [
-            {"role": "system", "content": "Use Python."},
-            {"role": "user", "content": QUESTION, "source": "input"},
-            {
-                "role": "assistant",
-                "content": [{"type": "reasoning", "reasoning": "Easy."}, {"type": "text", "text": "I compute."}],
-                "source": "generate",
-                "tool_calls": [{"id": "a", "function": "python", "arguments": {"code": "print(1 + 1)"}}],
-            },
-            {"role": "tool", "content": "2\n", "tool_call_id": "a", "function": "python"},
-            {"role": "assistant", "content": "It is \\boxed{2}.", "source": "generate"},
-        ],
-        "output": {
-            "model": "m",
-            "choices": [{"message": {"role": "assistant", "content": "x"}, "stop_reason": "stop"}],
-        },
-        "scores": {"match": {"value": "C", "answer": "2", "explanation": "x"}},
-        "total_time": 1.5,
-    }
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("header.json", json.dumps({"version": 2, "status": "success", "eval": {"task": "sums"}}))
-        file.writestr("_journal/start.json", "{}")
-        file.writestr("samples/sum-1_epoch_2.json", json.dumps(sample))
-        file.writestr("summaries.json", "[]")
-
-
-def verifiers_results(path: Path) -> None:
-    row = {
-        "example_id": "sum-1",
-        "task": "sums",
-        "prompt": [{"role": "system", "content": "Use Python."}, {"role": "user", "content": QUESTION}],
-        "completion": [
-            {"role": "assistant", "content": "I compute.", "tool_calls": [CALL]},
-            {"role": "tool", "tool_call_id": "call_a", "content": "2\n"},
-            {"role": "assistant", "content": "It is \\boxed{2}."},
-        ],
-        "answer": "2",
-        "reward": 1.0,
-        "metrics": {"correct": 1.0},
-    }
-    path.write_text(json.dumps(row) + "\n")
-
-
-def trl_completions(path: Path) -> None:
-    columns = {
-        "step": [3, 3],
-        "prompt": [QUESTION, QUESTION],
-        "completion": ["It is \\boxed{2}.", f"{CODE}\nIt is \\boxed{{3}}."],
-        "accuracy_reward": [1.0, 0.0],
-        "advantage": [0.7, -0.7],
-    }
-    pq.write_table(pa.table(columns), path)
-
-
-def verl_rollouts(path: Path) -> None:
-    row = {
-        "input": f"user\n{QUESTION}\nassistant\n",
-        "output": "It is \\boxed{2}.",
-        "gts": "2",
-        "score": 1.0,
-        "step": 7,
-    }
-    path.write_text(
-        "".join(json.dumps(each) + "\n" for each in (row, row | {"acc": False, "pred": "3", "score": -1.0}))
-    )
-
-
-def atif_document(path: Path) -> None:
-    document = {
-        "schema_version": "ATIF-v1.6",
-        "session_id": "s1",
-        "agent": {"name": "terminus-2", "version": "0.1.0", "model_name": "m"},
-        "steps": [
-            {"step_id": 1, "timestamp": "2026-01-01T00:00:00Z", "source": "system", "message": "Use Python."},
-            {"step_id": 2, "source": "user", "message": [{"type": "text", "text": QUESTION}]},
-            {
-                "step_id": 3,
-                "source": "agent",
-                "message": "I compute.",
-                "tool_calls": [{"tool_call_id": "c", "function_name": "python", "arguments": {"code": "print(1 + 1)"}}],
-                "observation": {"results": [{"source_call_id": "c", "content": "2\n"}]},
-            },
-            {"step_id": 4, "source": "agent", "message": "It is \\boxed{2}."},
-        ],
-    }
-    path.write_text(json.dumps(document, indent=2))
-
-
-FILES: dict[str, Callable[[Path], None]] = {
-    "log.eval": inspect_log,
-    "results.jsonl": verifiers_results,
-    "completions_00003.parquet": trl_completions,
-    "7.jsonl": verl_rollouts,
-    "trajectory.json": atif_document,
-}
 
 
 @pytest.fixture(params=FILES)

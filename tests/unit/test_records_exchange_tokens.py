@@ -9,64 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from foreign_files import CONVERSATION, QUESTION, episode, node, sample
 from torl.errors import DataError, RecordError
 from torl.records.exchange import foreign_format, model_decoder, read_foreign
 from torl.records.rows import decode_trajectory
 
 MODEL = "torl:demo/base_model"
-QUESTION = "What is 1 + 1?"
-CALL = {"id": "a", "type": "function", "name": "python", "arguments": '{"code": "print(1 + 1)"}'}
-
-
-def node(parent: int | None, message: dict[str, Any], ids: list[int], sampled: int = 0, **more: Any) -> dict[str, Any]:
-    """A message of a trace, of whose tokens the last `sampled` are the model's."""
-    found = {
-        "parent": parent,
-        "semantic_parents": [],
-        "message": message,
-        "sampled": sampled > 0,
-        "timestamp": 1.0,
-        "token_ids": ids,
-        "mask": [False] * (len(ids) - sampled) + [True] * sampled,
-        "is_content": [],
-        "logprobs": [-0.5 * (place + 1) for place in range(sampled)],
-    }
-    return found | more
-
-
-def episode(nodes: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
-    task = {"type": "Sums", "data": {"idx": 4, "prompt": QUESTION, "answer": "2", "network_allow": ["*"]}, "key": "k"}
-    trace = {
-        "version": 1,
-        "id": "t1",
-        "verifiers": {"version": "0.4.0"},
-        "task": task,
-        "agent": {"config": {}, "name": "solver", "trainable": True},
-        "tools": [],
-        "nodes": nodes,
-        "calls": [{"node": len(nodes) - 1, "finish_reason": "stop", "time": {"start": 0.0, "end": 1.0}}],
-        "rewards": {"correct": {"score": 1.0, "weight": 1.0}, "format": {"score": 0.5, "weight": 0.2}},
-        "metrics": {"num_turns": 2.0},
-        "info": {},
-        "is_completed": True,
-        "ok": True,
-        "errors": [],
-        "timing": {"start": 1.0, "agent": {"start": 2.0, "end": 3.5}},
-    }
-    run = {"type": "train", "id": "r", "work": {"type": "train", "step": 7, "policy": {"start": 5, "end": 6}}}
-    return {"id": "e1", "env": {"id": "sums"}, "task": task, "group": {"id": "g"}, "run": run, "ok": True} | {
-        "errors": [],
-        "traces": [trace | more],
-    }
-
-
-CONVERSATION = [
-    node(None, {"role": "system", "content": "Use Python."}, [1, 2]),
-    node(0, {"role": "user", "content": QUESTION}, [3, 4]),
-    node(1, {"role": "assistant", "content": "I compute.", "tool_calls": [CALL]}, [5, 10, 11], 2, entropies=[0.1, 0.2]),
-    node(2, {"role": "tool", "tool_call_id": "a", "content": "2\n"}, [12, 13]),
-    node(3, {"role": "assistant", "content": "It is \\boxed{2}."}, [5, 14, 15, 16], 3, entropies=[0.3, 0.4, 0.5]),
-]
 
 
 def read_lines(path: Path, *lines: dict[str, Any]) -> list[dict[str, Any]]:
@@ -124,30 +72,6 @@ def test_broken_graph_of_a_trace_is_a_clear_error(tmp_path: Path) -> None:
 
 
 # --- slime and miles --------------------------------------------------------------------------------------------------
-
-
-def sample(**changes: Any) -> dict[str, Any]:
-    """A sample as the `to_dict` of slime's `Sample` returns it."""
-    found = {
-        "group_index": 3,
-        "index": 6,
-        "prompt": QUESTION,
-        "tokens": [1, 2, 10, 11, 12],
-        "multimodal_inputs": None,
-        "response": "It is 2.",
-        "response_length": 3,
-        "label": "2",
-        "reward": 1.0,
-        "loss_mask": None,
-        "weight_versions": ["8"],
-        "rollout_log_probs": [-0.1, -0.2, -0.3],
-        "rollout_routed_experts": np.zeros((4, 1, 2), np.int32),
-        "remove_sample": False,
-        "status": "completed",
-        "metadata": {},
-        "spec_info": {"spec_accept_token_num": 0},
-    }
-    return found | changes
 
 
 def read_samples(path: Path, *samples: dict[str, Any], model: str | None = None) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import torl.commands.report
 from builders import asked, call, failed, scored, trajectory
 from torl.commands.report import main
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import group_records
 from torl.records.writers import RunWriter
+from torl.report.panels import RunRecords, panels_of
 from torl.types import ScoredGroup
 
 STEPS, SETS = 21, ("easy", "hard")
@@ -234,6 +238,30 @@ def test_one_run_has_its_own_page_written_again(tmp_path: Path, capsys: pytest.C
     assert (run / "report.html").is_file()
 
 
+def test_page_is_written_again_until_the_runs_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torl.commands.report, "_POLL_SECONDS", 0.01)
+    ended, growing = (make_run(tmp_path / name, 1, steps=3) for name in ("ended", "growing"))
+    (ended / "summary.json").write_text("{}", encoding="utf-8")
+    (growing / "config.toml").write_text("[run]\nsteps = 4\n", encoding="utf-8")
+    output = tmp_path / "page.html"
+
+    def wait_for(text: str) -> str:
+        while not output.exists() or text not in output.read_text(encoding="utf-8"):
+            assert not following.done()
+            time.sleep(0.01)
+        return output.read_text(encoding="utf-8")
+
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(main, [str(ended), str(growing), "--follow", "--output", str(output)])
+        assert 'http-equiv="refresh"' in wait_for("growing 3 of 4 steps")
+        with (growing / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": 3, "time": 1.0, names.TIME_STEP: 1.0, names.ACCURACY: 0.5}) + "\n")
+        wait_for("growing 4 steps")
+        (growing / "summary.json").write_text("{}", encoding="utf-8")
+        assert following.result() == 0
+    assert 'http-equiv="refresh"' not in output.read_text(encoding="utf-8")
+
+
 def test_a_run_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
     run = make_run(tmp_path / "lr=1e-6", 1, steps=3)
     assert main([str(run), f"again={run}", "--output", str(tmp_path / "page.html")]) == 0
@@ -242,6 +270,22 @@ def test_a_run_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
     assert "<td>again</td>" in page
     assert main([str(run)]) == 0
     assert (run / "report.html").is_file()
+
+
+def test_loss_is_shown_for_fine_tuning_only() -> None:
+    tuned = RunRecords("tuned", [{"step": 0, names.LOSS: 2.0}], {})
+    trained = RunRecords("trained", [{"step": 0, names.LOSS: 0.1, names.REWARD_MEAN: 0.5}], {})
+    assert "Loss" in [panel.title for panel in panels_of([tuned])]
+    assert "Loss" not in [panel.title for panel in panels_of([trained, tuned])]
+
+
+def test_figures_that_are_zero_in_all_steps_are_only_named(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1, steps=3)
+    assert main([f"run={run}", "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    [zero] = re.findall("0 in all steps: ([^<]+)<", page)
+    assert "Recovered errors" in zero.split(", ")  # one call cannot recover
+    assert not set(zero.split(", ")) & charts(page).keys()
 
 
 def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,13 +7,18 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
+import rich.console
 
 import torl.report.console
+from builders import call, failed, printed, scored, scored_group, trajectory
 from torl.records import metric_names as names
 from torl.report.console import Console
-from torl.report.live_screen import sparkline
+from torl.report.highlight import choose_highlight
+from torl.report.live_screen import LiveScreen, sparkline
+from torl.types import Outcome, ScoredTrajectory
 
 METRICS = {
     names.ACCURACY: 0.25,
@@ -157,6 +162,47 @@ console.line("after")
     assert max(map(len, curves)) <= width
     assert "after" in curves[-2]
     assert "60/60" in text
+
+
+def calling(text: str, *, correct: bool, outcomes: Sequence[Outcome] = (), group: str = "0/p") -> ScoredTrajectory:
+    turns = ["```python\n1\n```\n```output"] * len(outcomes)
+    calls = [call("1", outcome) for outcome in outcomes]
+    return scored(trajectory(*turns, text, calls=calls, group=group, turn_tokens=5), correct)
+
+
+def test_highlight_is_a_recovery_or_the_rarest_success() -> None:
+    easy = scored_group(calling("easy", correct=True, outcomes=[printed()]), calling("plain", correct=True))
+    hard = scored_group(calling("rare", correct=True, outcomes=[printed()]), calling("no", correct=False))
+    recovered = scored_group(calling("late", correct=True, outcomes=[failed(), printed()]))
+    wrong = scored_group(calling("void", correct=False), calling("tried", correct=False, outcomes=[failed()]))
+    for groups, expected in (
+        ([easy, hard, wrong], "rare"),
+        ([easy, recovered, hard], "late"),
+        ([wrong], "tried"),
+        ([scored_group(calling("plain", correct=True)), wrong], "plain"),
+    ):
+        found = choose_highlight(groups)
+        assert found is not None
+        assert found.member.trajectory.text.endswith(expected)
+    assert choose_highlight([]) is None
+
+
+def test_screen_has_rates_and_a_trajectory_without_control_characters() -> None:
+    member = calling("a\x1b[31mred\u202e\n" + "long " * 50 + "\nend", correct=True, outcomes=[printed(), failed()])
+    screen = LiveScreen(rich.console.Console(file=io.StringIO(), width=60, height=30, force_terminal=True))
+    metrics = {names.ACCURACY: 1.0, names.TIME_STEP: 60.0, names.TIME_ROLLOUT: 3.0, names.TIME_LEARN: 2.0}
+    columns = (("accuracy", names.ACCURACY, "{:.3f}"),)
+    screen.add_step(8, 10, metrics | {names.LEARNED_TOKENS: 5000.0}, columns, [scored_group(member, False)])
+    lines = screen.lines(100)
+    assert lines[2] == "   rates 5 sampled tokens/s, 0.7 calls/s, 2,500 learned tokens/s, 2 min left"
+    assert lines[3] == "right in step 8, 50% of its group are right, call ok, call error"
+    assert lines[-3] == "  a·[31mred·"
+    assert lines[-1] == "  end"
+    assert max(map(len, lines)) == 100
+    assert all(line.isprintable() for line in lines)
+    small = LiveScreen(rich.console.Console(file=io.StringIO(), width=60, height=10, force_terminal=True))
+    small.add_step(1, 1, metrics, columns, [scored_group(member)])
+    assert len(small.lines(60)) == 3  # the curve, the times and the rates
 
 
 def test_sparkline_spans_the_range_and_averages_what_does_not_fit() -> None:

@@ -1,6 +1,7 @@
 """The report of a run, made from small records whose numbers are known."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import re
@@ -10,6 +11,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import plotly.offline
 import pytest
 
 from builders import asked, call, failed, grade, printed, scored, trajectory
@@ -20,7 +22,7 @@ from torl.records.writers import RunWriter
 from torl.report.changes import accuracy_changes
 from torl.report.charts import CHARTS, chart_sections
 from torl.report.examples import choose_examples, response_segments
-from torl.report.page import write_report
+from torl.report.page import PLOTLY, write_report
 from torl.types import FinishReason, Grade, ScoredGroup, Trajectory
 
 HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(2)>'
@@ -111,6 +113,12 @@ def test_change_of_an_accuracy_has_its_interval_over_problems(tmp_path: Path) ->
     assert change.half_width == pytest.approx(half_width, rel=1e-4)
     text = Page(write_report(tmp_path).read_text(encoding="utf-8")).text
     assert f"+0.200 ± {change.half_width:.3f}" in text
+
+
+def test_chart_library_is_the_vendored_one_of_the_version_that_makes_the_figures() -> None:
+    [digest] = re.findall(r"`([0-9a-f]{64})`", (PLOTLY.parent / "README.md").read_text(encoding="utf-8"))
+    assert hashlib.sha256(PLOTLY.read_bytes()).hexdigest() == digest
+    assert f"(basic - minified) v{plotly.offline.get_plotlyjs_version()}\n" in PLOTLY.read_text(encoding="utf-8")[:200]
 
 
 def test_page_is_loaded_again_until_the_last_step(tmp_path: Path) -> None:

@@ -164,6 +164,8 @@ def test_numbers_of_the_learner_become_colors(tmp_path: Path) -> None:
     assert (colors["clipped"], colors["advantage"]) == ([0, None, None, 1], [0.25, None, None, -0.25])
     missing = {color["name"]: color.get("missing") for color in other["sequence"]["tokens"]["colors"]}
     assert missing["entropy"] == NOT_RECORDED
+    absent = {color["name"]: color.get("missing") for color in recorded["sequence"]["tokens"]["colors"]}
+    assert absent["value"] == missing["value"] == "the run has no critic"
     assert neighbors["parted"] == 0
     (member,) = neighbors["members"]
     assert (member["line"], member["numbers"]["rollout_logprobs"]) == (1, -1)

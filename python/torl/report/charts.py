@@ -70,14 +70,34 @@ CHARTS: Final = (
     ),
     Chart(
         "Use of the tool",
-        "Responses that ran code after stating an answer, that changed their code, and that invented results.",
+        "Responses that ran code before or after stating an answer, changed their code, or invented results.",
         {
+            "before the answer": names.RAN_BEFORE_ANSWER,
             "after the answer": names.RAN_AFTER_ANSWER,
             "changed code": names.CHANGED_CODE,
             "invented results": names.INVENTED_RESULTS,
         },
         {},
         share=True,
+    ),
+    Chart(
+        "Cross-checks",
+        "Responses that run code after a boxed answer; of these, runs that agree and final answers that differ. "
+        "Corrected: right final answers of those whose run disagrees.",
+        {
+            "checked": names.CROSS_CHECKED,
+            "agreed": names.CROSS_CHECK_AGREED,
+            "changed": names.CROSS_CHECK_CHANGED,
+            "corrected": names.CROSS_CHECK_CORRECTED,
+        },
+        {},
+        share=True,
+    ),
+    Chart(
+        "Lines of a code block",
+        "Without empty lines and comments; hard: in groups with an accuracy below 1/2.",
+        {"all": names.CODE_LINES, "hard": names.CODE_LINES_HARD, "easy": names.CODE_LINES_EASY},
+        {},
     ),
     Chart("Reward", "Mean total reward of a response.", {"training": names.REWARD_MEAN}, {}),
     Chart(

@@ -12,8 +12,8 @@ from torl.records.files import atomic_write
 from torl.records.reading import read_metrics
 from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.figures import Point, calls_chart, fit_of
-from torl.report.page import document, read_config
-from torl.report.panels import RunRecords, panel_sections, sets_of
+from torl.report.page import document, missing_steps, read_config
+from torl.report.panels import RunRecords, is_zero, panel_sections, panels_of, sets_of
 from torl.report.series import log_fit, rank_correlation, values_of
 from torl.report.style import table_html
 
@@ -39,8 +39,16 @@ def read_run(label: str, directory: Path) -> RunRecords:
     )
 
 
-def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WINDOW) -> Path:
+def write_comparison(
+    runs: Sequence[RunRecords], output: Path, window: int = WINDOW, *, reload_seconds: int = 0
+) -> Path:
     """Write the page and return its file.
+
+    Args:
+        runs: Runs.
+        output: File of the page.
+        window: Number of steps that training curves are averaged over.
+        reload_seconds: Interval at which an open page is loaded again, for a page that is written again; 0 never.
 
     Raises:
         RecordError: The page cannot be written.
@@ -48,20 +56,32 @@ def write_comparison(runs: Sequence[RunRecords], output: Path, window: int = WIN
     charts = "".join(
         f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(panel.note)}</p>{html}</section>'
         for panel, html in panel_sections(runs, window)
+        if not is_zero(panel, runs)
     )
+    zero = ", ".join(panel.title for panel in panels_of(runs) if is_zero(panel, runs))
     title = "torl: " + ", ".join(run.label for run in runs)
+    states = ", ".join(f"{run.label} {_progress(run)}" for run in runs)
+    live = f" An open page is loaded again every {reload_seconds} s." if reload_seconds else ""
     body = (
         f"<h1>{escape(title)}</h1>"
+        f'<p class="dim">{escape(states)}.{live}</p>'
         f'<p class="dim">Training curves are means over {window} steps (fewer at the start); faint lines are single '
         "steps, and evaluations are marked.</p>"
         f'<div class="charts">{charts}</div>'
+        f"{f'<p class=dim>0 in all steps: {escape(zero)}</p>' if zero else ''}"
         f"<h2>At the end</h2>{_at_the_end(runs, window)}{_changes(runs)}"
         f"{by_calls_section(runs, window)}"
         f"{_trends(runs)}"
     )
     with atomic_write(output) as file:
-        file.write(document(title, body).encode("utf-8", errors="replace"))
+        file.write(document(title, body, reload_seconds=reload_seconds).encode("utf-8", errors="replace"))
     return output
+
+
+def _progress(run: RunRecords) -> str:
+    """Return the number of steps of a run, as text."""
+    steps, missing = len(values_of(run.rows, names.TIME_STEP)[0]), missing_steps(run.rows, run.config)
+    return f"{steps} of {steps + missing} steps" if missing else f"{steps} steps"
 
 
 def _at_the_end(runs: Sequence[RunRecords], window: int) -> str:

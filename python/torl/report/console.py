@@ -1,11 +1,12 @@
 """The console output of a run: one line per step, and progress of long waits.
 
-On a terminal, curves of the steps and bars of waits stay below the lines; in a log file waits are plain lines.
+On a terminal, curves of the steps, rates, a trajectory and bars of waits stay below the lines; in a log file waits are
+plain lines.
 """
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Final, TypeAlias
 
@@ -15,6 +16,7 @@ from rich.markup import escape
 
 from torl.records import metric_names as names
 from torl.report.live_screen import LiveScreen
+from torl.types import ScoredGroup
 
 SHOW_AFTER_SECONDS: Final = 2.0
 REPEAT_SECONDS: Final = 30.0
@@ -103,8 +105,23 @@ class Console:
         with self._lock:
             self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
-    def step(self, step: int, steps: int, metrics: Mapping[str, float], columns: Columns = _COLUMNS) -> None:
-        """Print the line of a training step, and the header of the table from time to time; extend the curves."""
+    def step(
+        self,
+        step: int,
+        steps: int,
+        metrics: Mapping[str, float],
+        columns: Columns = _COLUMNS,
+        groups: Sequence[ScoredGroup] = (),
+    ) -> None:
+        """Print the line of a training step, and the header of the table from time to time; update the live screen.
+
+        Args:
+            step: Number of finished steps.
+            steps: Number of steps of the run.
+            metrics: Metrics of the step.
+            columns: Columns of the table.
+            groups: Groups that were played, one of whose trajectories the live screen shows.
+        """
         width = max(len("step"), 2 * len(str(steps)) + 1)
         with self._lock:
             if self._rows % _HEADER_EVERY == 0:
@@ -116,7 +133,7 @@ class Console:
             if self.is_terminal:
                 self._open_screen()
                 assert self._progress is not None
-                self._progress.add_step(metrics, columns)
+                self._progress.add_step(step, steps, metrics, columns, groups)
 
     def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:
         """Print the line of an evaluation. `step` is None outside a run; `metrics` have their plain names."""

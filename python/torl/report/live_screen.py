@@ -1,7 +1,7 @@
-"""The live part of the console on a terminal: curves of the last steps, where the time goes, and bars of waits."""
+"""The live part of the console on a terminal: curves, rates, where the time goes, a trajectory, and bars of waits."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -10,6 +10,8 @@ import rich.progress
 import rich.text
 
 from torl.records import metric_names as names
+from torl.report.highlight import Highlight, choose_highlight, highlight_lines
+from torl.types import ScoredGroup
 
 MAX_STEPS: Final = 400
 """Number of steps that the curves remember."""
@@ -21,6 +23,8 @@ _PHASES: Final = (
     ("weights", names.TIME_SYNC),
 )
 _TIMES: Final = (names.TIME_STEP, *(name for _, name in _PHASES))
+_MAX_HIGHLIGHT: Final = 9
+_RESERVED: Final = 6  # lines of the terminal for the table of steps and for bars
 
 
 class LiveScreen(rich.progress.Progress):
@@ -30,6 +34,9 @@ class LiveScreen(rich.progress.Progress):
         """Prepare the screen on a console; `start` shows it."""
         self._curves: dict[str, tuple[str, deque[float]]] = {}
         self._times: dict[str, float] = {}
+        self._seconds: deque[float] = deque(maxlen=MAX_STEPS)
+        self._rates: list[str] = []
+        self._highlight: tuple[int, Highlight] | None = None
         super().__init__(
             rich.progress.SpinnerColumn(),
             rich.progress.TextColumn("{task.description}"),
@@ -40,18 +47,36 @@ class LiveScreen(rich.progress.Progress):
             transient=True,
         )
 
-    def add_step(self, metrics: Mapping[str, float], columns: Sequence[tuple[str, str, str]]) -> None:
+    def add_step(
+        self,
+        step: int,
+        steps: int,
+        metrics: Mapping[str, float],
+        columns: Sequence[tuple[str, str, str]],
+        groups: Sequence[ScoredGroup] = (),
+    ) -> None:
         """Add a step to the curves.
 
         Args:
+            step: Number of finished steps.
+            steps: Number of steps of the run.
             metrics: Metrics of the step.
             columns: Title, name and format of each curve.
+            groups: Groups that were played.
         """
         for title, name, form in columns:
             if name in metrics:
                 curve = self._curves.setdefault(title, (form, deque(maxlen=MAX_STEPS)))[1]
                 curve.append(metrics[name])
         self._times = {name: value for name, value in metrics.items() if name in _TIMES}
+        self._seconds.extend(value for name, value in self._times.items() if name == names.TIME_STEP)
+        self._rates = list(_rates(metrics, groups))
+        if self._seconds and steps > step:
+            left = (steps - step) * sum(self._seconds) / len(self._seconds)
+            self._rates.append(f"{left / 60:.0f} min left" if left >= 90 else f"{left:.0f} s left")
+        found = choose_highlight(groups)
+        if found is not None:
+            self._highlight = step, found
 
     def get_renderables(self) -> Iterable[rich.console.RenderableType]:
         """Yield the curves, if there are any, and the bars."""
@@ -68,7 +93,24 @@ class LiveScreen(rich.progress.Progress):
         if found and (total := self._times.get(names.TIME_STEP)):
             shares = [f"{title} {self._times[name] / total:.0%}" for title, name in _PHASES if name in self._times]
             found.append(f"{'time':>8} {total:>7.1f} s {', '.join(shares)}"[:width])
+        if self._rates:
+            found.append(f"{'rates':>8} {', '.join(self._rates)}"[:width])
+        height = min(_MAX_HIGHLIGHT, self.console.height - len(found) - _RESERVED)
+        if self._highlight is not None and height > 2:
+            step, highlight = self._highlight
+            found += highlight_lines(step, highlight, width, height)
         return found
+
+
+def _rates(metrics: Mapping[str, float], groups: Sequence[ScoredGroup]) -> Iterator[str]:
+    """Yield tokens and calls a second while episodes were played, and tokens a second of the optimizer steps."""
+    played = [each for group in groups for member in group.members for each in member.episode_trajectories]
+    if played and (seconds := metrics.get(names.TIME_ROLLOUT)):
+        sampled = sum(int(each.trajectory.loss_mask_T.sum()) for each in played)
+        yield f"{sampled / seconds:,.0f} sampled tokens/s"
+        yield f"{sum(len(each.trajectory.tool_calls) for each in played) / seconds:,.1f} calls/s"
+    if (tokens := metrics.get(names.LEARNED_TOKENS)) and (seconds := metrics.get(names.TIME_LEARN)):
+        yield f"{tokens / seconds:,.0f} learned tokens/s"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

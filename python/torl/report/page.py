@@ -18,7 +18,10 @@ from torl.report.outcome import outcome_of
 from torl.report.series import Row, evaluation_sets, values_of
 from torl.report.style import SCRIPT, STYLE
 
-_RELOAD_SECONDS: Final = 30
+PLOTLY: Final = Path(__file__).parent / "vendor" / "plotly-basic.min.js"
+"""The part of plotly.js that draws lines, areas and bars."""
+RELOAD_SECONDS: Final = 30
+"""Interval at which the open page of a running run is loaded again."""
 # Label, metric, format, and whether more is better (None if neither is).
 _TABLE: Final = (
     ("Accuracy", names.ACCURACY, "{:.3f}", True),
@@ -63,7 +66,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         if not chart.is_zero(rows)
     )
     zero = [chart.title for chart, _ in sections if chart.is_zero(rows)]
-    waiting = _missing_steps(rows, config_text) > 0
+    waiting = missing_steps(rows, tomllib.loads(config_text)) > 0
     title = f"torl: {run_directory.resolve().name}"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -77,7 +80,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         f"<h2>Configuration</h2><details><summary>the resolved configuration</summary><pre>{escape(config_text)}</pre>"
         "</details>",
     ]
-    page = document(title, "\n".join(part for part in parts if part), reload_seconds=_RELOAD_SECONDS if waiting else 0)
+    page = document(title, "\n".join(part for part in parts if part), reload_seconds=RELOAD_SECONDS if waiting else 0)
     path = run_directory / REPORT_FILE
     with atomic_write(path) as file:
         file.write(page.encode("utf-8", errors="replace"))
@@ -92,15 +95,13 @@ def document(title: str, body: str, *, reload_seconds: int = 0) -> str:
         body: HTML of the body.
         reload_seconds: Interval at which an open page is loaded again, for a file that is written again; 0 never.
     """
-    import plotly.offline
-
     reload = f'<meta http-equiv="refresh" content="{reload_seconds}">' if reload_seconds else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">{reload}'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<script>{plotly.offline.get_plotlyjs()}</script></head>\n<body>\n"
+        f"<script>{PLOTLY.read_text(encoding='utf-8')}</script></head>\n<body>\n"
         f"{body}\n<script>{SCRIPT}</script></body></html>\n"
     )
 
@@ -124,21 +125,21 @@ def _subtitle(rows: Sequence[Row], config_text: str) -> str:
     method = "fine-tuning" if "finetune" in config else str(estimator)
     pieces = [str(config.get("model", {}).get("path", "")), method]
     steps, _ = values_of(rows, names.TIME_STEP)
-    missing = _missing_steps(rows, config_text)
+    missing = missing_steps(rows, config)
     pieces.append(
         f"{len(steps)} of {len(steps) + missing} training steps" if missing else f"{len(steps)} training steps"
     )
     if missing:
-        pieces.append(f"an open page is loaded again every {_RELOAD_SECONDS} s")
+        pieces.append(f"an open page is loaded again every {RELOAD_SECONDS} s")
     if rows:
         pieces.append(_duration(rows[-1]["time"] - rows[0]["time"]) + " from the first to the last record")
         pieces.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(rows[-1]["time"])))
     return " · ".join(piece for piece in pieces if piece)
 
 
-def _missing_steps(rows: Sequence[Row], config_text: str) -> int:
+def missing_steps(rows: Sequence[Row], config: Mapping[str, Any]) -> int:
     """Return the number of steps that a run has not played yet; 0 if its configuration does not say how many."""
-    steps = int(tomllib.loads(config_text).get("run", {}).get("steps", 0))
+    steps = int(config.get("run", {}).get("steps", 0))
     return max(0, steps - len(values_of(rows, names.TIME_STEP)[0]))
 
 

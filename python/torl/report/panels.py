@@ -81,6 +81,35 @@ _TRAINING: Final = (
         ratio=True,
     ),
     Panel(
+        "After a contradiction",
+        "Within the cross-checked responses: a changed answer; dotted: of those whose run disagrees, a right answer.",
+        {"": (names.CROSS_CHECK_CHANGED,), ", corrected": (names.CROSS_CHECK_CORRECTED,)},
+        ratio=True,
+    ),
+    Panel(
+        "Use of the tool around the answer",
+        "Responses that ran code before their first answer, of those that ran any; dotted: after it.",
+        {"": (names.RAN_BEFORE_ANSWER,), ", after": (names.RAN_AFTER_ANSWER,)},
+        ratio=True,
+    ),
+    Panel(
+        "Change of strategy",
+        "A run shares less than half of its lines with the run before it, of responses with at least two runs.",
+        {"": (names.CHANGED_CODE,)},
+        ratio=True,
+    ),
+    Panel(
+        "Code by difficulty",
+        "Lines of a code block in groups with an accuracy below 1/2; dotted: in the other groups.",
+        {"": (names.CODE_LINES_HARD,), ", easy": (names.CODE_LINES_EASY,)},
+    ),
+    Panel(
+        "Invented results",
+        "Responses in which the model wrote a tool result itself / responses.",
+        {"": (names.INVENTED_RESULTS,)},
+        ratio=True,
+    ),
+    Panel(
         "Recovered errors",
         "Correct responses in which a run failed and a later run succeeded / responses.",
         {"": (names.RECOVERED_ERRORS,)},
@@ -118,7 +147,13 @@ def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Pa
 
 def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     """Return all figures of these runs, also figures without data, beginning with the accuracies on evaluation sets."""
-    return [*_evaluations(runs), *_TRAINING]
+    return [*_evaluations(runs), *_losses(runs), *_TRAINING]
+
+
+def is_zero(panel: Panel, runs: Sequence[RunRecords]) -> bool:
+    """Whether a figure of training has data, and all of it is 0."""
+    found = [value for run in runs for metrics in panel.lines.values() for value in means_of(run.rows, metrics)[1]]
+    return not panel.evaluated and bool(found) and not any(found)
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:
@@ -139,6 +174,12 @@ def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
     if len(sets) > 1:
         note = "Each set has the same weight; only steps at which all were evaluated."
         yield Panel("Accuracy, mean over sets", note, _accuracies(sets), percent=True, evaluated=True)
+
+
+def _losses(runs: Sequence[RunRecords]) -> Iterator[Panel]:
+    """Yield the loss of fine-tuning. The loss of a policy gradient shows nothing."""
+    if not any(names.REWARD_MEAN in row for run in runs for row in run.rows):
+        yield Panel("Loss", "Mean cross-entropy of the trained tokens of a step, in nats.", {"": (names.LOSS,)})
 
 
 def _accuracies(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -131,7 +131,7 @@ class Run:
         metrics[names.TIME_REWARD] = played.reward_seconds
         metrics |= components.counters()
         components.writer.write_metrics(step, metrics, weights=weights)
-        components.console.step(step + 1, components.config.run.steps, metrics)
+        components.console.step(step + 1, components.config.run.steps, metrics, groups=played.groups)
         if step == 0 and components.config.run.signal_report and played.groups:
             for line in LearningSignal.measure(played.groups).lines():
                 components.console.line(f"first step: {line}")

@@ -73,6 +73,24 @@ class Check:
         return "\n".join([line + (f"  ({self.note})" if self.note else ""), *shown])
 
 
+@dataclass(slots=True)
+class OwnCheck(Check):
+    """A check that counts only the comparisons of one trajectory.
+
+    Attributes:
+        place: Position of the trajectory, with which its comparisons begin (`place_of`).
+        tokens: Places in the response at which comparisons fail.
+    """
+
+    place: str = ""
+    tokens: list[int] = field(default_factory=list)
+
+    def add(self, right: bool, example: str, difference: float = 0.0, tokens: Sequence[int] = ()) -> None:
+        if example.startswith(f"{self.place}:"):
+            Check.add(self, right, example.removeprefix(f"{self.place}: "), difference)
+            self.tokens = sorted({*self.tokens, *tokens})
+
+
 def place_of(record: TrajectoryRecord) -> str:
     """Return the position of a trajectory in its run, as text."""
     return f"step {record.step}, {record.trajectory.group_id}, sample {record.trajectory.sample_index}"

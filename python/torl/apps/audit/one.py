@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.checks import Check, check_rewards, place_of, version_mismatch
+from torl.apps.audit.checks import Check, OwnCheck, check_rewards, place_of, version_mismatch
 from torl.apps.audit.evaluations import evaluated_rollout
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import ReplayContext
@@ -25,24 +25,6 @@ from torl.records.files import step_of_file, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward, make_reward
-
-
-@dataclass(slots=True)
-class OwnCheck(Check):
-    """A check that counts only the comparisons of one trajectory.
-
-    Attributes:
-        place: Position of the trajectory, with which its comparisons begin (`place_of`).
-        tokens: Places in the response at which comparisons fail.
-    """
-
-    place: str = ""
-    tokens: list[int] = field(default_factory=list)
-
-    def add(self, right: bool, example: str, difference: float = 0.0, tokens: Sequence[int] = ()) -> None:
-        if example.startswith(f"{self.place}:"):
-            Check.add(self, right, example.removeprefix(f"{self.place}: "), difference)
-            self.tokens = sorted({*self.tokens, *tokens})
 
 
 class TrajectoryAudit:

@@ -1,12 +1,12 @@
 """The audit of a single file of trajectories, of torl or of another library, without a run's configuration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from torl.apps.audit.checks import Check, place_of
+from torl.apps.audit.checks import Check, OwnCheck, place_of
 from torl.apps.audit.replay import MismatchError
 from torl.apps.audit.tokens import check_arrays
 from torl.errors import RecordError
@@ -27,21 +27,31 @@ _UNCHECKED: Final = {
 }
 
 
-def verify_file(path: Path) -> list[Check]:
+def verify_file(path: Path, line: int | None = None) -> list[Check]:
     """Check the trajectories of a file: structure, groups, arrays against turns, and a second grading.
 
     A check that needs a run has no comparisons, and a note with the reason.
 
+    Args:
+        path: File of torl, or of another library.
+        line: Number of one trajectory in the file, from 0. Only its comparisons are counted.
+
     Raises:
-        RecordError: The file cannot be read, or has an unknown format.
+        RecordError: The file cannot be read, has an unknown format, or ends before the line.
         RewardError: The grader failed.
     """
-    structure, groups, arrays, rewards = (Check(name) for name in ("structure", "groups", "tokens", "rewards"))
+    names = ("structure", "groups", "tokens", "rewards")
+    rows: Iterable[tuple[int, dict[str, Any]]] = enumerate(_rows(path), start=1)
+    if line is None:
+        structure, groups, arrays, rewards = map(Check, names)
+    else:
+        rows, place = _own_rows(path, list(rows), line)
+        structure, groups, arrays, rewards = (OwnCheck(name, place=place) for name in names)
     seen: set[tuple[int, str, int]] = set()
     questions: dict[tuple[int, str], str] = {}
     with ExitStack() as stack:
         grader = cache(lambda: stack.enter_context(Grader()))  # its processes start for the first hard pair
-        for number, row in enumerate(_rows(path), start=1):
+        for number, row in rows:
             try:
                 record = decode_trajectory(row)
             except (KeyError, TypeError, ValueError) as error:
@@ -79,6 +89,21 @@ def span_mismatch(trajectory: Trajectory) -> str | None:
     return None
 
 
+def _own_rows(
+    path: Path, rows: Sequence[tuple[int, dict[str, Any]]], line: int
+) -> tuple[list[tuple[int, dict[str, Any]]], str]:
+    """Return the rows of the group of a trajectory, and the place that its comparisons begin with."""
+    if line >= len(rows):
+        raise RecordError(f"{path}: has {len(rows)} trajectories, expected line {line + 1}")
+    number, own = rows[line]
+    group = own.get("step"), own.get("group")
+    chosen = [(each, row) for each, row in rows if (row.get("step"), row.get("group")) == group]
+    try:
+        return chosen, place_of(decode_trajectory(own))
+    except (KeyError, TypeError, ValueError):
+        return chosen, f"trajectory {number}"
+
+
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if foreign_format(path) is not None:
         yield from read_foreign(path)
@@ -113,6 +138,9 @@ def _check_grade(check: Check, record: TrajectoryRecord, grader: Callable[[], Gr
     answer = find_answer(record.trajectory.sampled_text)
     if not reference or record.grade.failure is not None:
         check.add_note("some trajectories have no reference answer or no grade")
+        return
+    if answer is None and record.grade.correct and not record.trajectory.format:
+        check.add_note("another library graded answers that are not boxed")
         return
     verdict = None
     if answer is not None:

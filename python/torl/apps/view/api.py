@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from torl.apps.view.comparison import MAX_MEMBERS, compare
 from torl.apps.view.detail import trajectory_json
-from torl.apps.view.errors import CannotVerifyError
 from torl.apps.view.history import problem_history
 from torl.apps.view.live import LiveState, ViewedTarget
 from torl.apps.view.neighbors import GroupTokens
@@ -154,10 +153,6 @@ class Api:
         """Check a trajectory by `torl verify`, or all trajectories of its file."""
         body = await read_body(request)
         place = self._place(body.get)
-        if not place.reader.target.is_run:
-            raise CannotVerifyError(
-                "only the trajectories of a training run can be verified: there is no configuration"
-            )
         target = self._target(place.reader.target.label)
         line = None if body.get("whole") is True else int(place.columns["line"][place.position])
         return AsciiJson(dict(await target.verify(place.reader.target.path_of(place.file), line)))

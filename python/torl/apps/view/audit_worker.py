@@ -1,43 +1,53 @@
-"""`python -m torl.apps.view.audit_worker PARENT RUN`: check trajectories of a run, one for each line of the input.
+"""`python -m torl.apps.view.audit_worker PARENT TARGET`: check trajectories, one for each line of the input.
 
-A separate process, because it loads the tokenizer's libraries and reads whole steps.
+A separate process, because it loads the tokenizer's libraries and reads whole steps. Without the configuration of a
+run, trajectories are checked as those of a single file.
 """
 
 import asyncio
 import json
 import sys
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+from torl.apps.view.sources import Target
 from torl.errors import TorlError
 from torl.runtime.processes.children import die_with_parent
 
+Verify: TypeAlias = Callable[[Path, int | None], Awaitable[Sequence[Any]]]
+"""A function of a file and a line, or None for all lines, to its checks (`torl.apps.audit.checks.Check`)."""
 
-async def answer(audit: Any, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the checks of the trajectory at `line` of `path`, of all without a line, or an error.
 
-    `audit` is a `TrajectoryAudit`.
-    """
+async def open_audit(target: Path, stack: AsyncExitStack) -> Verify:
+    """Return the function that checks trajectories of a target. It needs libraries that the viewer itself does not."""
+    if Target("", target).is_run:
+        audit = import_module("torl.apps.audit.one").TrajectoryAudit(target)
+        verify: Verify = (await stack.enter_async_context(audit)).verify
+        return verify
+    return partial(asyncio.to_thread, import_module("torl.apps.audit.one_file").verify_file)
+
+
+async def answer(verify: Verify, request: dict[str, Any]) -> dict[str, Any]:
+    """Return the checks of the trajectory at `line` of `path`, of all without a line, or an error."""
     try:
-        checks = await audit.verify(Path(request["path"]), request["line"])
+        checks = await verify(Path(request["path"]), request["line"])
     except (TorlError, OSError) as error:
         return {"error": str(error)}
     return {"checks": [asdict(check) for check in checks]}
 
 
-async def _serve(directory: Path) -> None:
+async def _serve(target: Path) -> None:
     async with AsyncExitStack() as stack:
-        audit: Any = None
+        verify: Verify | None = None
         while line := await asyncio.to_thread(sys.stdin.readline):
             try:
-                # Needs libraries that the viewer itself does not.
-                audit = audit or await stack.enter_async_context(
-                    import_module("torl.apps.audit.one").TrajectoryAudit(directory)
-                )
-                reply = await answer(audit, json.loads(line))
+                verify = verify or await open_audit(target, stack)
+                reply = await answer(verify, json.loads(line))
             except ModuleNotFoundError as error:
                 reply = {"error": f"{error.name} is not installed: pip install 'torl[cpu]' or 'torl[gpu]'"}
             print(json.dumps(reply), flush=True)

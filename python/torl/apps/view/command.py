@@ -51,10 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.tokenizer is not None:
             model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
-        targets = [
-            Target(label, own_file(path, options.tokenizer), options.tokenizer)
-            for label, path in labelled_paths(options.runs).items()
-        ]
+        targets = [_target(label, path, options.tokenizer) for label, path in labelled_paths(options.runs).items()]
         for target in targets:
             target.check()
         if options.index_only:
@@ -69,6 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _target(label: str, path: Path, tokenizer: str | None) -> Target:
+    own = own_file(path, tokenizer)
+    return Target(label, own, tokenizer, None if own == path else path)
 
 
 def _index(target: Target, cache: Path | None) -> None:

@@ -34,13 +34,14 @@ def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
 
 
 def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[str, Any]:
-    path = place.reader.target.path_of(place.file)
     branches, recorded = row.get("branches", ()), learner_numbers(place, row)
+    location = _location(place)
     return {
         "facets": facets_json(place),
-        "location": f"{path}:{int(place.columns['line'][place.position]) + 1}",
+        "is_run": place.reader.target.is_run,
+        "location": location,
         "python": _expression(place),
-        "test": pytest_source(row, f"{path}:{int(place.columns['line'][place.position]) + 1}"),
+        "test": pytest_source(row, location),
         "problem": {
             "id": row["problem"],
             "question": cut(row.get("question", "")),
@@ -65,6 +66,12 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "branches": [sequence_json(place, each, 0, recorded.get(number)) for number, each in enumerate(branches)],
         "prompt": prompt_text(place, row),
     }
+
+
+def _location(place: Place) -> str:
+    """Return the file and the line of a trajectory. A file of another library may not have one in each line."""
+    target, number = place.reader.target, int(place.columns["line"][place.position]) + 1
+    return f"{target.origin}, trajectory {number}" if target.origin else f"{target.path_of(place.file)}:{number}"
 
 
 def _expression(place: Place) -> str | None:
@@ -97,7 +104,7 @@ def sequence_json(
     """Return the texts, the tokens and the calls of one token sequence."""
     ids = row["token_ids"][start : start + MAX_TOKENS]
     with place.reader.database() as database:
-        pieces = token_texts(database, ids)
+        pieces = token_texts(database, ids) if row["token_ids"] else None
     return {
         "segments": list(segments(row)),
         "calls": [call_json(call) for call in row["tool_calls"]],
@@ -106,7 +113,7 @@ def sequence_json(
             "start": start,
             "ids": ids,
             "texts": pieces,
-            "colors": color_tokens(row, start, start + len(ids), numbers),
+            "colors": color_tokens(row, start, start + len(ids), numbers, is_run=place.reader.target.is_run),
         },
         "finish": row["finish_reason"],
     }

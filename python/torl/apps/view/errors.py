@@ -3,7 +3,3 @@
 
 class CannotReplayError(Exception):
     """A call cannot be run again. The message has the reason."""
-
-
-class CannotVerifyError(Exception):
-    """A trajectory cannot be verified. The message has the reason."""

@@ -96,7 +96,7 @@ def describe_run(run: RunRecordsReader) -> dict[str, Any]:
     times = [row["time"] for row in records.rows if "time" in row]
     return {
         "run": run.label,
-        "path": str(target.path),
+        "path": str(target.origin or target.path),
         "is_run": target.is_run,
         "rows": len(columns),
         "sets": sorted(columns.sets.values()),

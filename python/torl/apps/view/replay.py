@@ -99,6 +99,8 @@ class Replayer:
         if row.get("branches") or row.get("program_answer") is not None:
             raise CannotReplayError("an agent program made the calls: the record does not have their order")
         if not self._target.is_run:
+            if any("code" not in (call["arguments"] or {}) for call in row["tool_calls"] if call["tool"] == name):
+                raise CannotReplayError(f"the tool {name!r} takes no code of Python: only torl's sandbox runs calls")
             return await self._started(None, PythonTool), 0, _WITHOUT_CONFIG
         config = await asyncio.to_thread(self._config_at, int(row["step"]))
         choice = config.rollout.tools.get(name)

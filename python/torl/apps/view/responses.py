@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from torl.apps.view.children import ChildError
-from torl.apps.view.errors import CannotReplayError, CannotVerifyError
+from torl.apps.view.errors import CannotReplayError
 from torl.errors import TorlError
 
 _CHANGE_HEADER: Final = "x-torl-view"
@@ -77,7 +77,6 @@ def in_thread(
 
 _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (CannotReplayError, 409),
-    (CannotVerifyError, 409),
     (PermissionError, 403),
     (LookupError, 404),
     (ValueError, 400),

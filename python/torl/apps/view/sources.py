@@ -43,11 +43,13 @@ class Target:
         label: Label in the page and in links.
         path: Path of a run, of a directory with files of trajectories, or of such a file.
         tokenizer: Model whose tokenizer decodes the tokens. Unset is that of the run.
+        origin: File of another library of which `path` is a copy in torl's format.
     """
 
     label: str
     path: Path
     tokenizer: str | None = None
+    origin: Path | None = None
 
     @property
     def is_run(self) -> bool:

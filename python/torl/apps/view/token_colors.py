@@ -25,6 +25,8 @@ class TokenColor:
         compute: Function of a row and of its per-token arrays, which returns NaN for tokens without a number, or None
             if the record lacks it.
         center: Middle of the scale "around".
+        absent: Reason why a trajectory that was learned from lacks it.
+        in_row: Whether all trajectories that were learned from have it, not only recorded groups.
     """
 
     name: str
@@ -32,6 +34,8 @@ class TokenColor:
     scale: str
     compute: _Compute
     center: float = 0.0
+    absent: str = ""
+    in_row: bool = False
 
 
 def token_arrays(row: Mapping[str, Any], numbers: UpdateNumbers | None = None) -> dict[str, Numbers]:
@@ -115,31 +119,47 @@ COLORS: Final = (
     TokenColor("rollout_logprob", "log-probability (engine)", "down", _array("rollout_logprobs")),
     TokenColor("learner_logprob", "log-probability (learner)", "down", _learner_logprobs),
     TokenColor("gap", "gap: learner minus engine", "around", _gap),
-    TokenColor("reference_logprob", "log-probability (reference)", "down", _array("ref_logprobs")),
+    TokenColor(
+        *("reference_logprob", "log-probability (reference)", "down", _array("ref_logprobs")),
+        absent="the run has no reference model",
+        in_row=True,
+    ),
     TokenColor("advantage", "advantage", "around", _advantages),
     TokenColor("entropy", "entropy", "up", _array("entropies")),
     TokenColor("call", "probability of a call", "up", _call_probabilities),
-    TokenColor("ratio", "importance ratio", "around", _ratios, 1.0),
-    TokenColor("weight", "importance weight", "around", _array("importance_weights"), 1.0),
-    TokenColor("clipped", "clipped", "category", _array("clipped")),
-    TokenColor("value", "value (critic)", "around", _array("values")),
-    TokenColor("token_reward", "reward of the token", "around", _array("token_rewards")),
+    TokenColor("ratio", "importance ratio", "around", _ratios, 1.0, "1: it was in the first optimizer step only"),
+    TokenColor("weight", "importance weight", "around", _array("importance_weights"), 1.0, "no importance correction"),
+    TokenColor("clipped", "clipped", "category", _array("clipped"), absent="the loss does not clip"),
+    TokenColor("value", "value (critic)", "around", _array("values"), absent="the run has no critic", in_row=True),
+    TokenColor(
+        *("token_reward", "reward of the token", "around", _array("token_rewards")),
+        absent="the reward is at the last token",
+        in_row=True,
+    ),
     TokenColor("version", "policy version", "category", _versions),
 )
 NOT_RECORDED: Final = "not recorded for this trajectory (run.token_groups)"
 
 
 def color_tokens(
-    row: Mapping[str, Any], start: int, stop: int, numbers: UpdateNumbers | None = None
+    row: Mapping[str, Any], start: int, stop: int, numbers: UpdateNumbers | None = None, *, is_run: bool = True
 ) -> list[dict[str, Any]]:
-    """Return each color with its numbers for the tokens from `start` to `stop`, or the reason why they are missing."""
+    """Return each color with its numbers for the tokens from `start` to `stop`, or the reason why they are missing.
+
+    Args:
+        row: Row of the trajectory.
+        start: First token.
+        stop: End of the tokens.
+        numbers: The learner's numbers of the trajectory, if they are recorded.
+        is_run: Whether the trajectory is in the directory of a run.
+    """
     arrays = token_arrays(row, numbers)
     colors: list[dict[str, Any]] = []
     for color in COLORS:
         entry: dict[str, Any] = {"name": color.name, "label": color.label, "scale": color.scale, "center": color.center}
         values = color.compute(row, arrays)
         if values is None:
-            entry["missing"] = _reason(row, color)
+            entry["missing"] = _reason(row, color, numbers) if is_run else "not in the file"
         else:
             finite = values[np.isfinite(values)]
             entry["range"] = [float(finite.min()), float(finite.max())] if len(finite) else None
@@ -148,7 +168,7 @@ def color_tokens(
     return colors
 
 
-def _reason(row: Mapping[str, Any], color: TokenColor) -> str:
-    if color.compute is _advantages:
+def _reason(row: Mapping[str, Any], color: TokenColor, numbers: UpdateNumbers | None) -> str:
+    if color.compute is _advantages or (color.in_row and row.get("advantage") is None):
         return "outside the batch: this trajectory was not trained on"
-    return NOT_RECORDED
+    return color.absent if color.absent and (color.in_row or numbers is not None) else NOT_RECORDED

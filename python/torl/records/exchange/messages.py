@@ -181,4 +181,6 @@ def _shown(call: Mapping[str, Any]) -> str:
 def _part_text(part: Any) -> str:
     if not isinstance(part, Mapping):
         return ""
-    return str(part.get("text") or part.get("reasoning") or (f"[{part['type']}]" if part.get("type") != "text" else ""))
+    if reasoning := part.get("reasoning"):
+        return f"{reasoning}\n"
+    return str(part.get("text") or (f"[{part['type']}]" if part.get("type") != "text" else ""))

@@ -154,9 +154,9 @@ function describe(color, value) {
 export function ColorChoice({ tokens }) {
   const available = tokens.texts ? tokens.colors.filter((color) => !color.missing) : [];
   const missing = tokens.colors.filter((color) => color.missing);
-  const current = tokens.colors.find((color) => color.name === coloring.value && !color.missing);
+  const current = available.find((color) => color.name === coloring.value);
   return html`<div class="coloring">
-    <div class="segmented" role="radiogroup" aria-label="Color of tokens">
+    ${available.length > 0 && html`<div class="segmented" role="radiogroup" aria-label="Color of tokens">
       ${[{ name: "text", label: "text" }, ...available].map(
         (color) => html`<button
           role="radio"
@@ -167,10 +167,10 @@ export function ColorChoice({ tokens }) {
           ${color.label}
         </button>`,
       )}
-    </div>
+    </div>`}
     ${current && html`<${Legend} color=${current} />`}
-    ${!tokens.texts && html`<p class="dim hint">Tokens cannot be shown: the tokenizer of the model is not on this machine.</p>`}
-    ${missing.length > 0 &&
+    ${!tokens.texts && html`<p class="dim hint">Tokens cannot be shown: ${tokens.total ? "the tokenizer of the model is not on this machine (--tokenizer)" : "the record has no token ids"}.</p>`}
+    ${missing.length > 0 && tokens.total > 0 &&
     html`<details class="missing"><summary>${missing.length} not recorded</summary>
       <ul>${missing.map((color) => html`<li>${color.label}: <span class="dim">${color.missing}</span></li>`)}</ul></details>`}
   </div>`;

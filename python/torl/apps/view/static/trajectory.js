@@ -4,7 +4,7 @@ import { html, signal, useEffect, useState } from "view/lib.js";
 import { isExported, post, query, revisionOf, useData } from "view/api.js";
 import { allRuns, Call } from "view/calls.js";
 import { Code } from "view/code.js";
-import { duration, number, signed, visible } from "view/format.js";
+import { count, duration, number, signed, visible } from "view/format.js";
 import { onKey } from "view/keys.js";
 import { lastList } from "view/list.js";
 import { Badge, Failure, FlagBadges, INVENTED, isRight, Loading, Verdict } from "view/parts.js";
@@ -93,7 +93,7 @@ function Shown({ data, place, setStart }) {
       <code>${data.location}</code>
       ${data.python && html`<code>${data.python}</code>`}
       ${data.test && html`<${CopyTest} text=${data.test} />`}
-      ${!isExported && html`<a href=${`/api/row?${query(place)}`} download>the line as it is in the file</a>`}
+      ${!isExported && html`<a href=${`/api/row?${query(place)}`} download>${data.is_run ? "the line as it is in the file" : "the line in torl's format"}</a>`}
     </footer>
   </article>`;
 }
@@ -113,12 +113,13 @@ function Facts({ data }) {
   const rewards = Object.entries(data.environment_rewards);
   return html`<dl class="facts">
     <div><dt>reward</dt><dd>${number(facets.reward)}${parts.length > 1 && html` <small class="dim">${parts.map(([name, value]) => `${name} ${signed(value, 2)}`).join(", ")}</small>`}</dd></div>
-    <div><dt>advantage</dt><dd>${facets.advantage === null ? html`<span class="dim">outside the batch</span>` : signed(facets.advantage)}</dd></div>
+    <div><dt>advantage</dt><dd>${facets.advantage === null ? html`<span class="dim">${data.is_run ? "outside the batch" : "–"}</span>` : signed(facets.advantage)}</dd></div>
     <div><dt>calls</dt><dd>${facets.calls}${facets.failed > 0 && html` <small class="wrong">${facets.failed} failed</small>`}</dd></div>
-    <div><dt>tokens</dt><dd>${number(facets.tokens)} <small class="dim">after ${number(data.prompt.tokens)} of the prompt</small></dd></div>
-    <div><dt>policy</dt><dd>${versions === null ? "–" : versions[0] === versions[1] ? `version ${versions[0]}` : `versions ${versions[0]} to ${versions[1]}`}</dd></div>
+    ${facets.tokens > 0 &&
+    html`<div><dt>tokens</dt><dd>${number(facets.tokens)} <small class="dim">after ${number(data.prompt.tokens)} of the prompt</small></dd></div>`}
+    ${versions !== null && html`<div><dt>policy</dt><dd>${versions[0] === versions[1] ? `version ${versions[0]}` : `versions ${versions[0]} to ${versions[1]}`}</dd></div>`}
     <div><dt>end</dt><dd>${data.sequence.finish}</dd></div>
-    <div><dt>format</dt><dd>${data.format}${grade.valid_format ? "" : html` <small class="wrong">invalid</small>`}</dd></div>
+    ${data.format && html`<div><dt>format</dt><dd>${data.format}${grade.valid_format ? "" : html` <small class="wrong">invalid</small>`}</dd></div>`}
     <div><dt>time</dt><dd>${duration(data.seconds)}</dd></div>
     ${grade.failure && html`<div><dt>grader</dt><dd class="wrong">${grade.failure}</dd></div>`}
     ${grade.turn_rewards.length > 0 && html`<div><dt>turn rewards</dt><dd>${grade.turn_rewards.map((value) => number(value, 2)).join(", ")}</dd></div>`}
@@ -129,7 +130,15 @@ function Facts({ data }) {
 
 // --- the audit -------------------------------------------------------------------------------------------
 
-const CHECKS = { tokens: "turns, mask and observations from the tokens", versions: "policy versions", rewards: "graded again", advantages: "advantage computed again", updates: "the learner's numbers of tokens" };
+const CHECKS = {
+  structure: "turns and observations follow each other",
+  groups: "recorded once, with the question of its group",
+  tokens: "turns, mask and observations from the tokens",
+  versions: "policy versions",
+  rewards: "graded again",
+  advantages: "advantage computed again",
+  updates: "the learner's numbers of tokens",
+};
 
 // Once a trajectory was verified, the next ones are verified when they are opened.
 const verifies = signal(false);
@@ -167,13 +176,20 @@ function Audit({ place, calls }) {
 
 function Checks({ result, hasCounts = false }) {
   if (result?.error) return html`<span class="problem" role="alert">${result.error.message}</span>`;
-  return result?.checks?.map((check) => {
-    const verdict = check.wrong ? "wrong" : check.compared ? "right" : "";
-    return html`<span class=${`check ${verdict}`} role="status" title=${CHECKS[check.name]}>
-      ${check.wrong ? "✗" : check.compared ? "✓" : "–"} ${check.name}${hasCounts && check.compared ? ` ${check.compared - check.wrong} of ${check.compared}` : ""}
-      ${check.examples.map((text) => html`<small>${visible(text)}</small>`)} ${check.note && html`<small class="dim">${visible(check.note)}</small>`}
-    </span>`;
-  });
+  const checks = result?.checks ?? [];
+  const isDone = (check) => check.compared > 0;
+  const others = checks.filter((check) => !isDone(check));
+  return html`${checks.filter(isDone).map((check) => html`<${CheckResult} check=${check} hasCounts=${hasCounts} />`)}
+    ${others.length > 0 &&
+    html`<details class="unchecked"><summary>not checked: ${others.map((check) => check.name).join(", ")}</summary>
+      <ul>${others.map((check) => html`<li>${check.name}: <span class="dim">${visible(check.note || "nothing to compare")}</span></li>`)}</ul></details>`}`;
+}
+
+function CheckResult({ check, hasCounts }) {
+  return html`<span class=${`check ${check.wrong ? "wrong" : "right"}`} role="status" title=${CHECKS[check.name]}>
+    ${check.wrong ? "✗" : "✓"} ${check.name}${hasCounts ? ` ${check.compared - check.wrong} of ${check.compared}` : ""}
+    ${check.examples.map((text) => html`<small>${visible(text)}</small>`)} ${check.note && html`<small class="dim">${visible(check.note)}</small>`}
+  </span>`;
 }
 
 // --- the response ----------------------------------------------------------------------------------------
@@ -194,7 +210,7 @@ function Sequence({ sequence, place, prompt, setStart }) {
       ${tokens.start > 0 && html` <button class="quiet" onClick=${() => setStart(0)}>from the beginning</button>`}
       ${last < tokens.total && html` <button class="quiet" onClick=${() => setStart(last)}>the next tokens</button>`}
     </p>`}
-    ${prompt &&
+    ${prompt?.tokens > 0 &&
     html`<details class="segment prompt"><summary>prompt, ${number(prompt.tokens)} tokens</summary>
       ${prompt.text === null ? html`<p class="dim">its text is unknown without the tokenizer</p>` : html`<pre>${visible(prompt.text)}</pre>`}</details>`}
     ${segments.map((segment, index) => html`<${Segment} key=${index} segment=${segment} turn=${turnNumber(segments, index)} tokens=${tokens} color=${color} />
@@ -208,13 +224,14 @@ const REASONS = { call: "calls a tool", stop: "ends", length: "cut at the limit"
 
 function Segment({ segment, turn, tokens, color }) {
   const isTurn = segment.kind === "turn";
+  const size = tokens.total > 0 ? `, ${count(segment.stop - segment.start, "token")}` : "";
   const isEmpty = color && segment.start >= tokens.start + tokens.ids.length;
   if (isEmpty) return null;
   return html`<div class=${`segment ${segment.kind}`}>
     <p class="segment-label">
       ${isTurn
-        ? html`<b>model</b> <span class="dim">turn ${turn}, ${segment.stop - segment.start} tokens, ${REASONS[segment.reason] ?? segment.reason}</span>`
-        : html`<b>${segment.messages.length ? "environment" : "result"}</b> <span class="dim">inserted, ${segment.stop - segment.start} tokens without loss</span>`}
+        ? html`<b>model</b> <span class="dim">turn ${turn}${size}, ${REASONS[segment.reason] ?? segment.reason}</span>`
+        : html`<b>${segment.messages.length ? "environment" : "result"}</b> <span class="dim">inserted${size}${size && " without loss"}</span>`}
     </p>
     <pre class=${color ? "as-tokens" : ""}>
 ${color
