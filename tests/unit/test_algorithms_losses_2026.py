@@ -255,7 +255,7 @@ def test_an_empty_batch_has_no_tokens_to_choose(name: str) -> None:
     assert selected(name, nothing, share=0.1, **extra) == []
 
 
-# --- rules for every loss ---------------------------------------------------------------------------------------------
+# --- rules for every loss; others are in tests/property/test_algorithms_loss_laws.py ----------------------------------
 
 every_loss = pytest.mark.parametrize("name", POLICY_LOSSES)
 
@@ -272,31 +272,6 @@ def cut(inputs: LossInputs, keep: Tensor) -> LossInputs:
     names = ("logprobs", "old_logprobs", "advantages", "loss_mask", "rollout_logprobs", "entropies", "ref_logprobs",
              "batch_values")  # fmt: skip
     return replace(inputs, sequences=numbers, **{each: getattr(inputs, each)[keep] for each in names})
-
-
-@every_loss
-def test_the_cut_into_micro_batches_leaves_no_trace(name: str) -> None:
-    for seed in range(20):
-        inputs = batch(seed)
-        whole = loss_and_gradient(name, inputs)
-        first = inputs.sequences < 3
-        parts = [loss_and_gradient(name, cut(inputs, keep)) for keep in (first, ~first)]
-        for index in range(2):
-            assert torch.allclose(torch.cat([part[index] for part in parts]), whole[index], rtol=1e-12, atol=1e-14)
-
-
-@every_loss
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 7.0])
-def test_masked_tokens_have_no_influence(name: str, value: float) -> None:
-    inputs = batch(1)
-    masked = ~inputs.loss_mask
-    fields = ("logprobs", "old_logprobs", "advantages", "rollout_logprobs", "entropies", "batch_values")
-    changed = {each: getattr(inputs, each).detach().masked_fill(masked, value) for each in fields}
-    before, after = loss_and_gradient(name, inputs), loss_and_gradient(name, replace(inputs, **changed))
-    assert torch.equal(before[0], after[0])
-    assert torch.equal(before[1][inputs.loss_mask], after[1][inputs.loss_mask])
-    assert after[0][masked].eq(0).all()
-    assert after[1][masked].eq(0).all()
 
 
 @every_loss
@@ -326,19 +301,6 @@ def test_extreme_numbers_leave_the_loss_and_its_gradient_finite(name: str) -> No
             loss, gradient = loss_and_gradient(name, inputs)
             assert loss.isfinite().all()
             assert gradient.isfinite().all()
-
-
-@every_loss
-def test_tokens_without_advantage_or_mask_have_no_loss(name: str) -> None:
-    inputs = batch(2)
-    nothing = torch.zeros_like(inputs.loss_mask)
-    loss, gradient = loss_and_gradient(name, replace(inputs, loss_mask=nothing))
-    assert loss.eq(0).all()
-    assert gradient.eq(0).all()
-    if name != "kl_cov":  # its penalty does not depend on the advantage
-        loss, gradient = loss_and_gradient(name, replace(inputs, advantages=torch.zeros_like(inputs.advantages)))
-        assert loss.eq(0).all()
-        assert gradient.eq(0).all()
 
 
 @every_loss
