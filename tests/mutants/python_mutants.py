@@ -61,6 +61,7 @@ _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
 _ANSWER_TAGS = "unit/test_text_answer_tags.py"
 _TOKEN_ADVANTAGES = "property/test_algorithms_token_advantages.py"
+_ESTIMATORS_2026 = "unit/test_algorithms_advantages_2026.py"
 _ALGORITHM_OPTIONS = "unit/test_algorithms_options.py"
 _ALGORITHM_REWARDS = "unit/test_algorithms_rewards.py"
 _LOSSES = "unit/test_algorithms_losses.py"
@@ -276,6 +277,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("algorithms/group_advantages.py", "kernel, inputs.totals", "kernel, inputs.rewards_N", _TOKEN_ADVANTAGES),
     ("algorithms/group_advantages.py", "@requires(min_group_size=2)\ndef rloo", "def rloo", _ALGORITHM_OPTIONS),
+    (
+        "algorithms/reward_advantages.py",
+        'group_advantages("dr_grpo", totals_N',
+        'group_advantages("rloo", totals_N',
+        _ESTIMATORS_2026,
+    ),
+    ("recipes/simpletir/__init__.py", "sum(complete) < at_least", "sum(complete) <= at_least", _SELECTION),
+    ("config/learning.py", "if wanted and self.aggregation.name not in wanted", "if wanted", _CONFIG),
     # --- losses
     ("algorithms/losses/policy.py", "k3(inputs.log_ratio()", "k3(-inputs.log_ratio()", _LOSSES),
     ("algorithms/losses/policy.py", "unclipped.maximum(clipped)", "unclipped.minimum(clipped)", _LOSSES),
