@@ -10,8 +10,8 @@ import numpy as np
 
 from torl.apps.audit.evaluations import Checks
 from torl.apps.audit.history import RunHistory
-from torl.apps.audit.logprobs import PolicyVersions, has_weights
 from torl.apps.audit.metrics import check_row
+from torl.apps.audit.policy_versions import PolicyVersions, has_weights
 from torl.config import FinetuneConfig
 from torl.errors import RecordError, TorlError
 from torl.hub import resolve_model

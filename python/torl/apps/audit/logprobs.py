@@ -3,18 +3,15 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from torl.apps.audit.checks import Check, place_of
 from torl.apps.audit.history import RunHistory
-from torl.config import LearningConfig
+from torl.apps.audit.policy_versions import PolicyVersions, check_export, has_weights, load_model
 from torl.errors import TorlError
 from torl.hub import resolve_model
-from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
 from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import TrajectoryRecord
 from torl.records.tokens import TokenKey, keyed
@@ -24,14 +21,7 @@ from torl.types import BoolArray, Float32Array, UpdateNumbers
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a tenth of
 # them; an attention mask or a position that is off by one exceeds them by far.
 _LIMITS = {"float32": (1e-5, 1e-3), "bfloat16": (5e-2, 2.0)}
-_ADAPTER_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-6}
-_EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}  # may change in an export
 _MAX_LOGITS = 1 << 25  # of a batch, 128 MiB in float32; a single trajectory may have more
-
-
-def has_weights(run: Path, version: int) -> bool:
-    """Whether the weights of a policy version are available: the initial model's, or a checkpoint's."""
-    return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
 
 
 class Sample(NamedTuple):
@@ -167,7 +157,7 @@ def check_weights(
             for group in groups:
                 gaps += _check_samples(logprobs, policy, f"policy version {version}", group.get(version, ()))
             if has_export and version == history.steps:
-                _check_export(export, policies.load_rounded(version), exported, config)
+                check_export(export, policies.load_rounded(version), exported, config)
     if versions:
         logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
     return gaps
@@ -192,62 +182,9 @@ def check_references(logprobs: Check, samples: Mapping[str, Sequence[Sample]]) -
             logprobs.add_note(f"reference model: {error}")
             continue
         with logprobs.reading(f"reference model {path}"):
-            gaps += _check_samples(logprobs, _load_model(directory), f"reference model {path}", compared)
+            gaps += _check_samples(logprobs, load_model(directory), f"reference model {path}", compared)
             logprobs.add_note(f"reference model {path}")
     return gaps
-
-
-def _load_model(directory: Path) -> Any:
-    """Load a model with transformers in float32."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()  # it would overwrite the report
-    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
-    return model.eval()
-
-
-class PolicyVersions:
-    """A model of transformers in float32 with the weights of a run's policy versions, one at a time."""
-
-    def __init__(self, history: RunHistory, model: Path) -> None:
-        """Load the initial model."""
-        self._directory, self._config = history.directory, history.configs[-1][1]
-        self._policy = _load_model(model)
-        base = self._policy.named_parameters() if self._config.model.adapters is not None else ()
-        self._base = {name: weight.detach().clone() for name, weight in base}
-
-    def load(self, version: int) -> Any:
-        """Return the model with the weights of a version, in ascending order of versions.
-
-        Raises:
-            TorlError: The weights of the checkpoint are damaged, or do not match the model.
-        """
-        if version > 0:
-            weights, lora = self._read(version), self._config.model.adapters
-            _load_weights(self._policy, weights if lora is None else merge_adapters(weights, self._base, lora))
-        return self._policy
-
-    def load_rounded(self, version: int) -> Any:
-        """Return the model as `load` does, with adapters merged in the precision of the learner."""
-        lora = self._config.model.adapters
-        if lora is None or version == 0:
-            return self.load(version)
-        weights, base = (_rounded(each, self._config) for each in (self._read(version), self._base))
-        _load_weights(self._policy, merge_adapters(weights, base, lora))
-        return self._policy
-
-    def _read(self, version: int) -> dict[str, Any]:
-        return read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
-
-
-def _rounded(weights: Mapping[str, Any], config: LearningConfig) -> dict[str, Any]:
-    """Return weights as the learner computes with them."""
-    import torch
-
-    dtype = getattr(torch, config.learner.dtype)
-    return {name: weight.to(dtype).float() for name, weight in weights.items()}
 
 
 def _check_samples(check: Check, model: Any, name: str, samples: Sequence[Sample]) -> list[float]:
@@ -262,42 +199,6 @@ def _check_samples(check: Check, model: Any, name: str, samples: Sequence[Sample
         if per_token and (mean := statistics.fmean(per_token)) > _LIMITS[dtype][0]:
             check.add(False, f"{name}: logprobs differ by {mean:.2g} on average", mean)
     return [gap for per_token in gaps.values() for gap in per_token]
-
-
-def _check_export(check: Check, policy: Any, directory: Path, config: LearningConfig) -> None:
-    """Compare the exported model with the weights of the last checkpoint, rounded to its precision."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        exported: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", local_files_only=True)
-        found = dict(exported.named_parameters())
-    except (OSError, ValueError, RuntimeError) as error:
-        check.add(False, f"{directory.name}/: expected the exported model, found {type(error).__name__}: {error}")
-        return
-    before, after = policy.config.to_dict(), exported.config.to_dict()
-    for key in sorted({*before, *after} - _EXPORT_KEYS):
-        if before.get(key) != after.get(key):
-            check.expect(f"{directory.name}/config.json, {key}", before.get(key), after.get(key))
-    # Products of adapters are summed in another order, which may round a merged weight to a neighbor.
-    tolerance = 0.0 if config.model.adapters is None else _ADAPTER_TOLERANCE[config.learner.dtype]
-    for name, weight in policy.named_parameters():
-        other = found.get(name)
-        expected = f"{config.learner.dtype} {tuple(weight.shape)}"
-        actual = "none" if other is None else f"{str(other.dtype).removeprefix('torch.')} {tuple(other.shape)}"
-        if other is None or expected != actual:
-            check.expect(f"{directory.name}/, {name}", expected, actual)
-        elif not torch.allclose(other.float(), weight.to(other.dtype).float(), rtol=tolerance, atol=tolerance * 1e-2):
-            check.add(False, f"{directory.name}/: expected {name} as in the last checkpoint, found other weights")
-
-
-def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
-    """Load `weights` into a model. Tied weights appear under one of their names."""
-    missing, unexpected = policy.load_state_dict(weights, strict=False)
-    loaded = {policy.get_parameter(name).data_ptr() for name in weights if name not in unexpected}
-    absent = [name for name in missing if policy.get_parameter(name).data_ptr() not in loaded]
-    if unexpected or absent:
-        raise TorlError(f"the weights of the checkpoint do not match the model: {absent + unexpected}")
 
 
 def _gaps(policy: Any, samples: Sequence[Sample]) -> Iterator[tuple[Sample, list[float]]]:
