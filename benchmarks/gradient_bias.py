@@ -15,7 +15,7 @@ on a stale batch. The last line is JSON.
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -43,8 +43,9 @@ WITHOUT_GRADES = (
     "gtpo",
     "maxrl",
     "gdpo",
+    "optimal_token_baseline",
 )
-"""The estimators that need rewards alone."""
+"""The estimators that need no graded trajectories."""
 DISTANCES = (0.1, 0.5)
 """Lengths of the step between the policy that sampled and the current one."""
 Section = Mapping[str, Any]
@@ -112,9 +113,7 @@ def mean_gradient(
     policy_loss = ChosenFrom(POLICY_LOSSES, "loss", positional_count=1).choose(loss or {"name": "reinforce"})
     logits, older = start(), older_logits(distance)
     rows, probabilities = groups(size, older)
-    advantages = np.stack(
-        [estimate(inputs_of([REWARDS[SEQUENCES[row]] for row in group])).advantages_M for group in rows]
-    )
+    advantages = np.stack([estimate(inputs_of(group, distributions(older).detach())).advantages_M for group in rows])
     logprobs, sampled = (token_logprobs(each)[rows].flatten() for each in (logits, older))
     old = sampled if correction is None else logprobs.detach()
     entropies = -(distributions(older).exp() * distributions(older)).sum(-1)[rows].flatten()
@@ -138,14 +137,23 @@ def mean_gradient(
     return gradient
 
 
-def inputs_of(rewards: Sequence[float]) -> EstimatorInputs:
-    """Return a group of sequences of two tokens, each in one turn, with these rewards."""
+def inputs_of(group: Tensor, logprobs: Tensor) -> EstimatorInputs:
+    """Return a group of sequences, each in one turn.
+
+    Args:
+        group: Indices of the sequences.
+        logprobs: Log-probabilities of all tokens at both places of each sequence, shape (4, 2, 2).
+    """
+    sequences = [SEQUENCES[index] for index in group]
+    sampled = logprobs[group].gather(-1, torch.tensor(sequences)[..., None])
     return EstimatorInputs(
-        rewards_N=np.array(rewards),
-        groups_N=["group"] * len(rewards),
-        lengths_N=np.full(len(rewards), 2, np.int64),
-        mask_M=np.ones(2 * len(rewards), np.bool_),
-        turns_M=np.zeros(2 * len(rewards), np.int32),
+        rewards_N=np.array([REWARDS[sequence] for sequence in sequences]),
+        groups_N=["group"] * len(group),
+        lengths_N=np.full(len(group), 2, np.int64),
+        mask_M=np.ones(2 * len(group), np.bool_),
+        turns_M=np.zeros(2 * len(group), np.int32),
+        old_logprobs_M=sampled.float().flatten().numpy(),
+        collision_probs_M=(2 * logprobs[group]).exp().sum(-1).float().flatten().numpy(),
     )
 
 
