@@ -123,7 +123,11 @@ async def test_changed_parts_of_a_record_are_named(
 
 @pytest.mark.parametrize(
     ("number", "changes", "message"),
-    [(3, {}, "has 1 calls"), (0, {"tool": None, "arguments": None}, "nothing ran")],
+    [
+        (3, {}, "has 1 calls"),
+        (0, {"tool": None, "arguments": None}, "nothing ran"),
+        (0, {"tool": "bash", "arguments": {"command": "ls"}}, "'bash' takes no code of Python"),
+    ],
 )
 async def test_call_that_cannot_be_run_again_is_an_error(
     tmp_path: Path, number: int, changes: dict[str, Any], message: str

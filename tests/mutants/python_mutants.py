@@ -26,6 +26,7 @@ _EVALUATION = "unit/test_rollout_evaluation.py"
 _STATISTICS = "unit/test_evaluation_statistics.py"
 _STREAM = "property/test_data_stream.py"
 _SERIES = "unit/test_report_series.py"
+_CONSOLE = "unit/test_report_console.py"
 _BEHAVIORS = "unit/test_records_behaviors.py"
 _RESULTS = "unit/test_evaluation_results.py"
 _PREPARING = "unit/test_data_preparing.py"
@@ -189,6 +190,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("hub/datasets.py", "if missing := sorted(", "if missing := not sorted(", "unit/test_hub.py"),
     ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
     ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
+    ("report/highlight.py", "has_calls, -accuracy", "has_calls, accuracy", _CONSOLE),
+    ("report/highlight.py", "if character.isprintable() else", "if True else", _CONSOLE),
+    ("report/panels.py", "and not any(found)", "", "unit/test_report_comparison.py -k zero"),
     ("records/behaviors.py", "member.grade.correct for member in disagreed", "1 for member in disagreed", _BEHAVIORS),
     ("apps/curation/similarity.py", ".astype(int) + self._shared_sizes(sizes)", ".astype(int)", _PREPARING),
     ("apps/curation/similarity.py", "shared >= np.minimum(", "shared > np.minimum(", _PREPARING),
