@@ -15,7 +15,7 @@ import aiohttp
 
 PROGRAM = shutil.which("chromium")
 _LISTENING = b"DevTools listening on "
-_WAIT_SECONDS = 30.0
+_WAIT_SECONDS = 120.0  # a busy machine needs half a minute for the libraries of an audit
 
 
 class Page:
