@@ -47,6 +47,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(trained: Path) -> Iterator[str]:
+    indexed(trained).close()
     with viewing(trained) as found:
         yield found
 
@@ -151,6 +152,17 @@ async def test_tokens_are_colored_and_have_numbers(page: Page, address: str, tra
     reason = "outside the batch" if record["advantage"] is None else "the run has no critic"
     await page.wait_for_text(f"value (critic): {reason}")
     await page.wait_for_text("the same token in the group")
+
+
+async def test_trajectory_that_is_opened_before_it_is_indexed_gets_its_tokens(
+    page: Page, trained: Path, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(trained, tmp_path / "new", ignore=shutil.ignore_patterns("view-*")))
+    with viewing(directory) as address:
+        await page.open(f"{address}/#/trajectory/new/step_000001/0")
+        await page.wait_for("document.querySelectorAll('.segmented button').length > 3")
+        await page.open("about:blank")
+    page.errors = [error for error in page.errors if "404" not in error]  # before it was indexed
 
 
 async def test_numbers_of_the_learner_are_shown_and_the_audit_marks_a_wrong_one(

@@ -65,13 +65,13 @@ export async function post(path, body) {
 export const forgetAnswers = () => answers.clear();
 export const usedAnswers = () => Object.fromEntries(answers);
 
-// Data of a path, loaded again when `revision` changes. Old data stays until the new data is there. Fixed data is
-// loaded again only after an error, such as an index that was not complete.
+// Data of a path, loaded again when `revision` changes. Old data stays until the new data is there. Fixed data, or data
+// for which the function `isFixed` is true, is loaded again only after an error, such as an index that was not complete.
 export function useData(path, revision = "", { isFixed = false } = {}) {
   const [result, setResult] = useState({ data: null, error: null, path: null });
   const loadedAt = useRef(0);
   useEffect(() => {
-    if (isFixed && result.data && result.path === path) return undefined;
+    if (result.data && result.path === path && (typeof isFixed === "function" ? isFixed(result.data) : isFixed)) return undefined;
     const abort = new AbortController();
     const load = async () => {
       loadedAt.current = Date.now();

@@ -1,7 +1,7 @@
 // One trajectory: problem, grade, turns and observations, tokens, calls, its group, and the verdict of the audit.
 
 import { html, signal, useEffect, useState } from "view/lib.js";
-import { isExported, post, query, revisionOf, useData } from "view/api.js";
+import { isExported, post, query, revisionOf, states, useData } from "view/api.js";
 import { allRuns, Call } from "view/calls.js";
 import { Code } from "view/code.js";
 import { count, duration, number, signed, visible } from "view/format.js";
@@ -16,7 +16,10 @@ export function Trajectory({ parts }) {
   const place = { run, file, line: Number(line) };
   const [start, setStart] = useState(0);
   const path = `/api/trajectory?${query({ ...place, start: start || undefined })}`;
-  const { data, error, isLoading } = useData(path, revisionOf([run]), { isFixed: true });
+  // The texts of tokens are known at the end of the first indexing.
+  const isIndexed = states.value.find((state) => state.run === run)?.progress === 1;
+  const isFixed = ({ sequence }) => sequence.tokens.texts !== null || sequence.tokens.total === 0;
+  const { data, error, isLoading } = useData(path, `${revisionOf([run])} ${isIndexed}`, { isFixed });
   useEffect(() => {
     chosenToken.value = null;
     wrongTokens.value = new Set();
