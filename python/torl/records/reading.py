@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
-from torl.records.files import METRICS_FILE, step_of_file, trajectory_files
+from torl.records.files import METRICS_FILE, record_errors, step_of_file, trajectory_files
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 
 
@@ -17,6 +17,30 @@ def read_metrics(run_directory: Path) -> list[dict[str, Any]]:
         RecordError: The file is missing, or a finished line is damaged.
     """
     return list(read_rows(run_directory / METRICS_FILE))
+
+
+class MetricsTail:
+    """The rows that a running run appends to its metrics from now on."""
+
+    def __init__(self, path: Path) -> None:
+        """Start at the end of a file."""
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the rows since the last call.
+
+        Raises:
+            RecordError: The file cannot be read, or a row is damaged.
+        """
+        with record_errors(self._path), self._path.open("rb") as file:
+            file.seek(self._offset)
+            *lines, _ = file.read().split(b"\n")
+        self._offset += sum(len(line) + 1 for line in lines)
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise RecordError(f"{self._path}: damaged: {error}") from error
 
 
 def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:

@@ -40,6 +40,7 @@ class TokenFacts:
         clipped: Fractions of clipped tokens with a positive and with a negative advantage. None if unknown.
         disagreeing: Addresses with most confident disagreement, then with the largest gap.
         calling: Addresses with the largest `call_probability`.
+        replica_gaps: The mean gap by replica of the engine.
     """
 
     compared: int
@@ -54,6 +55,7 @@ class TokenFacts:
     clipped: tuple[float, float] | None
     disagreeing: tuple[str, ...]
     calling: tuple[str, ...]
+    replica_gaps: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class _Recorded:
     call_probability: Numbers  # at tokens that do not open a call; empty if unknown
     clipped: npt.NDArray[np.bool_] | None
     advantages: Numbers
+    replica: int
 
     @classmethod
     def read(cls, address: str, record: TrajectoryRecord, arrays: Mapping[str, npt.NDArray[np.float32]]) -> Self | None:
@@ -90,6 +93,7 @@ class _Recorded:
             closed,
             None if clipped is None else clipped > 0,
             arrays["advantages"].astype(np.float64),
+            trajectory.turns[0].replica if trajectory.turns else 0,
         )
 
     @property
@@ -128,6 +132,10 @@ def token_facts(
         clipped=_clipped(found),
         disagreeing=_worst(found, lambda each: (each.confident, _mean(each.gaps, 0.0))),
         calling=_worst(found, lambda each: _mean(each.call_probability, 0.0)),
+        replica_gaps={
+            replica: _mean(np.concatenate([each.gaps for each in found if each.replica == replica]), 0.0)
+            for replica in sorted({each.replica for each in found})
+        },
     )
 
 

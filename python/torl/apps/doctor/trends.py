@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 from statistics import median
 from typing import Final
 
@@ -20,9 +19,10 @@ def mann_kendall(values: Sequence[float]) -> float:
     count = len(values)
     if count < 4:
         return 0.0
-    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
-    ties = [values.count(value) for value in set(values)] if isinstance(values, list) else []
-    tied = sum(each * (each - 1) * (2 * each + 5) for each in ties)
+    array = np.asarray(values, np.float64)
+    score = sum(int(np.sign(array[index + 1 :] - array[index]).sum()) for index in range(count - 1))
+    ties = np.unique(array, return_counts=True)[1]
+    tied = int((ties * (ties - 1) * (2 * ties + 5)).sum())
     variance = (count * (count - 1) * (2 * count + 5) - tied) / 18
     if variance <= 0:
         return 0.0
@@ -31,7 +31,7 @@ def mann_kendall(values: Sequence[float]) -> float:
 
 def is_rising(values: Sequence[float]) -> bool:
     """Whether values rise, at a one-sided significance of 5 %."""
-    return mann_kendall(list(values)) > _SIGNIFICANT
+    return mann_kendall(values) > _SIGNIFICANT
 
 
 def spikes(values: Sequence[float], factor: float, window: int) -> list[int]:
