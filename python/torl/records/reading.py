@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
-from torl.records.files import METRICS_FILE, record_errors, step_of_file, trajectory_files
+from torl.records.files import METRICS_FILE, step_of_file, trajectory_files
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 
 
@@ -33,12 +33,14 @@ class MetricsTail:
         Raises:
             RecordError: The file cannot be read, or a row is damaged.
         """
-        with record_errors(self._path), self._path.open("rb") as file:
-            file.seek(self._offset)
-            *lines, _ = file.read().split(b"\n")
-        self._offset += sum(len(line) + 1 for line in lines)
         try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                *lines, _ = file.read().split(b"\n")
+            self._offset += sum(len(line) + 1 for line in lines)
             return [json.loads(line) for line in lines]
+        except OSError as error:
+            raise RecordError(f"{self._path}: cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise RecordError(f"{self._path}: damaged: {error}") from error
 
