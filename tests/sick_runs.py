@@ -162,6 +162,12 @@ def turns_with(record: TrajectoryRecord, text: str) -> tuple[Turn, ...]:
     return tuple(replace(turn, text=text, blocks=()) for turn in record.trajectory.turns)
 
 
+def inventing(record: TrajectoryRecord) -> TrajectoryRecord:
+    """A record whose turns contain a result that no tool returned."""
+    invented = " 2\n```\n```output\n3\n```"
+    return played(record, turns=tuple(replace(turn, text=turn.text + invented) for turn in record.trajectory.turns))
+
+
 def lost_long(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     """Every fourth episode is three times as long and left out of the batch."""
     if index % 4:
@@ -237,18 +243,7 @@ SICK: dict[str, Case] = {
     "void-turns": records(
         lambda index, each: played(each, turns=turns_with(each, "so it is"), tool_calls=()) if index % 2 else each
     ),
-    "invented-results": records(
-        lambda index, each: (
-            played(
-                each,
-                turns=tuple(
-                    replace(turn, text=turn.text + " 2\n```\n```output\n3\n```") for turn in each.trajectory.turns
-                ),
-            )
-            if index % 8 == 0
-            else each
-        )
-    ),
+    "invented-results": records(lambda index, each: inventing(each) if index % 8 == 0 else each),
     "call-token-spike": Case(
         arrays=lambda step, arrays: arrays | ({"call_logprobs": arrays["call_logprobs"] + 4} if late(step) else {})
     ),

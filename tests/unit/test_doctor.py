@@ -1,12 +1,14 @@
 """The doctor on records made sick on purpose: each disease is named, and no other one."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from builders import failed
-from sick_runs import SICK, STEPS, Case, config, graded, played, records, slow_replica
+from sick_runs import SICK, STEPS, Case, config, graded, inventing, played, records, slow_replica
 from torl.apps.doctor.registry import DISEASES, History, examine
 from torl.apps.doctor.trends import kolmogorov_smirnov, mann_kendall
 from torl.records import metric_names as names
@@ -37,6 +39,27 @@ def test_disease_is_conditional_on_a_flat_reward(name: str) -> None:
     case = SICK[name]
     rising = replace(case, metrics=lambda step, row: {**case.metrics(step, row), names.REWARD_MEAN: step / STEPS})
     assert name not in [each.disease.id for each in examine(rising.history()).diagnoses]
+
+
+def test_growth_of_length_that_came_with_reward_is_healthy() -> None:
+    """Length and reward rise until the middle of the run and then stay; a rise of length after it is a disease."""
+
+    def run(later_growth: float) -> list[str]:
+        def metrics(step: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
+            early, late = min(step, STEPS // 2), max(0, step - STEPS // 2)
+            gains = {names.REWARD_MEAN: early / STEPS, names.SAMPLED_TOKENS: 40 + 4 * early + later_growth * late}
+            return {**row, **gains}
+
+        return [each.disease.id for each in examine(Case(metrics=metrics).history()).diagnoses]
+
+    assert run(0) == []
+    assert run(24) == ["length-runaway"]
+
+
+def test_few_invented_results_are_chance() -> None:
+    """5 of 80 responses are above 5 %, and fewer than the 10 that 3 standard deviations allow."""
+    few = records(lambda index, each: inventing(each) if index == 0 else each)
+    assert "invented-results" in examine(few.history()).healthy
 
 
 def test_missing_input_is_skipped_with_its_reason() -> None:

@@ -7,10 +7,12 @@ from statistics import fmean
 from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.history import History, MissingInputError, Step, members_in
-from torl.apps.doctor.trends import kolmogorov_smirnov
+from torl.apps.doctor.trends import exceeds, kolmogorov_smirnov
 
 _MIN_GROUPS = 8  # of the latest steps, below which fractions of groups are chance
-_UNIFORM = Limit(0.5, "above 0.5 over the last 5 steps while the reward does not rise", "miles' dashboard")
+_UNIFORM = Limit(
+    0.5, "above 0.5 over the last 5 steps, by 3 standard deviations, while the reward does not rise", "miles' dashboard"
+)
 _UNFORMATTED = Limit(0.1, "fewer than 0.1 of their responses have a valid format and an answer", "torl")
 _SPREAD = Limit(0.05, "below 0.05 of the range of rewards, and below a tenth of its start", "rlprobe")
 _DISCARD = Limit(1e-3, "p below 0.001", "Kolmogorov-Smirnov test; no published threshold")
@@ -51,13 +53,12 @@ def _unformatted_fraction(groups: Sequence[Sequence[Member]]) -> float:
     metric="fraction of groups with equal rewards",
     limits=(_UNIFORM,),
     remedy="harder or easier problems (data.train), rollout.samples_per_prompt, selection.dynamic_sampling",
-    fires="above",
     while_flat=True,
 )
 def no_signal(history: History) -> Finding | None:
     """Find uniform groups that a missing format does not explain."""
     uniform, fraction = _uniform_groups(history)
-    if uniform and _lacks_format(history, uniform):
+    if not uniform or _lacks_format(history, uniform):
         return None
     solved = sum(all(member.correct for member in group) for group in uniform)
     failed = sum(not any(member.correct for member in group) for group in uniform)
@@ -76,7 +77,7 @@ def no_signal(history: History) -> Finding | None:
 def unlearned_format(history: History) -> Finding | None:
     """Find uniform groups without a valid format."""
     uniform, fraction = _uniform_groups(history)
-    if fraction <= _UNIFORM.value or not _lacks_format(history, uniform):
+    if not uniform or not _lacks_format(history, uniform):
         return None
     missing = _unformatted_fraction(uniform)
     text = f"{fraction:.0%} of the groups have equal rewards; {missing:.0%} of their responses have no readable answer"
@@ -84,9 +85,11 @@ def unlearned_format(history: History) -> Finding | None:
 
 
 def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
+    """Return the groups with equal rewards, or none if they are not more than usual, and their fraction."""
     groups = compared_groups(history.recent)
     uniform = [group for group in groups if is_uniform(group)]
-    return uniform, len(uniform) / len(groups)
+    fraction = len(uniform) / len(groups)
+    return (uniform if exceeds(fraction, len(groups), _UNIFORM.value) else []), fraction
 
 
 def _lacks_format(history: History, uniform: Sequence[Sequence[Member]]) -> bool:

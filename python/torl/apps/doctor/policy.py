@@ -6,6 +6,7 @@ from statistics import fmean
 from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
 from torl.apps.doctor.facts import RARE_ID
 from torl.apps.doctor.history import RECENT, History, MissingInputError, members_in
+from torl.apps.doctor.trends import is_rising
 from torl.records import metric_names as names
 from torl.records.signal import MANY_TRUNCATED
 from torl.report.series import rank_correlation
@@ -24,7 +25,8 @@ _BLOWN_UP = Limit(2.0, "above twice the first steps' and 1 nat more, while the r
 _GIBBERISH = Limit(0.01, "above 0.01 of the responses", "arXiv 2510.02387 (token), torl (fraction)")
 _RUNAWAY = Limit(
     1.5,
-    "above 1.5 times the first steps', with a rank correlation of 0.6 with the step, while the reward does not rise",
+    "above 1.5 times the first steps' (the middle's if the reward rose), with a rank correlation of 0.6 with the step, "
+    "while the reward does not rise",
     "rldoctor",
 )
 _CORRELATED = 0.6
@@ -112,9 +114,11 @@ def gibberish(history: History) -> Finding:
     while_flat=True,
 )
 def length_runaway(history: History) -> Finding | None:
-    """Compare lengths with those of the first steps."""
+    """Compare lengths with those of the first steps, or of the middle of a run whose reward rose since the first."""
     before, now = history.before(names.SAMPLED_TOKENS), history.now(names.SAMPLED_TOKENS)
     values = history.series(names.SAMPLED_TOKENS)
+    if is_rising(history.series(names.REWARD_MEAN)):
+        before = fmean(values[len(values) // 2 :][:RECENT])
     trend = rank_correlation(range(len(values)), values)
     if trend is None or trend < _CORRELATED:
         return None

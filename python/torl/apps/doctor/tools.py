@@ -4,7 +4,7 @@ from statistics import fmean, median
 
 from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
 from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError, members_in
-from torl.apps.doctor.trends import robust_score
+from torl.apps.doctor.trends import exceeds, robust_score
 from torl.records import metric_names as names
 from torl.types import FinishReason
 
@@ -15,7 +15,9 @@ _VANISHED = Limit(
 _USED = 0.1  # of the calls per response: less is not a habit that can vanish
 _VOID = Limit(0.3, "above 0.3, and above its start by 0.2, while the reward does not rise", "SimpleTIR drops any; torl")
 _VOID_RISE = 0.2
-_INVENTED = Limit(0.05, "above 0.05 of the trained responses, and not falling", "AgenticArXiv-RL#80; torl")
+_INVENTED = Limit(
+    0.05, "above 0.05 of the trained responses by 3 standard deviations, and not falling", "AgenticArXiv-RL#80; torl"
+)
 _SPIKE = Limit(
     3.0,
     "above 3 times its start and 8 standard deviations, while calls do not rise",
@@ -83,7 +85,6 @@ def void_turns(history: History) -> Finding | None:
     metric="fraction of trained responses with an invented result",
     limits=(_INVENTED,),
     remedy="rollout.stop with the marker of results, a mask (selection.mask), rollout.format",
-    fires="above",
 )
 def invented_results(history: History) -> Finding | None:
     """Find marked results in sampled text of trained responses."""
@@ -92,7 +93,8 @@ def invented_results(history: History) -> Finding | None:
         raise MissingInputError("the format does not mark results, or no response was trained")
     text = "{fraction:.1%} of the trained responses contain a result that no tool returned"
     found = fraction_of(trained, lambda each: each.invented, text)
-    return None if _is_falling(history, found.value) else found
+    is_chance = not exceeds(found.value, len(trained), _INVENTED.value)
+    return None if is_chance or _is_falling(history, found.value) else found
 
 
 def _is_falling(history: History, now: float) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 _SIGMA: Final = 1.4826  # of a median absolute deviation, for a normal distribution
+_CERTAIN: Final = 3.0  # standard deviations, of a check that is repeated at every step
 _SIGNIFICANT: Final = 1.645  # standard deviations, one-sided 5 %
 
 
@@ -32,6 +33,11 @@ def mann_kendall(values: Sequence[float]) -> float:
 def is_rising(values: Sequence[float]) -> bool:
     """Whether values rise, at a one-sided significance of 5 %."""
     return mann_kendall(values) > _SIGNIFICANT
+
+
+def exceeds(fraction: float, count: int, limit: float) -> bool:
+    """Whether a fraction of `count` cases is above a limit by 3 standard deviations of chance, or is 1."""
+    return fraction == 1 or fraction > limit + _CERTAIN * math.sqrt(limit * (1 - limit) / count)
 
 
 def spikes(values: Sequence[float], factor: float, window: int) -> list[int]:
