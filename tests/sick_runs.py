@@ -211,6 +211,15 @@ def slow_replica(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     return played(record, turns=turns, seconds=1.0 + 3.0 * replica)
 
 
+def paid_failure(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
+    """Every third response has failed code, and is correct."""
+    if index % 3:
+        return record
+    failing = tuple(replace(call, outcome=failed()) for call in record.trajectory.tool_calls)
+    right = graded(record, correct=True, reward=1.0, answer="3")
+    return replace(played(right, tool_calls=failing), advantage=1.0)
+
+
 CRASH = failed(status=OutcomeStatus.CRASH)
 SICK: dict[str, Case] = {
     "no-signal": records(lambda index, each: graded(each, reward=-1.0, correct=False, answer="2")),
@@ -223,7 +232,9 @@ SICK: dict[str, Case] = {
         metrics=lambda step, row: row | ({names.REWARD_MEAN: 0.9} if step > 10 else {}),
         evaluations=(evaluation(0, 0.3), evaluation(20, 0.29)),
     ),
-    "reward-without-answer": records(lambda index, each: graded(each, reward=float(index % 4 > 1))),
+    "reward-without-answer": records(
+        lambda index, each: replace(graded(each, reward=float(index % 4 > 1)), advantage=1.0 if index % 4 > 1 else -1.0)
+    ),
     "ruling-part": records(two_parts),
     "dead-part": records(dead_style, all_steps=True),
     "jittered-rewards": records(
@@ -237,6 +248,8 @@ SICK: dict[str, Case] = {
             else each
         )
     ),
+    "advantage-without-reward": records(lambda index, each: replace(each, advantage=1.0 if index % 4 > 1 else -1.0)),
+    "paid-failures": records(paid_failure, all_steps=True),
     "credit-without-answer": records(lambda index, each: graded(each, answer=None) if index == 2 else each),
     "ungraded-answers": records(lambda index, each: graded(each, answer="1") if index == 3 else each),
     "vanished-calls": metric(names.CALLS_PER_TRAJECTORY, 0.02),
@@ -276,6 +289,9 @@ SICK: dict[str, Case] = {
     "stale-engine": with_gap(lambda step: 1e-7 + 0.1 * step),
     "wrong-engine": with_gap(lambda step: 2.5 + 0.01 * (step % 3)),
     "numeric-gap": with_gap(lambda step: 0.3 + 0.01 * (step % 3)),
+    "loss-mask": Case(
+        arrays=lambda step, each: {name: np.resize(array, len(array) + 4) for name, array in each.items()}
+    ),
     "too-stale": metric(names.STALENESS_MAX, 12.0),
     "clip-saturation": metric(names.CLIP_FRACTION, 0.6),
     "kl-blow-up": Case(metrics=lambda step, row: row | {"learner/reference_kl": 3.0 if late(step) else 0.01}),

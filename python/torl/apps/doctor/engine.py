@@ -8,7 +8,7 @@ from torl.apps.doctor.history import RECENT, History, MissingInputError, Step
 from torl.apps.doctor.token_facts import DISAGREEMENT, ENGINE_SURE, TokenFacts
 from torl.records import metric_names as names
 from torl.report.series import rank_correlation
-from torl.training.health import inexact_logprobs, rounding_limit
+from torl.training.health import coarser_dtype, inexact_logprobs, rounding_limit
 
 _CONFIDENT = Limit(
     3,
@@ -18,6 +18,8 @@ _CONFIDENT = Limit(
 )
 _GROWN = 3.0  # times the first gap
 _TREND = 0.6  # rank correlation of the gap with the step
+_EXACT = Limit(2.5e-3, "a mean gap above 0.0025 nats if both compute in float32", "torl: rounding of TF32")
+_ANY = Limit(0, "any", "trl!4975, RAGEN#59")
 _FACTOR = Limit(1.1, "above 1.1", "NeMo-RL's gate")
 _KL = Limit(0.02, "above 0.02 nats per token", "Tinker's range of bugs")
 _AGE = Limit(8, "above 8 updates", "prime-rl")
@@ -115,14 +117,16 @@ def wrong_engine(history: History) -> Finding | None:
     "numeric-gap",
     "Engine and learner compute the same model with numbers that differ too much.",
     metric="mean of exp(|learner logprob - engine logprob|), and KL divergence of the current version's tokens",
-    limits=(_FACTOR, _KL),
+    limits=(_FACTOR, _KL, _EXACT),
     remedy="model.head_dtype = 'float32', engine.dtype and learner.dtype, algorithm.importance_correction (tis)",
 )
 def numeric_gap(history: History) -> Finding | None:
     """Find a gap above rounding without confident disagreement or growth."""
     gaps = _Gaps.of(history)
     factor, kl = median(each.factor for each in gaps.now), median(each.kl for each in gaps.now)
-    if (factor <= _FACTOR.value and kl <= _KL.value) or gaps.confident >= _CONFIDENT.value:
+    is_exact = coarser_dtype(history.config) == "float32" and gaps.gap > _EXACT.value
+    is_rounding = factor <= _FACTOR.value and kl <= _KL.value and not is_exact
+    if is_rounding or gaps.confident >= _CONFIDENT.value:
         return None
     if gaps.differs and gaps.grows:
         return None  # stale-engine has it
@@ -150,3 +154,20 @@ def too_stale(history: History) -> Finding | None:
         return None
     text = f"the oldest tokens are {age:.1f} updates old, the effective sample size is {effective:.2f}"
     return Finding(age, text, lagged[-1].disagreeing if lagged else ())
+
+
+@disease(
+    "loss-mask",
+    "The loss is not on exactly the tokens that the policy sampled: it has observations, or lacks sampled tokens.",
+    metric="recorded trajectories with more or fewer tokens in the loss than sampled ones",
+    limits=(_ANY,),
+    remedy="custom components and templates that build the loss mask; torl verify names the tokens",
+    fires="above",
+)
+def loss_mask(history: History) -> Finding:
+    """Compare the numbers of tokens that the learner recorded with the numbers of sampled tokens."""
+    facts = [step.tokens for step in history.steps[-RECENT:] if step.tokens is not None]
+    if not facts:
+        raise MissingInputError("no recorded tokens (run.token_groups)")
+    wrong = [address for each in facts for address in each.mismatched]
+    return Finding(len(wrong), f"{len(wrong)} recorded trajectories of the latest {len(facts)} steps", wrong)

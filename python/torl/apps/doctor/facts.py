@@ -44,6 +44,7 @@ class Member:
         finish: Reason why the episode ended.
         calls: Number of tool calls.
         crashed: Number of calls whose process died.
+        failed: Number of calls that ran and did not succeed.
         void: Whether a turn has neither code, nor a call, nor an answer.
         invented: Whether the model wrote a tool result itself. None if the format does not mark results.
         repeated: Fraction of the text's substrings that occur earlier in it.
@@ -74,6 +75,7 @@ class Member:
     finish: FinishReason
     calls: int
     crashed: int
+    failed: int
     void: bool
     invented: bool | None
     repeated: float
@@ -193,6 +195,7 @@ def _member(
         finish=trajectory.finish_reason,
         calls=len(calls),
         crashed=sum(call.outcome.status is OutcomeStatus.CRASH for call in calls),
+        failed=sum(call.ran and not call.outcome.ok for call in calls),
         void=any(map(_has_void_turn, played)),
         invented=any(invented) if invented else None,
         repeated=max(repetition(each.sampled_text) for each in played),

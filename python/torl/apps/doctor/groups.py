@@ -6,7 +6,7 @@ from statistics import fmean
 
 from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.facts import Member
-from torl.apps.doctor.history import History, MissingInputError, Step, members_in
+from torl.apps.doctor.history import KEPT, History, MissingInputError, Step, members_in
 from torl.apps.doctor.trends import exceeds, kolmogorov_smirnov
 
 _MIN_GROUPS = 8  # of the latest steps, below which fractions of groups are chance
@@ -136,7 +136,7 @@ def shrunken_differences(history: History) -> Finding | None:
 )
 def discard_bias(history: History) -> Finding | None:
     """Compare lengths within groups of which a part is trained, and of groups with lost episodes with complete ones."""
-    steps = history.steps[-4 * len(history.recent) :]
+    steps = history.steps[-KEPT:]
     trained: list[Member] = []
     dropped: list[Member] = []
     with_losses: list[Member] = []

@@ -20,6 +20,10 @@ from torl.types import UpdateNumbers
 
 RECENT: Final = 5
 """Number of steps whose mean is compared with a threshold, and of first steps that it is compared with."""
+MIN_RECENT: Final = 3
+"""Minimum number of these steps."""
+MIN_RESPONSES: Final = 32
+"""Minimum number of responses whose facts are examined without regard to steps."""
 KEPT: Final = 20
 """Number of latest steps whose episodes are examined, in addition to the first `RECENT`."""
 
@@ -94,13 +98,13 @@ class History:
 
     @property
     def recent(self) -> list[Step]:
-        """The latest steps.
+        """The latest steps, at most `RECENT`.
 
         Raises:
-            MissingInputError: The run has fewer than `RECENT` steps.
+            MissingInputError: The run has fewer than `MIN_RECENT` steps.
         """
-        if len(self.steps) < RECENT:
-            raise MissingInputError(f"{len(self.steps)} of {RECENT} steps")
+        if len(self.steps) < MIN_RECENT:
+            raise MissingInputError(f"{len(self.steps)} of {MIN_RECENT} steps")
         return self.steps[-RECENT:]
 
     def before(self, name: str) -> float:
@@ -117,7 +121,7 @@ class History:
         """Return the mean of a metric over the latest steps.
 
         Raises:
-            MissingInputError: The run has fewer than `RECENT` steps, or the steps lack the metric.
+            MissingInputError: The run has fewer than `MIN_RECENT` steps, or the steps lack the metric.
         """
         return _mean_of(self.recent, name)
 
@@ -147,9 +151,12 @@ class History:
         """Facts of the episodes of the latest steps.
 
         Raises:
-            MissingInputError: The steps have no records of episodes.
+            MissingInputError: The steps have fewer than `MIN_RESPONSES` records of episodes.
         """
-        return members_in(self.recent)
+        members = members_in(self.steps[-RECENT:])
+        if len(members) < MIN_RESPONSES:
+            raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
+        return members
 
 
 def members_in(steps: Iterable[Step]) -> list[Member]:

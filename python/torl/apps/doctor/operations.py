@@ -47,7 +47,7 @@ def stall(history: History) -> Finding | None:
 def lost_episodes(history: History) -> Finding:
     """Compare failed with complete episodes."""
     failed = history.now(names.FAILED_EPISODES)
-    per_step = len(history.members) / RECENT
+    per_step = len(history.members) / len(history.recent)
     fraction = failed / (failed + per_step)
     size = history.config.rollout.samples_per_prompt
     short = (each for step in history.recent for group in step.groups if len(group) < size for each in group)

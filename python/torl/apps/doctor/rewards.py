@@ -1,5 +1,6 @@
 """Diseases of rewards: hacking, noise, parts that rule, crashes and grader failures that count as answers."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,12 +10,17 @@ from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.groups import compared_groups, is_uniform
 from torl.apps.doctor.history import RECENT, History, MissingInputError, evaluation_series, members_in
+from torl.apps.doctor.trends import exceeds
 from torl.records import metric_names as names
 
 _MIN_GROUPS = 8
 _HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
 _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
+_UNRELATED_ADVANTAGE = Limit(0.9, "correlation within groups below 0.9", "torl")
+_LINEAR = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
+_PAID = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
+_SIGMAS, _MIN_RESPONSES = 4.0, 16
 _RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
 _FOLLOWS = 0.5  # correlation of a part with correctness
 _DEAD = Limit(
@@ -25,7 +31,11 @@ _PENALTIES = ("overlong", "failed_code", "malformed_turn")
 _EXPLAINED = 0.3  # mean correlation within groups with a property of the response
 _MANY = 0.25
 _ANY = Limit(0, "any", "open-instruct#1887, verl#7853")
-_UNGRADED = Limit(0.01, "above 0.01, or any answer that equals the reference and is wrong", "torl; verl#5635, trl#5281")
+_UNGRADED = Limit(
+    0.01,
+    "above 0.01 by 3 standard deviations, or any answer that equals the reference and is wrong",
+    "torl; verl#5635, trl#5281",
+)
 
 
 def _within(groups: Sequence[Sequence[Member]], value: Callable[[Member], float]) -> list[float]:
@@ -110,6 +120,36 @@ def reward_without_answer(history: History) -> Finding | None:
     if found is None:
         return None
     ranked = sorted((each for group in groups for each in group), key=lambda member: (member.correct, -member.reward))
+    return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+
+
+@disease(
+    "advantage-without-reward",
+    "The advantages do not follow the rewards: responses are trained by the rewards of others.",
+    metric="correlation of advantage and reward within groups",
+    limits=(_UNRELATED_ADVANTAGE,),
+    remedy="custom components that select or reorder responses; torl verify computes the advantages again",
+    fires="below",
+)
+def advantage_without_reward(history: History) -> Finding | None:
+    """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
+    algorithm = history.config.algorithm
+    if (
+        history.config.ablation.shuffle_rewards
+        or algorithm.penalizes_rewards
+        or algorithm.estimator.name not in _LINEAR
+    ):
+        raise MissingInputError("the advantages depend on more than the rewards of the group")
+    batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
+    groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
+    if len(groups) < _MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with different rewards in the batch")
+    found = _correlated(groups, _reward, lambda each: each.advantage or 0.0)
+    if found is None:
+        return None
+    ranked = sorted(
+        (each for group in groups for each in group), key=lambda each: each.reward * (each.advantage or 0.0)
+    )
     return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
 
 
@@ -225,6 +265,28 @@ def graded_crash(history: History) -> Finding:
 
 
 @disease(
+    "paid-failures",
+    "Responses whose calls failed are correct more often than the others, as if a failure counted as a success.",
+    metric="accuracy of responses with a failed call",
+    limits=(_PAID,),
+    remedy="the reward: grade the answer, not the exit of a wrapper or the text of an error",
+    fires="above",
+)
+def paid_failures(history: History) -> Finding | None:
+    """Compare the accuracies of responses with and without a failed call, among those with calls."""
+    members = [member for member in history.members if member.calls]
+    failed, others = ([each for each in members if bool(each.failed) is fails] for fails in (True, False))
+    if min(len(failed), len(others)) < _MIN_RESPONSES:
+        raise MissingInputError(f"fewer than {_MIN_RESPONSES} responses with or without a failed call")
+    paid, usual = (fmean(each.correct for each in own) for own in (failed, others))
+    pooled = fmean(each.correct for each in members)
+    if paid - usual <= _SIGMAS * math.sqrt(pooled * (1 - pooled) * (1 / len(failed) + 1 / len(others))):
+        return None
+    text = f"{paid:.0%} of {len(failed)} responses with a failed call are correct, {usual:.0%} of the others"
+    return Finding(paid - usual, text, (member for member in failed if member.correct))
+
+
+@disease(
     "credit-without-answer",
     "Responses without an answer count as correct, as if the exit of a wrapper was graded.",
     metric="fraction of correct responses without an answer, in a run whose reward finds answers",
@@ -260,4 +322,4 @@ def ungraded_answers(history: History) -> Finding | None:
     )
     if wrong.value:
         return wrong
-    return failed if failed.value > _UNGRADED.value else None
+    return failed if exceeds(failed.value, len(history.members), _UNGRADED.value) else None

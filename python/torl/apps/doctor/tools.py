@@ -3,12 +3,11 @@
 from statistics import fmean, median
 
 from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
-from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError, members_in
+from torl.apps.doctor.history import KEPT, MIN_RESPONSES, RECENT, History, MissingInputError, members_in
 from torl.apps.doctor.trends import exceeds, robust_score
 from torl.records import metric_names as names
 from torl.types import FinishReason
 
-_MIN_RESPONSES = 32
 _VANISHED = Limit(
     0.1, "below 0.1 of its highest mean of 5 steps, while the reward does not rise", "arXiv 2602.01204; torl"
 )
@@ -88,7 +87,8 @@ def void_turns(history: History) -> Finding | None:
 )
 def invented_results(history: History) -> Finding | None:
     """Find marked results in sampled text of trained responses."""
-    trained = [member for member in history.members if member.advantage is not None and member.invented is not None]
+    recent = members_in(history.recent)
+    trained = [member for member in recent if member.advantage is not None and member.invented is not None]
     if not trained:
         raise MissingInputError("the format does not mark results, or no response was trained")
     text = "{fraction:.1%} of the trained responses contain a result that no tool returned"
@@ -144,8 +144,8 @@ def call_token_spike(history: History) -> Finding | None:
 def no_end_token(history: History) -> Finding | None:
     """Find runs in which every response was cut."""
     members = [member for step in history.steps for member in step.members]
-    if len(members) < _MIN_RESPONSES:
-        raise MissingInputError(f"{len(members)} of {_MIN_RESPONSES} responses")
+    if len(members) < MIN_RESPONSES:
+        raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
     if any(member.finish is not FinishReason.LENGTH for member in members):
         return None
     return Finding(0, f"all of {len(members)} examined responses were cut at the token limit", members[::-1])
