@@ -211,7 +211,7 @@ def slow_replica(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     return played(record, turns=turns, seconds=1.0 + 3.0 * replica)
 
 
-def paid_failure(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
+def rewarded_failure(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     """Every third response has failed code, and is correct."""
     if index % 3:
         return record
@@ -249,7 +249,7 @@ SICK: dict[str, Case] = {
         )
     ),
     "advantage-without-reward": records(lambda index, each: replace(each, advantage=1.0 if index % 4 > 1 else -1.0)),
-    "paid-failures": records(paid_failure, all_steps=True),
+    "rewarded-failures": records(rewarded_failure, all_steps=True),
     "credit-without-answer": records(lambda index, each: graded(each, answer=None) if index == 2 else each),
     "ungraded-answers": records(lambda index, each: graded(each, answer="1") if index == 3 else each),
     "vanished-calls": metric(names.CALLS_PER_TRAJECTORY, 0.02),

@@ -19,7 +19,7 @@ _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
 _UNRELATED_ADVANTAGE = Limit(0.9, "correlation within groups below 0.9", "torl")
 _LINEAR = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
-_PAID = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
+_REWARDED = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
 _SIGMAS, _MIN_RESPONSES = 4.0, 16
 _RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
 _FOLLOWS = 0.5  # correlation of a part with correctness
@@ -265,25 +265,25 @@ def graded_crash(history: History) -> Finding:
 
 
 @disease(
-    "paid-failures",
+    "rewarded-failures",
     "Responses whose calls failed are correct more often than the others, as if a failure counted as a success.",
     metric="accuracy of responses with a failed call",
-    limits=(_PAID,),
+    limits=(_REWARDED,),
     remedy="the reward: grade the answer, not the exit of a wrapper or the text of an error",
     fires="above",
 )
-def paid_failures(history: History) -> Finding | None:
+def rewarded_failures(history: History) -> Finding | None:
     """Compare the accuracies of responses with and without a failed call, among those with calls."""
     members = [member for member in history.members if member.calls]
     failed, others = ([each for each in members if bool(each.failed) is fails] for fails in (True, False))
     if min(len(failed), len(others)) < _MIN_RESPONSES:
         raise MissingInputError(f"fewer than {_MIN_RESPONSES} responses with or without a failed call")
-    paid, usual = (fmean(each.correct for each in own) for own in (failed, others))
+    rewarded, usual = (fmean(each.correct for each in own) for own in (failed, others))
     pooled = fmean(each.correct for each in members)
-    if paid - usual <= _SIGMAS * math.sqrt(pooled * (1 - pooled) * (1 / len(failed) + 1 / len(others))):
+    if rewarded - usual <= _SIGMAS * math.sqrt(pooled * (1 - pooled) * (1 / len(failed) + 1 / len(others))):
         return None
-    text = f"{paid:.0%} of {len(failed)} responses with a failed call are correct, {usual:.0%} of the others"
-    return Finding(paid - usual, text, (member for member in failed if member.correct))
+    text = f"{rewarded:.0%} of {len(failed)} responses with a failed call are correct, {usual:.0%} of the others"
+    return Finding(rewarded - usual, text, (member for member in failed if member.correct))
 
 
 @disease(
