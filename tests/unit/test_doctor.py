@@ -7,12 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders import failed
+from builders import asked, failed, grade, play_trajectories, player
+from demo_maker import chat
+from demo_maker.chat_model import make_tokenizer
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from sick_runs import SICK, STEPS, Case, config, graded, inventing, played, records, slow_replica
+from torl.apps.doctor.facts import members_of
 from torl.apps.doctor.registry import DISEASES, History, examine
 from torl.apps.doctor.trends import kolmogorov_smirnov, mann_kendall
+from torl.formats.chat import HermesFormat
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord
+from torl.text.tokenizer import PlainTextEncoder
+from torl.text.vocabulary import build_vocabulary
+from torl.types import Markup
 
 
 def test_healthy_run_has_no_diagnosis() -> None:
@@ -143,3 +151,36 @@ def test_unused_penalty_is_no_dead_part() -> None:
     assert "dead-part" in examine(penalty.history()).healthy
     (diagnosis,) = examine(unused.history()).diagnoses
     assert diagnosis.symptom.text == "style is 0 for all of 400 examined responses"
+
+
+# --- separators: a conversation that is played in a chat format -------------------------------------------------------
+
+
+class DoubledEnd(HermesFormat):
+    """Writes the end token that the model has sampled a second time."""
+
+    def continuation(self, *arguments: Any) -> list[str | Markup]:
+        return [Markup(self.message_end), *super().continuation(*arguments)]
+
+
+@pytest.mark.parametrize(("form", "counts"), [(HermesFormat(), (1, 0, 0)), (DoubledEnd(), (1, 1, 0))])
+async def test_end_tokens_between_messages_are_counted(form: HermesFormat, counts: tuple[int, int, int]) -> None:
+    tokenizer = make_tokenizer(chat.conversation)
+    vocabulary = build_vocabulary(tokenizer, form.visible_tokens)
+    arguments = '{"name": "python", "arguments": {"code": "print(1)"}}'
+    turns = [f"<tool_call>\n{arguments}\n</tool_call>{form.message_end}", f"So \\boxed{{1}}{form.message_end}"]
+    end = frozenset({tokenizer.convert_tokens_to_ids(form.message_end)})
+    engine = ScriptedEngine(lambda id: tokenizer.encode(turns[int(id[-1])]), vocabulary=vocabulary, stop_token_ids=end)
+    playing = player(
+        engine,
+        ScriptedInterpreter(),
+        form=form,
+        limit=500,
+        vocabulary=vocabulary,
+        encoder=PlainTextEncoder(tokenizer, vocabulary),
+        end_token_ids=end,
+        max_tool_calls=2,
+    )
+    (trajectory,) = await play_trajectories(playing, [asked(token_ids=tokenizer.encode("6 * 7?"))], 0, 1)
+    (member,) = members_of(0, [TrajectoryRecord(0, trajectory, grade(True))])
+    assert (member.boundaries, member.doubled, member.unseparated) == counts
