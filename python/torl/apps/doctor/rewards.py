@@ -1,16 +1,14 @@
-"""Diseases of rewards: hacking, noise, parts that rule, crashes and grader failures that count as answers."""
+"""Diseases of rewards: hacking, noise, parts that rule or are dead, advantages that do not follow them."""
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import StatisticsError, correlation, fmean, pvariance
 
-from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
+from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.groups import compared_groups, is_uniform
 from torl.apps.doctor.history import RECENT, History, MissingInputError, evaluation_series, members_in
-from torl.apps.doctor.trends import exceeds
 from torl.records import metric_names as names
 
 _MIN_GROUPS = 8
@@ -19,8 +17,6 @@ _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
 _UNRELATED_ADVANTAGE = Limit(0.9, "correlation within groups below 0.9", "torl")
 _LINEAR = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
-_REWARDED = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
-_SIGMAS, _MIN_RESPONSES = 4.0, 16
 _RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
 _FOLLOWS = 0.5  # correlation of a part with correctness
 _DEAD = Limit(
@@ -30,12 +26,6 @@ _DUST = Limit(0.01, "differences below 0.01 of the range of rewards in more than
 _PENALTIES = ("overlong", "failed_code", "malformed_turn")
 _EXPLAINED = 0.3  # mean correlation within groups with a property of the response
 _MANY = 0.25
-_ANY = Limit(0, "any", "open-instruct#1887, verl#7853")
-_UNGRADED = Limit(
-    0.01,
-    "above 0.01 by 3 standard deviations, or any answer that equals the reference and is wrong",
-    "torl; verl#5635, trl#5281",
-)
 
 
 def _within(groups: Sequence[Sequence[Member]], value: Callable[[Member], float]) -> list[float]:
@@ -245,81 +235,3 @@ def jittered_rewards(history: History) -> Finding | None:
         f"{largest_range:.2g}, unrelated to length, calls and repetition"
     )
     return Finding(largest_range, text, (member for group in dusty for member in group))
-
-
-@disease(
-    "graded-crash",
-    "Episodes whose tool crashed are graded and trained on: the policy is judged for a failure of the host.",
-    metric="fraction of responses in the batch with a crashed call",
-    limits=(_ANY,),
-    remedy="the tool's limits (rollout.tools), which must answer with an error or fail the episode "
-    "(rollout.max_failed_fraction)",
-    fires="above",
-)
-def graded_crash(history: History) -> Finding:
-    """Find crashed calls in trained responses."""
-    if not any(member.calls for member in history.members):
-        raise MissingInputError("no response calls a tool")
-    text = "{count} of {all} responses have a crashed call and an advantage"
-    return fraction_of(history.members, lambda each: each.crashed and each.advantage is not None, text)
-
-
-@disease(
-    "rewarded-failures",
-    "Responses whose calls failed are correct more often than the others, as if a failure counted as a success.",
-    metric="accuracy of responses with a failed call",
-    limits=(_REWARDED,),
-    remedy="the reward: grade the answer, not the exit of a wrapper or the text of an error",
-    fires="above",
-)
-def rewarded_failures(history: History) -> Finding | None:
-    """Compare the accuracies of responses with and without a failed call, among those with calls."""
-    members = [member for member in history.members if member.calls]
-    failed, others = ([each for each in members if bool(each.failed) is fails] for fails in (True, False))
-    if min(len(failed), len(others)) < _MIN_RESPONSES:
-        raise MissingInputError(f"fewer than {_MIN_RESPONSES} responses with or without a failed call")
-    rewarded, usual = (fmean(each.correct for each in own) for own in (failed, others))
-    pooled = fmean(each.correct for each in members)
-    if rewarded - usual <= _SIGMAS * math.sqrt(pooled * (1 - pooled) * (1 / len(failed) + 1 / len(others))):
-        return None
-    text = f"{rewarded:.0%} of {len(failed)} responses with a failed call are correct, {usual:.0%} of the others"
-    return Finding(rewarded - usual, text, (member for member in failed if member.correct))
-
-
-@disease(
-    "credit-without-answer",
-    "Responses without an answer count as correct, as if the exit of a wrapper was graded.",
-    metric="fraction of correct responses without an answer, in a run whose reward finds answers",
-    limits=(_ANY,),
-    remedy="the reward: compare answers, and treat a missing one as wrong",
-    fires="above",
-)
-def credit_without_answer(history: History) -> Finding:
-    """Find correct responses without an answer."""
-    if not any(member.answered and member.correct for member in history.members):
-        raise MissingInputError("no correct response has an answer that the reward records")
-    text = "{count} of {all} responses are correct without an answer"
-    return fraction_of(history.members, lambda each: each.correct and not each.answered, text)
-
-
-@disease(
-    "ungraded-answers",
-    "Answers are not compared with the reference, and count as wrong.",
-    metric="fraction of responses that the grader failed on, and right answers that count as wrong",
-    limits=(_UNGRADED,),
-    remedy="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; "
-    "selection.drop_undecided_above",
-)
-def ungraded_answers(history: History) -> Finding | None:
-    """Find failures of the grader, and answers that equal the reference without credit."""
-    wrong = fraction_of(
-        history.members,
-        lambda each: each.exact and not each.correct,
-        "{count} answers equal the reference character for character and count as wrong",
-    )
-    failed = fraction_of(
-        history.members, lambda each: each.failure is not None, "the grader failed on {fraction:.1%} of the responses"
-    )
-    if wrong.value:
-        return wrong
-    return failed if exceeds(failed.value, len(history.members), _UNGRADED.value) else None
