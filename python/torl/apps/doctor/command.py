@@ -20,6 +20,7 @@ from torl.apps.doctor.proof import StepMaker, prove
 from torl.apps.doctor.registry import DISEASES, Examination, History, examine, read_history
 from torl.config import TrainConfig
 from torl.errors import ConfigError, TorlError
+from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.paths import labelled_paths
 from torl.records.run_directory import read_config
 from torl.report.console import Console
@@ -84,7 +85,7 @@ async def _prove_all(directory: Path, history: History, examination: Examination
     with Console(sys.stderr) as console:
         make_step = StepMaker(directory, history.config, console)
         for diagnosis in examination.diagnoses:
-            proof = await prove(history, diagnosis, make_step)
+            proof = await prove(history, diagnosis, make_step, checkpoint_steps(directory))
             print(f"  {diagnosis.disease.id}: {proof or 'has no proof'}", flush=True)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import log
 from statistics import median
 from typing import Any, Final
 
 from torl.apps.doctor.history import History, Step
 from torl.records import metric_names as names
-from torl.training.health import engine_options
+from torl.training.health import coarser_dtype, engine_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,6 @@ def _confident(step: Step) -> float | None:
     return None if step.tokens is None or not step.tokens.compared else step.tokens.confident
 
 
-def _factor(step: Step) -> float | None:
-    return None if step.tokens is None or not step.tokens.compared else step.tokens.factor
-
-
 def _gap(step: Step) -> float | None:
     return None if step.tokens is None or not step.tokens.compared else step.tokens.gap
 
@@ -89,6 +86,7 @@ def _is_long(history: History, seconds: float) -> bool:
     return seconds > 6 * median(history.series(names.TIME_STEP))
 
 
+_EXACT_GAP, _ROUNDED_GAP = 2.5e-3, log(1.1)  # the limits of the check, without and with rounding to fewer bits
 _LEAPS = 10.0  # times the median gradient norm
 _OTHER_WEIGHTS = "the engine of the run held other weights than the learner: a new engine does not"
 _HOST = "a failure of the host at that time: the step made again is healthy"
@@ -102,9 +100,9 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     ),
     "wrong-engine": Experiment("tokens of which only the engine is sure", _confident, _above(0), _OTHER_WEIGHTS),
     "numeric-gap": Experiment(
-        "mean of exp(|learner logprob - engine logprob|)",
-        _factor,
-        _above(1.1),
+        "mean gap between engine and learner, in nats",
+        _gap,
+        lambda history, gap: gap > (_EXACT_GAP if coarser_dtype(history.config) == "float32" else _ROUNDED_GAP),
         "the precision of the engine",
         _same_precision,
     ),

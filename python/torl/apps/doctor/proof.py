@@ -1,7 +1,7 @@
 """Prove a diagnosis: make a step of the run again, then with one setting changed, and see if the symptom vanishes."""
 
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -42,7 +42,7 @@ class Proof:
 
     Attributes:
         disease: Id of the disease.
-        verdict: "proved" if the named cause is the cause, "refuted" if it is another one, "undecided" without a result.
+        verdict: "proved" if the named cause is the cause, "refuted" if the suspected one is not, "undecided" otherwise.
         text: Result in a sentence, with the numbers.
     """
 
@@ -54,28 +54,32 @@ class Proof:
         return f"{self.verdict}: {self.text}"
 
 
-async def prove(history: History, diagnosis: Diagnosis, make_step: MakeStep) -> Proof | None:
-    """Prove or refute the cause of a diagnosis. None for a disease that no step can show.
+async def prove(
+    history: History, diagnosis: Diagnosis, make_step: MakeStep, checkpoints: Collection[int] = ()
+) -> Proof | None:
+    """Prove or refute a cause of a diagnosis. None for a disease that no step can show.
 
     The step is first made again without a change. If the symptom vanishes, its cause was outside the configuration: a
     process, a machine or code of that time. Otherwise the step is made once more with the change. A disease without an
-    experiment is proved to come from outside the configuration if the latest step differs from its record.
+    experiment is proved to come from outside the configuration if a step differs from its record.
 
     Args:
         history: History of the run.
         diagnosis: Its diagnosis.
         make_step: Function that makes a step again.
+        checkpoints: Steps with a checkpoint, which are made again soonest.
     """
     name = diagnosis.disease.id
     experiment = EXPERIMENTS.get(name)
+    newest_first = sorted(history.steps, key=lambda step: (step.number in checkpoints, step.number), reverse=True)
     if experiment is None:
-        return None if name in _OF_RECORDS else await _compare(history, name, make_step)
+        return None if name in _OF_RECORDS else await _compare(newest_first[0].number, name, make_step)
 
     def is_sick(step: Step) -> bool:
         value = experiment.measure(step)
         return value is not None and experiment.is_sick(history, value)
 
-    recorded = next(filter(is_sick, reversed(history.steps)), None)
+    recorded = next(filter(is_sick, newest_first), None)
     if recorded is None:
         return Proof(name, "undecided", f"no single step shows the symptom ({experiment.symptom})")
     shown = f"step {recorded.number}: {experiment.symptom}: {_text(experiment.measure(recorded))} in the record"
@@ -85,8 +89,8 @@ async def prove(history: History, diagnosis: Diagnosis, make_step: MakeStep) -> 
         again = (await make_step(recorded.number, {})).step
         shown += f", {_text(experiment.measure(again))} made again"
         if not is_sick(again):
-            cause = experiment.cause if is_of_host else "a process or machine of that time, not a setting"
-            return Proof(name, "proved" if is_of_host else "refuted", f"{shown}. Cause: {cause}")
+            cause = experiment.cause if is_of_host else "code, a process or a machine of that time, not a setting"
+            return Proof(name, "proved", f"{shown}. Cause: {cause}")
         if is_of_host:
             return Proof(name, "refuted", f"{shown}. Cause: the batch or a setting, not the host")
         if not changes:
@@ -100,9 +104,8 @@ async def prove(history: History, diagnosis: Diagnosis, make_step: MakeStep) -> 
     return Proof(name, "proved", f"{shown}. Cause: {experiment.cause}")
 
 
-async def _compare(history: History, name: str, make_step: MakeStep) -> Proof:
-    """Compare the latest step with its record."""
-    number = history.steps[-1].number
+async def _compare(number: int, name: str, make_step: MakeStep) -> Proof:
+    """Compare a step with its record."""
     try:
         made = await make_step(number, {})
     except TorlError as error:
