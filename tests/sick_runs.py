@@ -171,7 +171,7 @@ def inventing(record: TrajectoryRecord) -> TrajectoryRecord:
 def lost_long(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     """Every fourth episode is three times as long and left out of the batch."""
     if index % 4:
-        return record
+        return replace(record, advantage=2.0 if record.grade.correct else -1.0)  # two of six are right
     longer = healthy_record(record.step, index, 3 * TOKENS)
     return replace(longer, advantage=None)
 
@@ -212,12 +212,10 @@ def slow_replica(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
 
 
 def rewarded_failure(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
-    """Every third response has failed code, and is correct."""
-    if index % 3:
+    """Half of the right responses have failed code, and no wrong one."""
+    if index % 4:
         return record
-    failing = tuple(replace(call, outcome=failed()) for call in record.trajectory.tool_calls)
-    right = graded(record, correct=True, reward=1.0, answer="3")
-    return replace(played(right, tool_calls=failing), advantage=1.0)
+    return played(record, tool_calls=tuple(replace(call, outcome=failed()) for call in record.trajectory.tool_calls))
 
 
 CRASH = failed(status=OutcomeStatus.CRASH)
@@ -270,6 +268,10 @@ SICK: dict[str, Case] = {
         config=config(rollout__agent={"name": "command", "command": "true"}, rollout__format="hermes"),
     ),
     "turn-separator": records(chatty, all_steps=True),
+    "cut-as-complete": records(
+        lambda index, each: healthy_record(each.step, index, 160) if index % 4 == 0 else each,
+        config=config(rollout__max_response_tokens=160),
+    ),
     "truncation": metric(names.TRUNCATED, 0.6),
     "entropy-collapse": metric(names.ENTROPY, 0.05),
     "entropy-blow-up": metric(names.ENTROPY, 4.0),

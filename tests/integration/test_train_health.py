@@ -41,16 +41,16 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_sick_run_stops_with_a_checkpoint(stopped: Path) -> None:
     trained = [row for row in read_metrics(stopped) if "time/step" in row]
-    assert [row["health/diagnoses"] for row in trained] == [0, 0, 0, 0, 1]
+    assert [row["health/diagnoses"] for row in trained] == [0, 0, 1]
     assert trained[-1]["health/rate-without-effect"] == 1
-    assert (stopped / "checkpoints" / "step_000005" / "manifest.json").exists()
+    assert (stopped / "checkpoints" / "step_000003" / "manifest.json").exists()
 
 
 @pytest.mark.timeout(900)  # three starts of engine and learner
 def test_cause_is_proved_by_its_step_made_again(stopped: Path, tmp_path: Path) -> None:
     with running("torl", "doctor", str(stopped), "--prove", log=tmp_path / "proof.log") as command:
         assert command.wait(600) == 1, command.output()
-    shown = "rate-without-effect: proved: step 4: learner/changed_weights: 0 in the record, 0 made again, "
+    shown = "rate-without-effect: proved: step 2: learner/changed_weights: 0 in the record, 0 made again, "
     assert shown in command.output()
     assert "with learner.learning_rate = 1e-05. Cause: the learning rate" in command.output()
 

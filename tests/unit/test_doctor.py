@@ -184,3 +184,21 @@ async def test_end_tokens_between_messages_are_counted(form: HermesFormat, count
     (trajectory,) = await play_trajectories(playing, [asked(token_ids=tokenizer.encode("6 * 7?"))], 0, 1)
     (member,) = members_of(0, [TrajectoryRecord(0, trajectory, grade(True))])
     assert (member.boundaries, member.doubled, member.unseparated) == counts
+
+
+def test_groups_of_other_responses_have_advantages_off_zero() -> None:
+    """Responses are compared with those of the batch, of which one group is solved more often."""
+
+    def record(step: int, index: int, each: TrajectoryRecord) -> TrajectoryRecord:
+        is_right = index % 8 < (7 if index < 8 else 1)
+        reward = 1.0 if is_right else -1.0
+        return replace(graded(each, reward=reward, correct=is_right, answer="1" if is_right else "2"), advantage=reward)
+
+    found = {each.disease.id: each.symptom.text for each in examine(Case(record=record).history()).diagnoses}
+    assert found["advantage-without-reward"].startswith("the mean advantage of a group is off 0 by 0.75")
+
+
+def test_credit_for_another_number_is_found() -> None:
+    wrong = records(lambda index, each: graded(each, answer="1.5") if index == 2 else each)
+    (diagnosis,) = examine(wrong.history()).diagnoses
+    assert diagnosis.symptom.text.startswith("5 of 80 responses are correct")

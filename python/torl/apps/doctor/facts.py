@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isclose
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,6 +20,7 @@ from torl.types import FinishReason, OutcomeStatus, Trajectory
 
 SURE: Final = 0.99
 """Probability of a token in a run of sure tokens (MiniMax-M1, arXiv 2506.13585)."""
+_DIFFERENT: Final = 0.01  # relative difference of numbers that no grader should take for equal
 RARE_ID: Final = 100_000
 """Smallest id of a token that a byte-pair tokenizer merged late (arXiv 2510.02387)."""
 
@@ -38,9 +40,11 @@ class Member:
         valid_format: Whether the response has the required format.
         answered: Whether an answer was found.
         exact: Whether the answer is the reference answer, character for character.
+        contradicts: Whether answer and reference are numbers that differ by more than 1 %.
         failure: Failure of the grader, if any.
         advantage: Mean advantage. None outside the batch.
         tokens: Number of sampled tokens.
+        length: Number of tokens of the response, observed ones included.
         finish: Reason why the episode ended.
         calls: Number of tool calls.
         crashed: Number of calls whose process died.
@@ -69,9 +73,11 @@ class Member:
     valid_format: bool
     answered: bool
     exact: bool
+    contradicts: bool
     failure: str | None
     advantage: float | None
     tokens: int
+    length: int
     finish: FinishReason
     calls: int
     crashed: int
@@ -189,9 +195,11 @@ def _member(
         valid_format=bool(grade.valid_format),
         answered=grade.answer is not None,
         exact=grade.answer is not None and grade.answer.strip() == problem.answer.strip() != "",
+        contradicts=_contradicts(grade.answer, problem.answer),
         failure=grade.failure,
         advantage=record.advantage,
         tokens=sampled,
+        length=len(trajectory),
         finish=trajectory.finish_reason,
         calls=len(calls),
         crashed=sum(call.outcome.status is OutcomeStatus.CRASH for call in calls),
@@ -213,6 +221,14 @@ def _member(
             if "worker_node" in call.outcome.details
         ),
     )
+
+
+def _contradicts(answer: str | None, reference: str) -> bool:
+    try:
+        given, right = float(answer or ""), float(reference)
+    except ValueError:
+        return False
+    return not isclose(given, right, rel_tol=_DIFFERENT, abs_tol=1e-6)
 
 
 def _has_void_turn(trajectory: Trajectory) -> bool:

@@ -58,18 +58,18 @@ def rewarded_failures(history: History) -> Finding | None:
 
 @disease(
     "credit-without-answer",
-    "Responses without an answer count as correct, as if the exit of a wrapper was graded.",
-    metric="fraction of correct responses without an answer, in a run whose reward finds answers",
+    "Responses without an answer, or with another number than the reference, count as correct.",
+    metric="fraction of correct responses without an answer or with another number, if the reward finds answers",
     limits=(_ANY,),
     remedy="the reward: compare answers, and treat a missing one as wrong",
     fires="above",
 )
 def credit_without_answer(history: History) -> Finding:
-    """Find correct responses without an answer."""
+    """Find correct responses without the answer."""
     if not any(member.answered and member.correct for member in history.members):
         raise MissingInputError("no correct response has an answer that the reward records")
-    text = "{count} of {all} responses are correct without an answer"
-    return fraction_of(history.members, lambda each: each.correct and not each.answered, text)
+    text = "{count} of {all} responses are correct without an answer, or with another number than the reference"
+    return fraction_of(history.members, lambda each: each.correct and (each.contradicts or not each.answered), text)
 
 
 @disease(

@@ -4,7 +4,7 @@ from statistics import fmean
 
 from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.groups import is_uniform
-from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError
+from torl.apps.doctor.history import KEPT, MIN_RECENT, RECENT, History, MissingInputError
 from torl.apps.doctor.trends import robust_score, spikes
 from torl.records import metric_names as names
 
@@ -18,7 +18,7 @@ _SPIKE = Limit(
 )
 _SIGMAS = 8.0
 _ZERO = Limit(0.4, "above 0.4 of the latest 10 steps, although groups have different rewards", "rldoctor")
-_UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 5 steps", "huggingface/blog!3386; torl")
+_UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 3 steps after the warm-up", "huggingface/blog!3386; torl")
 _REFERENCE_KL = "learner/reference_kl"
 
 
@@ -105,8 +105,8 @@ def gradient_spikes(history: History) -> Finding | None:
 def no_gradient(history: History) -> Finding:
     """Find steps without a gradient that have groups with different rewards."""
     steps = [step for step in history.steps[-2 * RECENT :] if step.members]
-    if len(steps) < RECENT:
-        raise MissingInputError(f"{len(steps)} of {RECENT} steps with trajectories")
+    if len(steps) < MIN_RECENT:
+        raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with trajectories")
     mixed = [step for step in steps if any(not is_uniform(group) for group in step.groups)]
     zero = [step for step in mixed if not step.metrics.get(names.GRADIENT_NORM, 0.0)]
     fraction = len(zero) / len(steps)
@@ -125,14 +125,15 @@ def no_gradient(history: History) -> Finding:
 def rate_without_effect(history: History) -> Finding | None:
     """Find steps with a gradient after which the weights have the same bits."""
     steps = [step for step in history.steps if step.metrics.get(names.CHANGED_WEIGHTS) is not None]
-    if len(steps) < RECENT:
-        raise MissingInputError(f"{len(steps)} of {RECENT} steps with {names.CHANGED_WEIGHTS}")
-    latest = [step for step in steps[-RECENT:] if step.metrics.get(names.GRADIENT_NORM)]
-    if len(latest) < RECENT or max(step.metrics[names.CHANGED_WEIGHTS] for step in latest) >= _UNCHANGED.value:
+    steps = [step for step in steps if step.number >= history.config.learner.warmup_steps]
+    if len(steps) < MIN_RECENT:
+        raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with {names.CHANGED_WEIGHTS} after the warm-up")
+    latest = [step for step in steps[-MIN_RECENT:] if step.metrics.get(names.GRADIENT_NORM)]
+    if len(latest) < MIN_RECENT or max(step.metrics[names.CHANGED_WEIGHTS] for step in latest) >= _UNCHANGED.value:
         return None
     config = history.config.learner
     text = (
-        f"less than {_UNCHANGED.value:.2%} of the weights changed in each of the latest {RECENT} steps "
+        f"less than {_UNCHANGED.value:.2%} of the weights changed in each of the latest {MIN_RECENT} steps "
         f"({config.dtype}, learning rate {config.learning_rate:g})"
     )
     last = latest[-1]

@@ -6,7 +6,7 @@ from statistics import fmean
 from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
 from torl.apps.doctor.facts import RARE_ID
 from torl.apps.doctor.history import RECENT, History, MissingInputError, members_in
-from torl.apps.doctor.trends import is_rising
+from torl.apps.doctor.trends import exceeds, is_rising
 from torl.records import metric_names as names
 from torl.records.signal import MANY_TRUNCATED
 from torl.report.series import rank_correlation
@@ -14,6 +14,7 @@ from torl.types import FinishReason
 
 _TRUNCATED = Limit(MANY_TRUNCATED, "above 0.25 while the reward does not rise, or above 0.5", "miles, rlprobe")
 _MAX_TRUNCATED = 0.5
+_AT_LIMIT = Limit(0.02, "above 0.02 of the responses, by 3 standard deviations", "OpenRLHF!1327; torl")
 _COLLAPSED = Limit(
     0.1,
     "below a tenth of the first steps', or below 0.25 nats from above 1, while the reward does not rise",
@@ -52,6 +53,23 @@ def truncation(history: History) -> Finding | None:
     members = [member for step in history.recent for member in step.members]
     cut = (member for member in members if member.finish is FinishReason.LENGTH)
     return Finding(now, f"{now:.0%} of the latest responses are cut", cut)
+
+
+@disease(
+    "cut-as-complete",
+    "Responses that reach the token limit count as complete: masks and penalties of cut responses miss them.",
+    metric="fraction of responses that end by themselves at the token limit",
+    limits=(_AT_LIMIT,),
+    remedy="the agent program, engine or component that reports why a response ended",
+)
+def cut_as_complete(history: History) -> Finding | None:
+    """Find responses of the maximum length that are not recorded as cut."""
+    limit = history.config.rollout.max_response_tokens
+    text = "{fraction:.0%} of the responses have the maximum length and count as complete"
+    found = fraction_of(
+        history.members, lambda each: each.length >= limit and each.finish is not FinishReason.LENGTH, text
+    )
+    return found if exceeds(found.value, len(history.members), _AT_LIMIT.value) else None
 
 
 @disease(

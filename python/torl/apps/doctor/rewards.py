@@ -15,7 +15,10 @@ _MIN_GROUPS = 8
 _HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
 _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
-_UNRELATED_ADVANTAGE = Limit(0.9, "correlation within groups below 0.9", "torl")
+_UNRELATED_ADVANTAGE = Limit(
+    0.9, "correlation within groups below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
+)
+_OFFSET = 0.2  # of the mean size of an advantage
 _LINEAR = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
 _RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
 _FOLLOWS = 0.5  # correlation of a part with correctness
@@ -49,6 +52,10 @@ def _correlated(
 
 def _reward(member: Member) -> float:
     return member.reward
+
+
+def _advantage(member: Member) -> float:
+    return member.advantage or 0.0
 
 
 def _part(name: str, member: Member) -> float:
@@ -134,13 +141,23 @@ def advantage_without_reward(history: History) -> Finding | None:
     groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
     if len(groups) < _MIN_GROUPS:
         raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with different rewards in the batch")
-    found = _correlated(groups, _reward, lambda each: each.advantage or 0.0)
+    if uncentered := _uncentered(groups):
+        return uncentered
+    found = _correlated(groups, _reward, _advantage)
     if found is None:
         return None
-    ranked = sorted(
-        (each for group in groups for each in group), key=lambda each: each.reward * (each.advantage or 0.0)
-    )
+    ranked = sorted((each for group in groups for each in group), key=lambda each: each.reward * _advantage(each))
     return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+
+
+def _uncentered(groups: Sequence[Sequence[Member]]) -> Finding | None:
+    """Find groups whose mean advantage is not 0, as if responses were compared with those of other groups."""
+    offset = fmean(abs(fmean(map(_advantage, group))) for group in groups)
+    size = fmean(abs(_advantage(each)) for group in groups for each in group)
+    if offset <= _OFFSET * size:
+        return None
+    text = f"the mean advantage of a group is off 0 by {offset:.2f}, an advantage by {size:.2f}"
+    return Finding(0.0, text, (each for group in groups for each in group))
 
 
 @disease(
