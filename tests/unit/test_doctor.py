@@ -194,6 +194,8 @@ def test_groups_of_other_responses_have_advantages_off_zero() -> None:
         reward = 1.0 if is_right else -1.0
         return replace(graded(each, reward=reward, correct=is_right, answer="1" if is_right else "2"), advantage=reward)
 
+    whitened = Case(record=record, config=config(algorithm__normalize_advantages=True))
+    assert "advantage-without-reward" in examine(whitened.history()).skipped
     found = {each.disease.id: each.symptom.text for each in examine(Case(record=record).history()).diagnoses}
     assert found["advantage-without-reward"].startswith("the mean advantage of a group is off 0 by 0.75")
 

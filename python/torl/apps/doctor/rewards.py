@@ -19,7 +19,7 @@ _UNRELATED_ADVANTAGE = Limit(
     0.9, "correlation within groups below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
 )
 _OFFSET = 0.2  # of the mean size of an advantage
-_LINEAR = ("grpo", "dr_grpo", "rloo", "reinforce_plus_plus_baseline")
+_CENTERED = ("grpo", "dr_grpo", "rloo")  # estimators whose advantages are linear in a group's rewards, with mean 0
 _RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
 _FOLLOWS = 0.5  # correlation of a part with correctness
 _DEAD = Limit(
@@ -131,11 +131,10 @@ def reward_without_answer(history: History) -> Finding | None:
 def advantage_without_reward(history: History) -> Finding | None:
     """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
     algorithm = history.config.algorithm
-    if (
-        history.config.ablation.shuffle_rewards
-        or algorithm.penalizes_rewards
-        or algorithm.estimator.name not in _LINEAR
-    ):
+    is_changed = (
+        history.config.ablation.shuffle_rewards or algorithm.penalizes_rewards or algorithm.normalize_advantages
+    )
+    if is_changed or algorithm.estimator.name not in _CENTERED:
         raise MissingInputError("the advantages depend on more than the rewards of the group")
     batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
     groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
