@@ -92,6 +92,10 @@ class EngineUnusableError(EngineError, WeightTransferError):
     """An engine did not load new weights completely, and may hold a mixture of two versions."""
 
 
+class HealthError(TorlError):
+    """A diagnosis of the doctor stopped the run (`health.mode`). A checkpoint was written, from which it can resume."""
+
+
 class CheckpointError(TorlError):
     """A checkpoint that cannot be written, or is damaged or incomplete."""
 

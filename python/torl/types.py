@@ -227,6 +227,7 @@ class SampledTurn:
             pair if the weights changed in flight.
         finish_reason: Reason why the turn ended.
         cached_tokens: Number of prefix tokens that the engine found in its prefix cache.
+        replica: Number of the engine's replica that sampled it.
     """
 
     token_ids: tuple[int, ...]
@@ -234,6 +235,7 @@ class SampledTurn:
     policy_versions: tuple[tuple[int, int], ...]
     finish_reason: TurnFinish
     cached_tokens: int
+    replica: int = field(default=0, compare=False)
 
 
 # --- trajectories -----------------------------------------------------------------------------------------
@@ -331,6 +333,7 @@ class Turn:
         stop_reason: Reason why the turn ended.
         blocks: Code blocks closed in the turn.
         cached_tokens: Number of prefix tokens that the engine found in its prefix cache.
+        replica: Number of the engine's replica that sampled it.
     """
 
     start: int
@@ -339,6 +342,7 @@ class Turn:
     stop_reason: StopReason
     blocks: tuple[Block, ...]
     cached_tokens: int
+    replica: int = field(default=0, compare=False)
 
 
 class FinishReason(StrEnum):

@@ -1,256 +1,26 @@
 """The doctor on records made sick on purpose: each disease is named, and no other one."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from builders import asked, failed, grade, trajectory
+from builders import asked, failed, grade, play_trajectories, player
+from demo_maker import chat
+from demo_maker.chat_model import make_tokenizer
+from scripted_engine import ScriptedEngine, ScriptedInterpreter
+from sick_runs import SICK, STEPS, Case, config, graded, inventing, played, records, slow_replica
+from torl.apps.doctor.facts import members_of
 from torl.apps.doctor.registry import DISEASES, History, examine
 from torl.apps.doctor.trends import kolmogorov_smirnov, mann_kendall
-from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config
+from torl.formats.chat import HermesFormat
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord
-from torl.records.tokens import TokenKey
-from torl.types import FinishReason, OutcomeStatus, Turn, UpdateNumbers
-
-STEPS, GROUPS, SIZE, TOKENS = 30, 2, 8, 40
-BLOCK = "```python\nprint(1)\n```\n```output"
-
-
-def config(**overrides: Any) -> TrainConfig:
-    return load_config(TrainConfig, find_config("demo"), {name.replace("__", "."): v for name, v in overrides.items()})
-
-
-@dataclass
-class Case:
-    """A run that can be made sick: functions change its metrics, records and token numbers."""
-
-    config: TrainConfig = field(default_factory=config)
-    metrics: Callable[[int, dict[str, Any]], Mapping[str, Any]] = lambda step, row: row
-    record: Callable[[int, int, TrajectoryRecord], TrajectoryRecord] = lambda step, index, record: record
-    arrays: Callable[[int, dict[str, Any]], Mapping[str, Any]] = lambda step, arrays: arrays
-    evaluations: tuple[Mapping[str, Any], ...] = ()
-    evaluated: frozenset[str] = frozenset()
-
-    def history(self) -> History:
-        history = History(self.config, evaluations=list(self.evaluations), evaluated=self.evaluated)
-        for step in range(STEPS):
-            records, numbers = [], {}
-            for index in range(GROUPS * SIZE):
-                record = self.record(step, index, healthy_record(step, index, TOKENS))
-                records.append(record)
-                key = TokenKey(record.trajectory.group_id, record.trajectory.sample_index, 0)
-                if index < SIZE:
-                    numbers[key] = UpdateNumbers(0, self.arrays(step, healthy_arrays(record)))
-            history.add(step, self.metrics(step, healthy_metrics(step)), records, numbers)
-        return history
-
-
-@cache
-def healthy_record(step: int, index: int, tokens: int) -> TrajectoryRecord:
-    """A response with one call; every second one is right."""
-    number, sample = divmod(index, SIZE)
-    correct = sample % 2 == 0
-    prompt = asked(f"p{number}", question=f"What is the sum of {step} and {number}?")
-    played = trajectory(
-        BLOCK,
-        f"I see that {index * 7919 % 1000} follows, so \\boxed{{1}}",
-        prompt=prompt,
-        group=f"{step}/p{number}",
-        sample=sample,
-        turn_tokens=(tokens + (index * 37 + step * 11) % 9) // 2,
-        version=step,
-    )
-    graded = grade(correct, 1.0 if correct else -1.0, answer="1" if correct else "2")
-    return TrajectoryRecord(step, played, graded, 1.0 if correct else -1.0)
-
-
-def healthy_arrays(record: TrajectoryRecord) -> dict[str, Any]:
-    engine = record.trajectory.rollout_logprobs_T[record.trajectory.loss_mask_T]
-    noise = np.resize(np.array([1e-7, -1e-7, 3e-7, -2e-7], np.float32), len(engine))
-    call_logprobs = np.full(len(engine), -6.0, np.float32)
-    return {
-        "learner_logprobs": engine + noise,
-        "entropies": np.ones(len(engine), np.float32),
-        "advantages": np.full(len(engine), record.advantage, np.float32),
-        "call_logprobs": call_logprobs + np.resize(np.array([0.0, 0.2, -0.2], np.float32), len(engine)),
-    }
-
-
-def healthy_metrics(step: int) -> dict[str, Any]:
-    """Metrics of a run on a plateau, so that no rise of the reward excuses a disease."""
-    noise = (0.01, -0.02, 0.015, -0.005, 0.0)[step % 5]
-    return {
-        names.TIME_STEP: 6.0,
-        names.REWARD_MEAN: noise,
-        names.ACCURACY: 0.5 + noise,
-        names.ENTROPY: 1.2 + noise,
-        names.TRUNCATED: 0.02,
-        names.SAMPLED_TOKENS: 40.0 + noise,
-        names.CALLS_PER_TRAJECTORY: 1.0 + noise,
-        names.CLIP_FRACTION: 0.0,
-        names.GRADIENT_NORM: 0.5 + noise,
-        names.CHANGED_WEIGHTS: 0.02,
-        names.STALENESS_MAX: 0.0,
-        names.FAILED_EPISODES: 0.0,
-    }
-
-
-def late(step: int) -> bool:
-    return step >= STEPS - 6
-
-
-def metric(name: str, value: Any) -> Case:
-    """A run with another value of a metric in its latest steps."""
-    return Case(metrics=lambda step, row: row | ({name: value} if late(step) else {}))
-
-
-def records(
-    change: Callable[[int, TrajectoryRecord], TrajectoryRecord], *, all_steps: bool = False, **more: Any
-) -> Case:
-    """A run with other records in its latest steps, or in all."""
-    return Case(record=lambda step, index, each: change(index, each) if all_steps or late(step) else each, **more)
-
-
-def graded(record: TrajectoryRecord, **changes: Any) -> TrajectoryRecord:
-    return replace(record, grade=replace(record.grade, **changes))
-
-
-def played(record: TrajectoryRecord, **changes: Any) -> TrajectoryRecord:
-    return replace(record, trajectory=replace(record.trajectory, **changes))
-
-
-def with_gap(gap: Callable[[int], float]) -> Case:
-    """A run whose learner puts tokens lower than the engine by a number of nats that depends on the step."""
-
-    def change(step: int, arrays: dict[str, Any]) -> dict[str, Any]:
-        return arrays | {"learner_logprobs": arrays["learner_logprobs"] - np.float32(gap(step))}
-
-    return Case(record=lambda step, index, each: sure(each), arrays=change)
-
-
-def sure(record: TrajectoryRecord) -> TrajectoryRecord:
-    """A record of which the engine is sure: probability 0.6."""
-    return played(record, rollout_logprobs_T=np.where(record.trajectory.loss_mask_T, np.log(0.6), 0).astype(np.float32))
-
-
-def endless(record: TrajectoryRecord) -> TrajectoryRecord:
-    """A long record of nearly certain tokens."""
-    longer = healthy_record(record.step, 9, 8000)
-    logprobs = np.where(longer.trajectory.loss_mask_T, -1e-3, 0).astype(np.float32)
-    return played(longer, rollout_logprobs_T=logprobs)
-
-
-def turns_with(record: TrajectoryRecord, text: str) -> tuple[Turn, ...]:
-    return tuple(replace(turn, text=text, blocks=()) for turn in record.trajectory.turns)
-
-
-def lost_long(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
-    """Every fourth episode is three times as long and left out of the batch."""
-    if index % 4:
-        return record
-    longer = healthy_record(record.step, index, 3 * TOKENS)
-    return replace(longer, advantage=None)
-
-
-def evaluation(step: int, accuracy: float) -> dict[str, Any]:
-    return {"step": step, names.evaluation_name("heldout", names.ACCURACY): accuracy}
-
-
-def two_parts(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
-    style = float(index % 3)
-    return graded(record, parts={"answer": 0.1 * record.grade.correct, "style": style}, reward=record.grade.reward)
-
-
-CRASH = failed(status=OutcomeStatus.CRASH)
-SICK: dict[str, Case] = {
-    "no-signal": records(lambda index, each: graded(each, reward=-1.0, correct=False, answer="2")),
-    "unlearned-format": records(
-        lambda index, each: graded(each, reward=-1.0, correct=False, answer=None, valid_format=False)
-    ),
-    "shrunken-differences": records(lambda index, each: graded(each, reward=0.54 if each.grade.correct else 0.5)),
-    "discard-bias": records(lost_long, all_steps=True),
-    "reward-hacking": Case(
-        metrics=lambda step, row: row | ({names.REWARD_MEAN: 0.9} if step > 10 else {}),
-        evaluations=(evaluation(0, 0.3), evaluation(20, 0.29)),
-    ),
-    "reward-without-answer": records(lambda index, each: graded(each, reward=float(index % 4 > 1))),
-    "ruling-part": records(two_parts),
-    "jittered-rewards": records(
-        lambda index, each: graded(each, reward=each.grade.reward + 1e-4 * ((index * 7 + each.step * 3) % 11)),
-        all_steps=True,
-    ),
-    "graded-crash": records(
-        lambda index, each: (
-            played(each, tool_calls=tuple(replace(one, outcome=CRASH) for one in each.trajectory.tool_calls))
-            if index == 3
-            else each
-        )
-    ),
-    "credit-without-answer": records(lambda index, each: graded(each, answer=None) if index == 2 else each),
-    "ungraded-answers": records(lambda index, each: graded(each, answer="1") if index == 3 else each),
-    "vanished-calls": metric(names.CALLS_PER_TRAJECTORY, 0.02),
-    "void-turns": records(
-        lambda index, each: played(each, turns=turns_with(each, "so it is"), tool_calls=()) if index % 2 else each
-    ),
-    "invented-results": records(
-        lambda index, each: (
-            played(
-                each,
-                turns=tuple(
-                    replace(turn, text=turn.text + " 2\n```\n```output\n3\n```") for turn in each.trajectory.turns
-                ),
-            )
-            if index % 8 == 0
-            else each
-        )
-    ),
-    "call-token-spike": Case(
-        arrays=lambda step, arrays: arrays | ({"call_logprobs": arrays["call_logprobs"] + 4} if late(step) else {})
-    ),
-    "no-end-token": records(
-        lambda index, each: played(each, finish_reason=FinishReason.LENGTH),
-        all_steps=True,
-        metrics=lambda step, row: row | {names.TRUNCATED: 1.0},
-    ),
-    "split-episodes": records(
-        lambda index, each: replace(each, branches=(each, each)),
-        config=config(rollout__agent={"name": "command", "command": "true"}, rollout__format="hermes"),
-    ),
-    "truncation": metric(names.TRUNCATED, 0.6),
-    "entropy-collapse": metric(names.ENTROPY, 0.05),
-    "entropy-blow-up": metric(names.ENTROPY, 4.0),
-    "gibberish": records(
-        lambda index, each: (
-            played(
-                each,
-                token_ids_T=each.trajectory.token_ids_T + 120_000,
-                rollout_logprobs_T=np.where(each.trajectory.loss_mask_T, -16, 0).astype(np.float32),
-            )
-            if index == 9
-            else each
-        )
-    ),
-    "length-runaway": Case(metrics=lambda step, row: row | {names.SAMPLED_TOKENS: 40.0 + 3 * step}),
-    "repetition": records(lambda index, each: endless(each) if index == 9 else each),
-    "stale-engine": with_gap(lambda step: 1e-7 + 0.1 * step),
-    "wrong-engine": with_gap(lambda step: 2.5 + 0.01 * (step % 3)),
-    "numeric-gap": with_gap(lambda step: 0.3 + 0.01 * (step % 3)),
-    "too-stale": metric(names.STALENESS_MAX, 12.0),
-    "clip-saturation": metric(names.CLIP_FRACTION, 0.6),
-    "kl-blow-up": Case(metrics=lambda step, row: row | {"learner/reference_kl": 3.0 if late(step) else 0.01}),
-    "gradient-spikes": Case(metrics=lambda step, row: row | ({names.GRADIENT_NORM: 50.0} if step == 26 else {})),
-    "no-gradient": metric(names.GRADIENT_NORM, 0.0),
-    "rate-without-effect": metric(names.CHANGED_WEIGHTS, 0.0),
-    "stall": Case(metrics=lambda step, row: row | ({names.TIME_STEP: 4000.0} if step == STEPS - 1 else {})),
-    "lost-episodes": metric(names.FAILED_EPISODES, 6.0),
-    "contamination": Case(evaluated=frozenset({"What is the sum of 29 and 1?", "And another question?"})),
-}
+from torl.text.tokenizer import PlainTextEncoder
+from torl.text.vocabulary import build_vocabulary
+from torl.types import Markup
 
 
 def test_healthy_run_has_no_diagnosis() -> None:
@@ -279,6 +49,27 @@ def test_disease_is_conditional_on_a_flat_reward(name: str) -> None:
     assert name not in [each.disease.id for each in examine(rising.history()).diagnoses]
 
 
+def test_growth_of_length_that_came_with_reward_is_healthy() -> None:
+    """Length and reward rise until the middle of the run and then stay; a rise of length after it is a disease."""
+
+    def run(later_growth: float) -> list[str]:
+        def metrics(step: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
+            early, late = min(step, STEPS // 2), max(0, step - STEPS // 2)
+            gains = {names.REWARD_MEAN: early / STEPS, names.SAMPLED_TOKENS: 40 + 4 * early + later_growth * late}
+            return {**row, **gains}
+
+        return [each.disease.id for each in examine(Case(metrics=metrics).history()).diagnoses]
+
+    assert run(0) == []
+    assert run(24) == ["length-runaway"]
+
+
+def test_few_invented_results_are_chance() -> None:
+    """5 of 80 responses are above 5 %, and fewer than the 10 that 3 standard deviations allow."""
+    few = records(lambda index, each: inventing(each) if index == 0 else each)
+    assert "invented-results" in examine(few.history()).healthy
+
+
 def test_missing_input_is_skipped_with_its_reason() -> None:
     examination = examine(History(config()))
     assert not examination.healthy
@@ -301,3 +92,115 @@ def test_difference_of_distributions_has_the_p_value_of_published_tables(critica
     statistic, found = kolmogorov_smirnov(range(count), range(shift, count + shift))
     assert statistic == pytest.approx(shift / count)
     assert found == pytest.approx(p, rel=0.02)
+
+
+# --- workers: each kind of difference -------------------------------------------------------------------------------
+
+
+def on_nodes(index: int, record: TrajectoryRecord, *, fails: bool = False, waits: bool = False) -> TrajectoryRecord:
+    """Calls on two nodes, of which the second fails or is slow."""
+    node = index // 4 % 2
+
+    def call(each):  # type: ignore[no-untyped-def]
+        outcome = failed() if fails and node else each.outcome
+        outcome = replace(outcome, details={"worker_node": node})
+        return replace(each, outcome=outcome, wait_seconds=2.0 if waits and node else 0.05)
+
+    return played(record, tool_calls=tuple(map(call, record.trajectory.tool_calls)))
+
+
+@pytest.mark.parametrize(
+    ("sick", "finding"),
+    [
+        ({"fails": True}, "node 1 of the sandbox fails on 100% of its calls, the others on 0%"),
+        ({"waits": True}, "a call waits for node 1 of the sandbox 2 s, the others 0.05 s"),
+    ],
+)
+def test_sick_node_is_named(sick: dict[str, bool], finding: str) -> None:
+    history = records(lambda index, each: on_nodes(index, each, **sick)).history()
+    (diagnosis,) = examine(history).diagnoses
+    assert (diagnosis.disease.id, diagnosis.symptom.text) == ("sick-worker", finding)
+
+
+def test_equal_nodes_are_healthy() -> None:
+    examination = examine(records(on_nodes).history())
+    assert "sick-worker" in examination.healthy
+
+
+def test_replica_with_other_numbers_is_named() -> None:
+    """The gap of one replica is 1e-3 nats: above the rounding of float32, and 10,000 times the other's."""
+    sick = Case(record=lambda step, index, each: played(slow_replica(index, each), seconds=1.0))
+    history = History(sick.config)
+    for step in sick.steps():
+        numbers = dict(step.numbers)
+        for key, each in step.numbers.items():
+            shift = np.float32(1e-3 if key.sample >= 4 else 0.0)
+            arrays = {**each.arrays, "learner_logprobs": each.arrays["learner_logprobs"] - shift}
+            numbers[key] = replace(each, arrays=arrays)
+        history.add(step.number, step.metrics, step.records, numbers)
+    found = {each.disease.id: each.symptom.text for each in examine(history).diagnoses}
+    assert "the gap of replica 1 of the engine to the learner is 0.001 nats" in found["sick-worker"]
+
+
+def test_unused_penalty_is_no_dead_part() -> None:
+    """A length penalty that no response earned is 0 for all and healthy. Another part is dead."""
+    unused = records(
+        lambda index, each: graded(each, parts={"answer": each.grade.reward, "style": 0.0}), all_steps=True
+    )
+    penalty = replace(unused, config=config(reward__parts__style={"name": "overlong", "buffer": 20}))
+    assert "dead-part" in examine(penalty.history()).healthy
+    (diagnosis,) = examine(unused.history()).diagnoses
+    assert diagnosis.symptom.text == "style is 0 for all of 400 examined responses"
+
+
+# --- separators: a conversation that is played in a chat format -------------------------------------------------------
+
+
+class DoubledEnd(HermesFormat):
+    """Writes the end token that the model has sampled a second time."""
+
+    def continuation(self, *arguments: Any) -> list[str | Markup]:
+        return [Markup(self.message_end), *super().continuation(*arguments)]
+
+
+@pytest.mark.parametrize(("form", "counts"), [(HermesFormat(), (1, 0, 0)), (DoubledEnd(), (1, 1, 0))])
+async def test_end_tokens_between_messages_are_counted(form: HermesFormat, counts: tuple[int, int, int]) -> None:
+    tokenizer = make_tokenizer(chat.conversation)
+    vocabulary = build_vocabulary(tokenizer, form.visible_tokens)
+    arguments = '{"name": "python", "arguments": {"code": "print(1)"}}'
+    turns = [f"<tool_call>\n{arguments}\n</tool_call>{form.message_end}", f"So \\boxed{{1}}{form.message_end}"]
+    end = frozenset({tokenizer.convert_tokens_to_ids(form.message_end)})
+    engine = ScriptedEngine(lambda id: tokenizer.encode(turns[int(id[-1])]), vocabulary=vocabulary, stop_token_ids=end)
+    playing = player(
+        engine,
+        ScriptedInterpreter(),
+        form=form,
+        limit=500,
+        vocabulary=vocabulary,
+        encoder=PlainTextEncoder(tokenizer, vocabulary),
+        end_token_ids=end,
+        max_tool_calls=2,
+    )
+    (trajectory,) = await play_trajectories(playing, [asked(token_ids=tokenizer.encode("6 * 7?"))], 0, 1)
+    (member,) = members_of(0, [TrajectoryRecord(0, trajectory, grade(True))])
+    assert (member.boundaries, member.doubled, member.unseparated) == counts
+
+
+def test_groups_of_other_responses_have_advantages_off_zero() -> None:
+    """Responses are compared with those of the batch, of which one group is solved more often."""
+
+    def record(step: int, index: int, each: TrajectoryRecord) -> TrajectoryRecord:
+        is_right = index % 8 < (7 if index < 8 else 1)
+        reward = 1.0 if is_right else -1.0
+        return replace(graded(each, reward=reward, correct=is_right, answer="1" if is_right else "2"), advantage=reward)
+
+    whitened = Case(record=record, config=config(algorithm__normalize_advantages=True))
+    assert "advantage-without-reward" in examine(whitened.history()).skipped
+    found = {each.disease.id: each.symptom.text for each in examine(Case(record=record).history()).diagnoses}
+    assert found["advantage-without-reward"].startswith("the mean advantage of a group is off 0 by 0.75")
+
+
+def test_credit_for_another_number_is_found() -> None:
+    wrong = records(lambda index, each: graded(each, answer="1.5") if index == 2 else each)
+    (diagnosis,) = examine(wrong.history()).diagnoses
+    assert diagnosis.symptom.text.startswith("5 of 80 responses are correct")

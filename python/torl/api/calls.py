@@ -12,12 +12,12 @@ from torl.api.event_loop import BackgroundLoop
 from torl.api.policy import Model, Policy, Problems, Section
 from torl.api.results import FinishedRun, Run, SampledGroups
 from torl.apps.audit.run import Audit
+from torl.apps.doctor import health
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.explain import Layer
 from torl.config.loading import extended_layers, find_config, read_layers, validate_config
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation
-from torl.training import run as training_run
 from torl.training import supervised_run
 
 AnyConfig = TypeVar("AnyConfig", bound=LearningConfig)
@@ -104,7 +104,7 @@ def train(
     Raises:
         TorlError: The configuration or the data is invalid, or a component fails; all records are kept.
     """
-    return _run(TrainConfig, "torl.train", config, overrides, sections, training_run.train)
+    return _run(TrainConfig, "torl.train", config, overrides, sections, health.train)
 
 
 def finetune(

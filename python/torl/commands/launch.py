@@ -15,7 +15,7 @@ from torl.runtime.processes.supervision import run_until_done
 def train(arguments: Sequence[str] | None = None) -> int:
     """Run `torl train CONFIG... [--section.setting VALUE ...]` and return the exit status."""
     description = "Train a language model to reason with tools."
-    return launch(TrainConfig, "torl train", description, "torl.training.run:train", arguments)
+    return launch(TrainConfig, "torl train", description, "torl.apps.doctor.health:train", arguments)
 
 
 def finetune(arguments: Sequence[str] | None = None) -> int:

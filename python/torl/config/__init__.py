@@ -3,6 +3,7 @@
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, EvaluateModelConfig, SampleConfig
 from torl.config.finetuning import FinetuneConfig, FinetuneOptions
+from torl.config.health import HealthConfig
 from torl.config.learning import (
     AlgorithmConfig,
     CriticConfig,
@@ -36,6 +37,7 @@ __all__ = [
     "EvaluationConfig",
     "FinetuneConfig",
     "FinetuneOptions",
+    "HealthConfig",
     "KlConfig",
     "LearnerConfig",
     "LearningConfig",

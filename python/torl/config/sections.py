@@ -21,6 +21,7 @@ from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
 from torl.algorithms.requirements import requirements_of
 from torl.config.choices import TRACKER, EngineChoice, RewardChoice, TrackerChoice
+from torl.config.health import HealthConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
@@ -349,6 +350,7 @@ class TrainConfig(LearningConfig):
     data: DataConfig
     selection: SelectionConfig = Field(default_factory=SelectionConfig)
     ablation: AblationConfig = Field(default_factory=AblationConfig)
+    health: HealthConfig = Field(default_factory=HealthConfig)
 
     @property
     def total_steps(self) -> int:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -126,7 +126,7 @@ class Replicas(Engine):
                 slot = await self._slot_of(request)
                 engine = slot.engine
                 try:
-                    return await engine.sample(request, on_block)
+                    return replace(await engine.sample(request, on_block), replica=slot.number)
                 except EngineDiedError:
                     if engine is slot.engine:
                         slot.up = False  # before its supervisor notices

@@ -14,7 +14,10 @@ KINDS: Final = ("problems", "tokens", "logprobs", "observations", "rewards", "ad
 """The parts of a step's trajectories, in the order in which a step makes them."""
 
 _MEASURED: Final = frozenset(
-    {"seconds", "wait_seconds", "cpu_seconds", "wall_seconds", "peak_memory_bytes", "cached_tokens"}
+    {
+        *("seconds", "wait_seconds", "cpu_seconds", "wall_seconds", "peak_memory_bytes"),
+        *("cached_tokens", "replica", "worker_node"),
+    }
 )
 _MEASURED_METRICS: Final = frozenset(
     {
@@ -88,6 +91,8 @@ def is_content(metric: str) -> bool:
     if (split := names.split_evaluation(metric)) is not None:
         plain = split[1]
     if plain in ("step", "time") or plain in _MEASURED_METRICS or plain.startswith(_COUNTS_SINCE_START):
+        return False
+    if names.is_diagnosis(plain):
         return False
     if plain.startswith("by/"):
         return is_content(plain.split("/", 2)[2])

@@ -300,6 +300,24 @@ SPECULATED: Final = "tool/speculated"
 SPECULATIONS_WASTED: Final = "tool/speculated_wasted"
 """Number of these runs whose outcome was never requested."""
 
+# --- health ---------------------------------------------------------------------------------------------------
+
+DIAGNOSES: Final = "health/diagnoses"
+"""Number of diseases that the doctor finds in the run up to this step (`health.mode`)."""
+
+_HEALTH: Final = "health/"
+
+
+def diagnosis(disease: str) -> str:
+    """Return `health/<disease>`: 1 at a step at which the doctor finds this disease."""
+    return _HEALTH + disease
+
+
+def is_diagnosis(metric: str) -> bool:
+    """Whether a metric is a finding of the doctor, which depends on earlier steps."""
+    return metric.startswith(_HEALTH)
+
+
 # --- data -------------------------------------------------------------------------------------------------
 
 EPOCH: Final = "data/epoch"

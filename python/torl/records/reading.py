@@ -19,6 +19,32 @@ def read_metrics(run_directory: Path) -> list[dict[str, Any]]:
     return list(read_rows(run_directory / METRICS_FILE))
 
 
+class MetricsTail:
+    """The rows that a running run appends to its metrics from now on."""
+
+    def __init__(self, path: Path) -> None:
+        """Start at the end of a file."""
+        self._path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the rows since the last call.
+
+        Raises:
+            RecordError: The file cannot be read, or a row is damaged.
+        """
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                *lines, _ = file.read().split(b"\n")
+            self._offset += sum(len(line) + 1 for line in lines)
+            return [json.loads(line) for line in lines]
+        except OSError as error:
+            raise RecordError(f"{self._path}: cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise RecordError(f"{self._path}: damaged: {error}") from error
+
+
 def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
     """Yield the records of a trajectory file.
 

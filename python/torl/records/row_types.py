@@ -18,6 +18,7 @@ class _Turn(TypedDict, total=False):
     stop_reason: str
     blocks: Pairs
     cached_tokens: int
+    replica: int
 
 
 class _Call(TypedDict, total=False):

@@ -208,13 +208,15 @@ def _encode_turn(turn: Turn) -> dict[str, Any]:
         "stop_reason": turn.stop_reason.value,
         "blocks": [[block.start, block.stop, block.token] for block in turn.blocks],  # characters of the text
         "cached_tokens": turn.cached_tokens,
+        **({"replica": turn.replica} if turn.replica else {}),
     }
 
 
 def _decode_turn(row: Mapping[str, Any]) -> Turn:
     text = row["text"]
     blocks = tuple(Block(text[start:stop], start, stop, token) for start, stop, token in row["blocks"])
-    return Turn(row["start"], row["stop"], text, StopReason(row["stop_reason"]), blocks, row["cached_tokens"])
+    stop_reason, replica = StopReason(row["stop_reason"]), row.get("replica", 0)
+    return Turn(row["start"], row["stop"], text, stop_reason, blocks, row["cached_tokens"], replica)
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:

@@ -178,6 +178,7 @@ class TurnSampler:
         self.counters.dropped_tokens += len(sampled.token_ids) - scan.consumed
         kept = sampled.token_ids[: scan.consumed]
         turn = read_turn(self.vocabulary, kept, scan, 0, _stop_reason(sampled, scan), sampled.cached_tokens)
+        turn = replace(turn, replica=sampled.replica)
         return ScannedTurn(sampled, scan, turn, kept[-1] in self.end_token_ids)
 
 

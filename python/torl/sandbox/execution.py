@@ -24,6 +24,7 @@ class Execution:
         peak_memory_bytes: Maximum memory in use, the interpreter's own included.
         value: On request, the `repr` of the last statement's value, unless it is None.
         files: On request, the files that the run created or changed.
+        node: Node of the cluster that executed it. None outside a cluster.
     """
 
     status: OutcomeStatus
@@ -37,6 +38,7 @@ class Execution:
     peak_memory_bytes: int
     value: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    node: int | None = field(default=None, compare=False)
 
     @classmethod
     def from_core(cls, outcome: _core.SandboxOutcome) -> "Execution":

@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from torl.errors import ClusterError, SandboxError
@@ -102,10 +102,11 @@ class ClusterSandbox(StatefulInterpreter):
     async def call(self, key: str, method: str, *arguments: Any) -> Execution:
         """Call a method of the host on the node of `key`."""
         try:
-            execution: Execution = await self._hosts.call(key, method, *arguments)
+            node, result = await self._hosts.call_named(key, method, *arguments)
         except ClusterError as error:
             raise SandboxError(str(error)) from error
-        return execution
+        execution: Execution = result
+        return replace(execution, node=node)
 
     async def check(self) -> None:
         """Run the self-test on all available nodes, and update the counts."""

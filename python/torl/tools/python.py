@@ -172,7 +172,7 @@ def make_pool(options: PythonOptions) -> SandboxPool:
 
 def outcome_of(execution: Execution) -> Outcome:
     """Convert an execution to an outcome. Its text is the output, or the last line of the traceback."""
-    details = {
+    details: dict[str, Any] = {
         "stdout": execution.stdout,
         "stderr": execution.stderr,
         "traceback": execution.traceback,
@@ -180,6 +180,8 @@ def outcome_of(execution: Execution) -> Outcome:
         "wall_seconds": execution.wall_seconds,
         "peak_memory_bytes": execution.peak_memory_bytes,
     }
+    if execution.node is not None:
+        details["worker_node"] = execution.node
     text = execution.stdout if execution.ok else execution.exception_line or execution.exception_type or ""
     return Outcome(execution.status, text, execution.exception_type, details)
 

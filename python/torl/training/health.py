@@ -67,7 +67,7 @@ class PolicyComparison:
             on_gpus: Whether the run computes on GPUs.
             first_gaps: First gap of each metric, if the run resumes. Missing ones are those of the next steps.
         """
-        self._dtype = _coarser_dtype(config)
+        self._dtype = coarser_dtype(config)
         self._min_limit = _MIN_LIMITS[self._dtype]
         if on_gpus:
             self._min_limit = max(self._min_limit, _MIN_LIMIT_TF32)
@@ -127,7 +127,7 @@ class PolicyComparison:
         )
 
 
-def _coarser_dtype(config: TrainConfig) -> str:
+def coarser_dtype(config: TrainConfig) -> str:
     """Return the precision that rounds most: the engine's, the learner's, or that of a quantized cache or weights."""
     options = engine_options(config)
     arguments = getattr(options, "arguments", {})
@@ -138,7 +138,7 @@ def _coarser_dtype(config: TrainConfig) -> str:
 
 def rounding_limit(config: TrainConfig) -> float:
     """Return the mean gap that rounding may reach in any step, in nats, by the precision of engine and learner."""
-    return _MIN_LIMITS[_coarser_dtype(config)]
+    return _MIN_LIMITS[coarser_dtype(config)]
 
 
 def inexact_logprobs(config: LearningConfig) -> str | None:

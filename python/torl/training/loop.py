@@ -19,6 +19,7 @@ from torl.training.components import RunComponents
 from torl.training.experience import Experience
 from torl.training.health import PolicyComparison
 from torl.training.milestones import Milestones, timed
+from torl.training.monitor import Monitor, Verdict
 from torl.training.probe import TransferProbe
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
@@ -39,6 +40,7 @@ class Run:
         comparison: Check that both hold the same weights.
         probe: Probe of the engine after each transfer.
         milestones: Evaluations, checkpoints and the end of the run.
+        monitor: Check of each step. None for a run without one.
     """
 
     components: RunComponents[TrainConfig]
@@ -47,6 +49,7 @@ class Run:
     comparison: PolicyComparison
     probe: TransferProbe
     milestones: Milestones
+    monitor: Monitor | None = None
 
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -78,8 +81,16 @@ class Run:
                             self.experience.advance(step + 1)
                     self.probe.start(step + 1, played.prompts)
                 # --- records: written while the next step is played -------------------------------------------------
-                await self._record(step, played, samples, tokens, metrics, weights)
+                verdict = await self._record(step, played, samples, tokens, metrics, weights)
+                if verdict.error is not None:
+                    await self.save(step + 1)
+                    raise verdict.error
                 await self.milestones.save_if_due(step + 1, partial(self.experience.position, step + 1))
+
+    async def save(self, step: int) -> None:
+        """Write a checkpoint after `step` steps, and wait until it is complete."""
+        await self.milestones.save_checkpoint(step, self.experience.position(step))
+        await self.components.checkpoints.wait()
 
     async def _export(self) -> None:
         """Write the model, unless the engine did not receive its weights."""
@@ -117,7 +128,12 @@ class Run:
         tokens: Mapping[TokenKey, UpdateNumbers],
         metrics: dict[str, float],
         weights: str,
-    ) -> None:
+    ) -> Verdict:
+        """Write the records of a step, print its line, and return the monitor's verdict.
+
+        Raises:
+            EngineError: Engine and learner hold different weights.
+        """
         components = self.components
         algorithm = components.config.at_step(step).algorithm
         records = await asyncio.to_thread(step_records, step, played, samples, algorithm)
@@ -130,12 +146,17 @@ class Run:
         metrics[names.TIME_ROLLOUT] = played.seconds
         metrics[names.TIME_REWARD] = played.reward_seconds
         metrics |= components.counters()
-        components.writer.write_metrics(step, metrics, weights=weights)
+        verdict = Verdict()
+        if self.monitor is not None:
+            verdict = await asyncio.to_thread(self.monitor.observe, step, metrics, records, tokens)
+        components.writer.write_metrics(step, {**metrics, **verdict.metrics}, weights=weights)
         components.console.step(step + 1, components.config.run.steps, metrics, groups=played.groups)
         if step == 0 and components.config.run.signal_report and played.groups:
             for line in LearningSignal.measure(played.groups).lines():
                 components.console.line(f"first step: {line}")
         elif names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
             components.console.line(missing)
-        if warning := self.comparison.require_match(step, metrics):
-            components.console.warning(warning)
+        warning = self.comparison.require_match(step, metrics)
+        for text in (*((warning,) if warning else ()), *verdict.warnings):
+            components.console.warning(text)
+        return verdict

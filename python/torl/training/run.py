@@ -1,6 +1,8 @@
 """A training run from its configuration to its summary."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +18,31 @@ from torl.training.experience import Experience
 from torl.training.health import HangRecorder, PolicyComparison
 from torl.training.loop import Run
 from torl.training.milestones import Milestones
+from torl.training.monitor import MonitorFactory
 from torl.training.probe import TransferProbe
 from torl.training.recorded_run import run_recorded
 
 
-async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
+async def train(config: TrainConfig, console: Console, open_monitor: MonitorFactory | None = None) -> dict[str, Any]:
     """Run `config` to its last step and return the summary (`run_recorded`).
 
+    Args:
+        config: Configuration of the run.
+        console: Console for progress and warnings.
+        open_monitor: Factory of the check of each step. None runs without one.
+
     Raises:
-        TorlError: The configuration, the data or a component failed. All records written so far are kept.
+        TorlError: The configuration, the data or a component failed, or the monitor ended the run. All records written
+            so far are kept.
     """
-    return await run_recorded(config, console, run_to_end)
+    return await run_recorded(config, console, partial(_run_to_end, open_monitor=open_monitor))
 
 
-async def run_to_end(config: TrainConfig, directory: Path, console: Console, cluster: Cluster) -> None:
+async def _run_to_end(
+    config: TrainConfig, directory: Path, console: Console, cluster: Cluster, open_monitor: MonitorFactory | None
+) -> None:
     """Run from the first step, or from the latest checkpoint, to the last step."""
-    await _run(config, directory, console, cluster, Run.train)
+    await _run(config, directory, console, cluster, Run.train, open_monitor)
 
 
 async def run_steps(config: TrainConfig, directory: Path, console: Console, cluster: Cluster, stop: int) -> None:
@@ -42,8 +53,7 @@ async def run_steps(config: TrainConfig, directory: Path, console: Console, clus
 
     async def work(run: Run) -> None:
         await run.take_steps(stop)
-        await run.milestones.save_checkpoint(stop, run.experience.position(stop))
-        await run.components.checkpoints.wait()
+        await run.save(stop)
 
     await _run(config, directory, console, cluster, work)
 
@@ -54,6 +64,7 @@ async def _run(
     console: Console,
     cluster: Cluster,
     work: Callable[[Run], Coroutine[Any, Any, None]],
+    open_monitor: MonitorFactory | None = None,
 ) -> None:
     timeout_seconds = config.rollout.stall_timeout_seconds
     async with open_run_components(config, directory, console, cluster) as components:
@@ -65,7 +76,10 @@ async def _run(
         first_gaps = {name: row[name] for row in reversed(resumed) for name in gaps if name in row}
         comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gaps=first_gaps)
         probe = TransferProbe(components.config, player.engine)
-        run = Run(components, experience, residency, comparison, probe, Milestones(components))
+        monitor = None
+        if open_monitor is not None:
+            monitor = await asyncio.to_thread(open_monitor, components.config, directory, components.first_step)
+        run = Run(components, experience, residency, comparison, probe, Milestones(components), monitor)
         if components.checkpoint is not None:
             async with residency.lend_learner() as loan:
                 await loan.publish(components.first_step)

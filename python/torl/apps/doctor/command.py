@@ -1,6 +1,7 @@
 """Name the diseases of a run from its records.
 
 torl doctor RUN...          check runs, finished or running
+torl doctor RUN --prove     and make steps again with one setting changed, which proves or refutes a cause
 torl doctor --list          list the diseases, their thresholds and their sources
 
 A diagnosis names the threshold and its source, up to three trajectories (file:line in the run directory), and the
@@ -10,15 +11,19 @@ Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read.
 """
 
 import argparse
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.apps.doctor.registry import DISEASES, Examination, examine, read_history
+from torl.apps.doctor.proof import StepMaker, prove
+from torl.apps.doctor.registry import DISEASES, Examination, History, examine, read_history
 from torl.config import TrainConfig
 from torl.errors import ConfigError, TorlError
+from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.paths import labelled_paths
 from torl.records.run_directory import read_config
+from torl.report.console import Console
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("runs", metavar="RUN", nargs="*", help="directory of a run; LABEL=RUN names it")
     parser.add_argument("--list", action="store_true", help="list the diseases and exit")
+    parser.add_argument(
+        "--prove", action="store_true", help="make steps again to prove the diagnoses that have a proof"
+    )
     options = parser.parse_args(arguments)
     if options.list:
         for disease in DISEASES.values():
@@ -39,9 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = 0
     try:
         for label, directory in labelled_paths(options.runs).items():
-            examination = examine_run(directory)
+            history = read_run(directory)
+            examination = examine(history)
             print("\n".join([f"{label}:", *(f"  {line}" for line in describe(examination))]), flush=True)
             status |= bool(examination.diagnoses)
+            if options.prove:
+                asyncio.run(_prove_all(directory, history, examination))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -49,7 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def examine_run(directory: Path) -> Examination:
-    """Check a run for all diseases, from its records.
+    """Check a run for all diseases, from its records. Raises the errors of `read_run`."""
+    return examine(read_run(directory))
+
+
+def read_run(directory: Path) -> History:
+    """Read the history of a run of training.
 
     Args:
         directory: Directory of a run, finished or running.
@@ -61,7 +77,16 @@ def examine_run(directory: Path) -> Examination:
     config = read_config(directory)
     if not isinstance(config, TrainConfig):
         raise ConfigError(f"{directory} is a fine-tuning run: torl doctor checks runs of torl train")
-    return examine(read_history(directory, config))
+    return read_history(directory, config)
+
+
+async def _prove_all(directory: Path, history: History, examination: Examination) -> None:
+    """Print the proof of each diagnosis that has one."""
+    with Console(sys.stderr) as console:
+        make_step = StepMaker(directory, history.config, console)
+        for diagnosis in examination.diagnoses:
+            proof = await prove(history, diagnosis, make_step, checkpoint_steps(directory))
+            print(f"  {diagnosis.disease.id}: {proof or 'has no proof'}", flush=True)
 
 
 def describe(examination: Examination) -> list[str]:

@@ -1,8 +1,9 @@
 """Diseases, their registry, and the diagnoses of a run."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Final, Literal, TypeAlias
 
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.history import History, MissingInputError
@@ -34,17 +35,30 @@ class Symptom:
         value: Measured value.
         text: Finding in a sentence, with its numbers.
         evidence: Addresses of trajectories: file and line, relative to the run directory.
-        step: Step to run again as a proof, if one would prove it.
-        changes: Settings that differ in that run, by dotted name.
     """
 
     value: float
     text: str
     evidence: tuple[str, ...] = ()
-    step: int | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The measurement of a check.
+
+    Attributes:
+        value: Measured value.
+        text: Sentence with its numbers.
+        evidence: Episodes, or addresses of trajectories, the best first.
+    """
+
+    value: float
+    text: str
+    evidence: Iterable[Member | str] = ()
+
+
+Measurement: TypeAlias = Callable[[History], Finding | None]
+"""Measure a disease; None without a reason for a diagnosis. Raises MissingInputError without the input it needs."""
 Check: TypeAlias = Callable[[History], Symptom | None]
 """Return the symptom of a disease, or None. Raises MissingInputError without the input that it needs."""
 
@@ -74,14 +88,67 @@ DISEASES: Final[dict[str, Disease]] = {}
 """All diseases by their ids, in the order in which they are checked."""
 
 
-def disease(id: str, sentence: str, *, metric: str, limits: Iterable[Limit], remedy: str) -> Callable[[Check], Check]:
-    """Register the check of a disease."""
+def disease(
+    id: str,
+    sentence: str,
+    *,
+    metric: str,
+    limits: Sequence[Limit],
+    remedy: str,
+    fires: Literal["above", "below"] | None = None,
+    while_flat: bool = False,
+    needs: Callable[[History], object] = lambda history: None,
+) -> Callable[[Measurement], Check]:
+    """Make the check of a disease from a function that measures it, and register the disease.
 
-    def register(check: Check) -> Check:
+    Args:
+        id: Name.
+        sentence: Description in a sentence.
+        metric: Measure.
+        limits: Thresholds.
+        remedy: Settings to change.
+        fires: Side of the first threshold on which a value is sick. None if the function compares.
+        while_flat: Whether the finding is a disease only while the reward does not rise.
+        needs: Function that raises MissingInputError if the run cannot have the disease.
+    """
+
+    def register(measure: Measurement) -> Check:
+        @wraps(measure)
+        def check(history: History) -> Symptom | None:
+            needs(history)
+            found = measure(history)
+            if found is None or (fires == "above" and found.value <= limits[0].value):
+                return None
+            if (fires == "below" and found.value >= limits[0].value) or (while_flat and history.is_learning):
+                return None
+            return Symptom(found.value, found.text, addresses(found.evidence))
+
         DISEASES[id] = Disease(id, sentence, metric, tuple(limits), remedy, check)
         return check
 
     return register
+
+
+def fraction_of(
+    members: Sequence[Member],
+    is_sick: Callable[[Member], object],
+    text: str,
+    *,
+    first: Callable[[Member], float] = lambda member: 0,
+) -> Finding:
+    """Return the fraction of sick episodes as a finding.
+
+    Args:
+        members: Episodes, at least one.
+        is_sick: Whether an episode counts.
+        text: Sentence with the fields {fraction}, {count} and {all}.
+        first: Key by which the evidence is ordered, the largest first.
+    """
+    sick = [member for member in members if is_sick(member)]
+    fraction = len(sick) / len(members)
+    found = text.format(fraction=fraction, count=len(sick), all=len(members))
+    sick.sort(key=first, reverse=True)
+    return Finding(fraction, found, sick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +177,6 @@ class Diagnosis:
         if symptom.evidence:
             lines.append(f"  see: {', '.join(symptom.evidence)}")
         lines.append(f"  change: {self.disease.remedy}")
-        if symptom.changes:
-            settings = ", ".join(f"{name} = {value!r}" for name, value in symptom.changes.items())
-            lines.append(f"  proof: run step {symptom.step} again with {settings}")
         return lines
 
     def __str__(self) -> str:
@@ -140,6 +204,9 @@ def examine(history: History) -> Examination:
     diagnoses, skipped, healthy = [], {}, []
     last = history.steps[-1].number if history.steps else 0
     for each in DISEASES.values():
+        if each.id in history.config.health.ignore:
+            skipped[each.id] = "health.ignore"
+            continue
         try:
             symptom = each.check(history)
         except MissingInputError as missing:
@@ -152,13 +219,14 @@ def examine(history: History) -> Examination:
     return Examination(tuple(diagnoses), skipped, tuple(healthy))
 
 
-def addresses(members: Iterable[Member]) -> tuple[str, ...]:
-    """Return the addresses of the first members, each of another group if possible."""
-    chosen: dict[str, Member] = {}
-    others: list[Member] = []
-    for member in members:
-        if member.group in chosen:
-            others.append(member)
+def addresses(evidence: Iterable[Member | str]) -> tuple[str, ...]:
+    """Return the first addresses, each of another group if possible."""
+    chosen: dict[str, str] = {}
+    others: list[str] = []
+    for each in evidence:
+        group, address = (each, each) if isinstance(each, str) else (each.group, each.address)
+        if group in chosen:
+            others.append(address)
         else:
-            chosen[member.group] = member
-    return tuple(member.address for member in [*chosen.values(), *others][:EVIDENCE])
+            chosen[group] = address
+    return tuple([*chosen.values(), *others][:EVIDENCE])

@@ -20,6 +20,10 @@ from torl.types import UpdateNumbers
 
 RECENT: Final = 5
 """Number of steps whose mean is compared with a threshold, and of first steps that it is compared with."""
+MIN_RECENT: Final = 3
+"""Minimum number of these steps."""
+MIN_RESPONSES: Final = 32
+"""Minimum number of responses whose facts are examined without regard to steps."""
 KEPT: Final = 20
 """Number of latest steps whose episodes are examined, in addition to the first `RECENT`."""
 
@@ -37,20 +41,20 @@ class Step:
         metrics: Row of metrics. A value that is not finite is None.
         members: Facts of its episodes. Empty for steps that are not examined.
         tokens: Facts of the recorded tokens, if any.
+        groups: Members of each group.
     """
 
     number: int
     metrics: Mapping[str, Any]
     members: tuple[Member, ...] = ()
     tokens: TokenFacts | None = None
+    groups: Sequence[list[Member]] = field(init=False, repr=False)
 
-    @property
-    def groups(self) -> list[list[Member]]:
-        """Members of each group."""
+    def __post_init__(self) -> None:
         groups: dict[str, list[Member]] = {}
         for member in self.members:
             groups.setdefault(member.group, []).append(member)
-        return list(groups.values())
+        object.__setattr__(self, "groups", tuple(groups.values()))
 
 
 @dataclass(slots=True)
@@ -61,13 +65,14 @@ class History:
         config: Configuration of the latest start.
         steps: Training steps in their order.
         evaluations: Rows of metrics of evaluations.
-        evaluated: Questions of the evaluation sets. None if the records are not read.
+        evaluated: Questions of the evaluation sets. None before the first evaluation.
     """
 
     config: TrainConfig
     steps: list[Step] = field(default_factory=list)
-    evaluations: Sequence[Mapping[str, Any]] = ()
+    evaluations: list[Mapping[str, Any]] = field(default_factory=list)
     evaluated: frozenset[str] | None = None
+    _learning: tuple[int, bool] | None = None  # number of steps, and `is_learning` then
 
     def add(
         self,
@@ -93,13 +98,13 @@ class History:
 
     @property
     def recent(self) -> list[Step]:
-        """The latest steps.
+        """The latest steps, at most `RECENT`.
 
         Raises:
-            MissingInputError: The run has fewer than `RECENT` steps.
+            MissingInputError: The run has fewer than `MIN_RECENT` steps.
         """
-        if len(self.steps) < RECENT:
-            raise MissingInputError(f"{len(self.steps)} of {RECENT} steps")
+        if len(self.steps) < MIN_RECENT:
+            raise MissingInputError(f"{len(self.steps)} of {MIN_RECENT} steps")
         return self.steps[-RECENT:]
 
     def before(self, name: str) -> float:
@@ -116,7 +121,7 @@ class History:
         """Return the mean of a metric over the latest steps.
 
         Raises:
-            MissingInputError: The run has fewer than `RECENT` steps, or the steps lack the metric.
+            MissingInputError: The run has fewer than `MIN_RECENT` steps, or the steps lack the metric.
         """
         return _mean_of(self.recent, name)
 
@@ -135,17 +140,23 @@ class History:
     @property
     def is_learning(self) -> bool:
         """Whether the reward still rises: over the run's second half, or over its latest 2 `RECENT` steps."""
-        values = self.series(names.REWARD_MEAN)
-        return is_rising(values[len(values) // 2 :]) or is_rising(values[-2 * RECENT :])
+        if self._learning is None or self._learning[0] != len(self.steps):
+            values = self.series(names.REWARD_MEAN)
+            rises = is_rising(values[len(values) // 2 :]) or is_rising(values[-2 * RECENT :])
+            self._learning = len(self.steps), rises
+        return self._learning[1]
 
     @property
     def members(self) -> list[Member]:
         """Facts of the episodes of the latest steps.
 
         Raises:
-            MissingInputError: The steps have no records of episodes.
+            MissingInputError: The steps have fewer than `MIN_RESPONSES` records of episodes.
         """
-        return members_in(self.recent)
+        members = members_in(self.steps[-RECENT:])
+        if len(members) < MIN_RESPONSES:
+            raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
+        return members
 
 
 def members_in(steps: Iterable[Step]) -> list[Member]:
@@ -173,10 +184,10 @@ def read_history(directory: Path, config: TrainConfig, before: int | None = None
     """
     rows = read_metrics(directory)
     steps = [row for row in rows if names.TIME_STEP in row and (before is None or row["step"] < before)]
-    evaluations = [row for row in rows if names.TIME_EVALUATION in row]
+    evaluations = [row for row in rows if names.TIME_EVALUATION in row and (before is None or row["step"] < before)]
     files = {step_of_file(path): path for path in training_files(directory)}
     examined = {row["step"] for row in [*steps[:RECENT], *steps[-KEPT:]]}
-    history = History(config, evaluations=evaluations, evaluated=_questions(directory))
+    history = History(config, evaluations=[*evaluations], evaluated=read_evaluated_questions(directory))
     for row in steps:
         number = row["step"]
         metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
@@ -186,7 +197,7 @@ def read_history(directory: Path, config: TrainConfig, before: int | None = None
     return history
 
 
-def _questions(directory: Path) -> frozenset[str]:
+def read_evaluated_questions(directory: Path) -> frozenset[str]:
     """Return the questions of the evaluation sets, from their first evaluation."""
     first = [files[0] for files in evaluation_files(directory).values()]
     return frozenset(str(row.get("question", "")) for path in first for row in read_rows(path))

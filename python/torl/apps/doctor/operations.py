@@ -1,9 +1,10 @@
 """Diseases of the machinery and the data: stalls, lost episodes, evaluation problems among the training problems."""
 
 import re
+from functools import lru_cache
 from statistics import median
 
-from torl.apps.doctor.diagnosis import Limit, Symptom, addresses, disease
+from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError
 from torl.records import metric_names as names
 
@@ -22,7 +23,7 @@ _WORD = re.compile(r"\w+")
     limits=(_STALL,),
     remedy="the logs of the step; rollout.stall_timeout_seconds, tool timeouts (rollout.tools)",
 )
-def stall(history: History) -> Symptom | None:
+def stall(history: History) -> Finding | None:
     """Find a stalled step among the latest."""
     values = history.series(names.TIME_STEP)
     if len(values) <= RECENT:
@@ -31,7 +32,7 @@ def stall(history: History) -> Symptom | None:
     usual = median(values[:-1][-KEPT:])
     if now <= _STALL.value * usual or now <= _STALL_SECONDS:
         return None
-    return Symptom(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s", ())
+    return Finding(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s")
 
 
 @disease(
@@ -41,17 +42,16 @@ def stall(history: History) -> Symptom | None:
     limits=(_LOST,),
     remedy="the tool, server or agent program that fails (the run's log names its last error); rollout.tools, "
     "rollout.max_failed_fraction",
+    fires="above",
 )
-def lost_episodes(history: History) -> Symptom | None:
+def lost_episodes(history: History) -> Finding:
     """Compare failed with complete episodes."""
     failed = history.now(names.FAILED_EPISODES)
-    per_step = len(history.members) / RECENT
+    per_step = len(history.members) / len(history.recent)
     fraction = failed / (failed + per_step)
-    if fraction <= _LOST.value:
-        return None
     size = history.config.rollout.samples_per_prompt
     short = (each for step in history.recent for group in step.groups if len(group) < size for each in group)
-    return Symptom(fraction, f"{fraction:.1%} of the latest episodes failed", addresses(short))
+    return Finding(fraction, f"{fraction:.1%} of the latest episodes failed", short)
 
 
 @disease(
@@ -60,8 +60,9 @@ def lost_episodes(history: History) -> Symptom | None:
     metric="fraction of evaluation problems whose words occur in a training problem",
     limits=(_SHARED,),
     remedy="data.train without these problems: torl data prepare --against",
+    fires="above",
 )
-def contamination(history: History) -> Symptom | None:
+def contamination(history: History) -> Finding:
     """Find evaluation problems of which every 13-gram, or the whole text if shorter, is in the training problems."""
     if not history.evaluated:
         raise MissingInputError("no trajectories of an evaluation")
@@ -72,15 +73,14 @@ def contamination(history: History) -> Symptom | None:
     texts = {question: _ngrams(question) for question in history.evaluated}
     shared = {question for question, ngrams in texts.items() if ngrams and ngrams <= trained}
     fraction = len(shared) / len(history.evaluated)
-    if fraction <= _SHARED.value:
-        return None
     found = {ngram for question in shared for ngram in texts[question]}
     text = f"{len(shared)} of {len(history.evaluated)} evaluation problems are among the training problems"
-    return Symptom(fraction, text, addresses(each for each in members if _ngrams(each.question) & found))
+    return Finding(fraction, text, (each for each in members if _ngrams(each.question) & found))
 
 
-def _ngrams(text: str) -> set[tuple[str, ...]]:
+@lru_cache(maxsize=1 << 14)
+def _ngrams(text: str) -> frozenset[tuple[str, ...]]:
     """Return the 13-grams of the words of a text, or all of its words if it is shorter."""
     words = _WORD.findall(text.lower())
     size = min(_NGRAM, len(words))
-    return {tuple(words[start : start + size]) for start in range(len(words) - size + 1)} if words else set()
+    return frozenset(tuple(words[start : start + size]) for start in range(len(words) - size + 1) if words)

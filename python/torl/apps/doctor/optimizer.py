@@ -2,9 +2,9 @@
 
 from statistics import fmean
 
-from torl.apps.doctor.diagnosis import Limit, Symptom, addresses, disease
+from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.groups import is_uniform
-from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError
+from torl.apps.doctor.history import KEPT, MIN_RECENT, RECENT, History, MissingInputError
 from torl.apps.doctor.trends import robust_score, spikes
 from torl.records import metric_names as names
 
@@ -18,7 +18,7 @@ _SPIKE = Limit(
 )
 _SIGMAS = 8.0
 _ZERO = Limit(0.4, "above 0.4 of the latest 10 steps, although groups have different rewards", "rldoctor")
-_UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 5 steps", "huggingface/blog!3386; torl")
+_UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 3 steps after the warm-up", "huggingface/blog!3386; torl")
 _REFERENCE_KL = "learner/reference_kl"
 
 
@@ -30,7 +30,7 @@ _REFERENCE_KL = "learner/reference_kl"
     remedy="a lower learner.learning_rate, fewer algorithm.epochs or algorithm.mini_batches, "
     "algorithm.policy_loss.clip_high",
 )
-def clip_saturation(history: History) -> Symptom | None:
+def clip_saturation(history: History) -> Finding | None:
     """Compare the clip fraction with its limits."""
     now, values = history.now(names.CLIP_FRACTION), history.series(names.CLIP_FRACTION, KEPT)
     lasting = len(values) >= KEPT and fmean(values) > _LONG_CLIPPED
@@ -44,9 +44,7 @@ def clip_saturation(history: History) -> Symptom | None:
             text += (
                 f", mostly those with a {'positive' if up > down else 'negative'} advantage ({up:.2f} and {down:.2f})"
             )
-    last = history.steps[-1]
-    changes = {"learner.learning_rate": history.config.learner.learning_rate / 10}
-    return Symptom(now, text, addresses(last.members), last.number, changes)
+    return Finding(now, text, history.steps[-1].members)
 
 
 @disease(
@@ -56,16 +54,16 @@ def clip_saturation(history: History) -> Symptom | None:
     limits=(_KL,),
     remedy="algorithm.kl.coefficient, a lower learner.learning_rate, an earlier checkpoint",
 )
-def kl_blow_up(history: History) -> Symptom | None:
+def kl_blow_up(history: History) -> Finding | None:
     """Compare the KL divergence from the reference model with that of the first steps."""
-    now = history.now(_REFERENCE_KL)
+    now, members = history.now(_REFERENCE_KL), history.steps[-1].members
     if now > _KL_SEVERE:
-        return Symptom(now, f"the KL divergence is {now:.2f} nats per token", addresses(history.steps[-1].members))
+        return Finding(now, f"the KL divergence is {now:.2f} nats per token", members)
     before = history.before(_REFERENCE_KL)
     if now <= _KL.value or now <= _KL_GROWTH * before:
         return None
     text = f"the KL divergence rose from {before:.3f} to {now:.2f} nats per token"
-    return Symptom(now, text, addresses(history.steps[-1].members))
+    return Finding(now, text, members)
 
 
 @disease(
@@ -75,7 +73,7 @@ def kl_blow_up(history: History) -> Symptom | None:
     limits=(_SPIKE,),
     remedy="learner.gradient_clip, a lower learner.learning_rate; look at the batch of the step",
 )
-def gradient_spikes(history: History) -> Symptom | None:
+def gradient_spikes(history: History) -> Finding | None:
     """Find values in the latest steps that are not finite, or far above those before."""
     known = [step for step in history.steps if names.GRADIENT_NORM in step.metrics]
     if not known:
@@ -83,7 +81,7 @@ def gradient_spikes(history: History) -> Symptom | None:
     for step in known[-2 * RECENT :]:
         if step.metrics[names.GRADIENT_NORM] is None:
             text = f"the gradient norm of step {step.number} is not a number"
-            return Symptom(float("nan"), text, addresses(step.members))
+            return Finding(float("nan"), text, step.members)
     values = [step.metrics[names.GRADIENT_NORM] for step in known]
     for index in reversed(spikes(values, _SPIKE.value, KEPT)):
         if index >= len(values) - 2 * RECENT and robust_score(values[index], values[index - KEPT : index]) > _SIGMAS:
@@ -92,7 +90,7 @@ def gradient_spikes(history: History) -> Symptom | None:
                 f"the gradient norm of step {step.number} is {values[index]:.3g}, {_SPIKE.value:g} times those before"
             )
             ranked = sorted(step.members, key=lambda member: -abs(member.advantage or 0.0))
-            return Symptom(values[index], text, addresses(ranked), step.number, {})
+            return Finding(values[index], text, ranked)
     return None
 
 
@@ -102,20 +100,19 @@ def gradient_spikes(history: History) -> Symptom | None:
     metric=f"fraction of steps with a zero {names.GRADIENT_NORM} or without an update",
     limits=(_ZERO,),
     remedy="selection (filters and masks that drop all groups), algorithm.policy_loss, model.lora.target_modules",
+    fires="above",
 )
-def no_gradient(history: History) -> Symptom | None:
+def no_gradient(history: History) -> Finding:
     """Find steps without a gradient that have groups with different rewards."""
     steps = [step for step in history.steps[-2 * RECENT :] if step.members]
-    if len(steps) < RECENT:
-        raise MissingInputError(f"{len(steps)} of {RECENT} steps with trajectories")
+    if len(steps) < MIN_RECENT:
+        raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with trajectories")
     mixed = [step for step in steps if any(not is_uniform(group) for group in step.groups)]
     zero = [step for step in mixed if not step.metrics.get(names.GRADIENT_NORM, 0.0)]
     fraction = len(zero) / len(steps)
-    if fraction <= _ZERO.value:
-        return None
     text = f"{len(zero)} of the latest {len(steps)} steps have groups with different rewards and no gradient"
-    members = (each for group in zero[-1].groups if not is_uniform(group) for each in group)
-    return Symptom(fraction, text, addresses(members))
+    members = (each for step in zero[-1:] for group in step.groups if not is_uniform(group) for each in group)
+    return Finding(fraction, text, members)
 
 
 @disease(
@@ -125,19 +122,19 @@ def no_gradient(history: History) -> Symptom | None:
     limits=(_UNCHANGED,),
     remedy="a higher learner.learning_rate, or learner.dtype = 'float32'",
 )
-def rate_without_effect(history: History) -> Symptom | None:
+def rate_without_effect(history: History) -> Finding | None:
     """Find steps with a gradient after which the weights have the same bits."""
     steps = [step for step in history.steps if step.metrics.get(names.CHANGED_WEIGHTS) is not None]
-    if len(steps) < RECENT:
-        raise MissingInputError(f"{len(steps)} of {RECENT} steps with {names.CHANGED_WEIGHTS}")
-    latest = [step for step in steps[-RECENT:] if step.metrics.get(names.GRADIENT_NORM)]
-    if len(latest) < RECENT or max(step.metrics[names.CHANGED_WEIGHTS] for step in latest) >= _UNCHANGED.value:
+    steps = [step for step in steps if step.number >= history.config.learner.warmup_steps]
+    if len(steps) < MIN_RECENT:
+        raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with {names.CHANGED_WEIGHTS} after the warm-up")
+    latest = [step for step in steps[-MIN_RECENT:] if step.metrics.get(names.GRADIENT_NORM)]
+    if len(latest) < MIN_RECENT or max(step.metrics[names.CHANGED_WEIGHTS] for step in latest) >= _UNCHANGED.value:
         return None
     config = history.config.learner
     text = (
-        f"less than {_UNCHANGED.value:.2%} of the weights changed in each of the latest {RECENT} steps "
+        f"less than {_UNCHANGED.value:.2%} of the weights changed in each of the latest {MIN_RECENT} steps "
         f"({config.dtype}, learning rate {config.learning_rate:g})"
     )
-    changes = {"learner.dtype": "float32"}
     last = latest[-1]
-    return Symptom(last.metrics[names.CHANGED_WEIGHTS], text, addresses(last.members), last.number, changes)
+    return Finding(last.metrics[names.CHANGED_WEIGHTS], text, last.members)

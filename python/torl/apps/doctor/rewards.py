@@ -1,27 +1,34 @@
-"""Diseases of rewards: hacking, noise, parts that rule, crashes and grader failures that count as answers."""
+"""Diseases of rewards: hacking, noise, parts that rule or are dead, advantages that do not follow them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import StatisticsError, correlation, fmean, pvariance
 
-from torl.apps.doctor.diagnosis import Limit, Symptom, addresses, disease
+from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.groups import compared_groups, is_uniform
-from torl.apps.doctor.history import History, MissingInputError, evaluation_series, members_in
+from torl.apps.doctor.history import RECENT, History, MissingInputError, evaluation_series, members_in
 from torl.records import metric_names as names
 
 _MIN_GROUPS = 8
 _HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
 _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
+_UNRELATED_ADVANTAGE = Limit(
+    0.9, "correlation within groups below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
+)
+_OFFSET = 0.2  # of the mean size of an advantage
+_CENTERED = ("grpo", "dr_grpo", "rloo")  # estimators whose advantages are linear in a group's rewards, with mean 0
 _RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
 _FOLLOWS = 0.5  # correlation of a part with correctness
+_DEAD = Limit(
+    0.0, "no variance since the first step, in at least 10 steps, while the reward does not rise", "rldoctor; torl"
+)
 _DUST = Limit(0.01, "differences below 0.01 of the range of rewards in more than a quarter of the groups", "torl")
+_PENALTIES = ("overlong", "failed_code", "malformed_turn")
 _EXPLAINED = 0.3  # mean correlation within groups with a property of the response
 _MANY = 0.25
-_ANY = Limit(0, "any", "open-instruct#1887, verl#7853")
-_UNGRADED = Limit(0.01, "above 0.01, or any answer that equals the reference and is wrong", "torl; verl#5635, trl#5281")
 
 
 def _within(groups: Sequence[Sequence[Member]], value: Callable[[Member], float]) -> list[float]:
@@ -47,6 +54,10 @@ def _reward(member: Member) -> float:
     return member.reward
 
 
+def _advantage(member: Member) -> float:
+    return member.advantage or 0.0
+
+
 def _part(name: str, member: Member) -> float:
     return member.parts.get(name, 0.0)
 
@@ -67,7 +78,7 @@ def _span(history: History) -> float:
     limits=(_HACKED,),
     remedy="a stricter grader (reward.parts), hidden checks, more problems (data.train)",
 )
-def reward_hacking(history: History) -> Symptom | None:
+def reward_hacking(history: History) -> Finding | None:
     """Compare the rises of the training reward and of the accuracy on evaluation sets."""
     series = [values for _, values in evaluation_series(history, names.ACCURACY) if len(values) > 1]
     series = series or [values for _, values in evaluation_series(history, names.GREEDY_ACCURACY) if len(values) > 1]
@@ -82,7 +93,7 @@ def reward_hacking(history: History) -> Symptom | None:
         return None
     text = f"the training reward rose by {rise:.2f} of its range, held-out accuracy by {held_out:+.3f}"
     ranked = sorted(history.members, key=lambda member: (member.correct, -member.reward))
-    return Symptom(rise - held_out, text, addresses(ranked))
+    return Finding(rise - held_out, text, ranked)
 
 
 @disease(
@@ -91,8 +102,9 @@ def reward_hacking(history: History) -> Symptom | None:
     metric="correlation of reward and correctness within groups",
     limits=(_UNRELATED,),
     remedy="the weights of reward.parts, and the part that differs",
+    fires="below",
 )
-def reward_without_answer(history: History) -> Symptom | None:
+def reward_without_answer(history: History) -> Finding | None:
     """Correlate rewards with correctness within the groups in which both differ."""
     groups = [
         group
@@ -102,10 +114,49 @@ def reward_without_answer(history: History) -> Symptom | None:
     if len(groups) < _MIN_GROUPS:
         raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with right and wrong answers")
     found = _correlated(groups, _reward, _is_correct)
-    if found is None or found >= _UNRELATED.value:
+    if found is None:
         return None
     ranked = sorted((each for group in groups for each in group), key=lambda member: (member.correct, -member.reward))
-    return Symptom(found, f"the correlation within groups is {found:+.2f}", addresses(ranked))
+    return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+
+
+@disease(
+    "advantage-without-reward",
+    "The advantages do not follow the rewards: responses are trained by the rewards of others.",
+    metric="correlation of advantage and reward within groups",
+    limits=(_UNRELATED_ADVANTAGE,),
+    remedy="custom components that select or reorder responses; torl verify computes the advantages again",
+    fires="below",
+)
+def advantage_without_reward(history: History) -> Finding | None:
+    """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
+    algorithm = history.config.algorithm
+    is_changed = (
+        history.config.ablation.shuffle_rewards or algorithm.penalizes_rewards or algorithm.normalize_advantages
+    )
+    if is_changed or algorithm.estimator.name not in _CENTERED:
+        raise MissingInputError("the advantages depend on more than the rewards of the group")
+    batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
+    groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
+    if len(groups) < _MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with different rewards in the batch")
+    if uncentered := _uncentered(groups):
+        return uncentered
+    found = _correlated(groups, _reward, _advantage)
+    if found is None:
+        return None
+    ranked = sorted((each for group in groups for each in group), key=lambda each: each.reward * _advantage(each))
+    return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+
+
+def _uncentered(groups: Sequence[Sequence[Member]]) -> Finding | None:
+    """Find groups whose mean advantage is not 0, as if responses were compared with those of other groups."""
+    offset = fmean(abs(fmean(map(_advantage, group))) for group in groups)
+    size = fmean(abs(_advantage(each)) for group in groups for each in group)
+    if offset <= _OFFSET * size:
+        return None
+    text = f"the mean advantage of a group is off 0 by {offset:.2f}, an advantage by {size:.2f}"
+    return Finding(0.0, text, (each for group in groups for each in group))
 
 
 @disease(
@@ -114,8 +165,9 @@ def reward_without_answer(history: History) -> Symptom | None:
     metric="fraction of the variance of the reward within groups",
     limits=(_RULING,),
     remedy="reward.parts: lower its weight, or normalize the parts separately (GDPO)",
+    fires="above",
 )
-def ruling_part(history: History) -> Symptom | None:
+def ruling_part(history: History) -> Finding | None:
     """Find a part with nearly all variance that does not follow correctness."""
     groups = compared_groups(history.recent)
     parts = {name for group in groups for member in group for name in member.parts}
@@ -127,11 +179,44 @@ def ruling_part(history: History) -> Symptom | None:
         return None
     name, variance = max(variances.items(), key=lambda item: item[1])
     follows = _correlated(groups, lambda member: member.parts.get(name, 0.0), _is_correct)
-    if variance / total <= _RULING.value or follows is None or follows > _FOLLOWS:
+    if follows is None or follows > _FOLLOWS:
         return None
     text = f"{name} has {variance / total:.0%} of the variance, and a correlation of {follows:+.2f} with correctness"
     ranked = sorted((each for group in groups for each in group), key=lambda member: -member.parts.get(name, 0.0))
-    return Symptom(variance / total, text, addresses(ranked))
+    return Finding(variance / total, text, ranked)
+
+
+@disease(
+    "dead-part",
+    "A part of the reward has had the same value for every response: it teaches nothing.",
+    metric="variance of a part of the reward over all responses",
+    limits=(_DEAD,),
+    remedy="the function of this part in reward.parts, or its removal",
+    while_flat=True,
+)
+def dead_part(history: History) -> Finding | None:
+    """Find parts that never differed. A penalty that no response earned is healthy."""
+    if not history.first:
+        raise MissingInputError(f"{len(history.steps)} of {2 * RECENT} steps")
+    members = members_in(history.steps)
+    if all(len(member.parts) < 2 for member in history.members):
+        raise MissingInputError("the reward has a single part")
+    values: defaultdict[str, set[float]] = defaultdict(set)
+    for member in members:
+        for name, value in member.parts.items():
+            values[name].add(value)
+    penalties = _penalties(history)
+    dead = {name: value for name, (value, *others) in values.items() if not others and (value or name not in penalties)}
+    if not dead:
+        return None
+    text = ", ".join(f"{name} is {value:g}" for name, value in dead.items())
+    return Finding(0.0, f"{text} for all of {len(members)} examined responses", members[::-1])
+
+
+def _penalties(history: History) -> set[str]:
+    """Return the names of the parts that only lower the reward."""
+    parts = getattr(history.config.reward.options, "parts", {}).items()
+    return {name for name, part in parts if part.name in _PENALTIES or getattr(part.common_options, "weight", 1.0) < 0}
 
 
 @disease(
@@ -141,7 +226,7 @@ def ruling_part(history: History) -> Symptom | None:
     limits=(_DUST,),
     remedy="remove the noise from the reward; selection.drop_zero_variance_groups drops groups without a signal",
 )
-def jittered_rewards(history: History) -> Symptom | None:
+def jittered_rewards(history: History) -> Finding | None:
     """Find groups whose equally graded responses have slightly different rewards, unrelated to any property."""
     groups = compared_groups(history.recent)
     span = _span(history)
@@ -165,66 +250,4 @@ def jittered_rewards(history: History) -> Symptom | None:
         f"in {len(dusty)} of {len(groups)} groups, equally correct responses have rewards that differ by at most "
         f"{largest_range:.2g}, unrelated to length, calls and repetition"
     )
-    return Symptom(largest_range, text, addresses(member for group in dusty for member in group))
-
-
-@disease(
-    "graded-crash",
-    "Episodes whose tool crashed are graded and trained on: the policy is judged for a failure of the host.",
-    metric="responses in the batch with a crashed call",
-    limits=(_ANY,),
-    remedy="the tool's limits (rollout.tools), which must answer with an error or fail the episode "
-    "(rollout.max_failed_fraction)",
-)
-def graded_crash(history: History) -> Symptom | None:
-    """Find crashed calls in trained responses."""
-    members = history.members
-    if not any(member.calls for member in members_in(history.steps[-len(history.recent) :])):
-        raise MissingInputError("no response calls a tool")
-    crashed = [member for member in members if member.crashed and member.advantage is not None]
-    if not crashed:
-        return None
-    text = f"{len(crashed)} of {len(members)} responses have a crashed call and an advantage"
-    return Symptom(len(crashed), text, addresses(crashed))
-
-
-@disease(
-    "credit-without-answer",
-    "Responses without an answer count as correct, as if the exit of a wrapper was graded.",
-    metric="correct responses without an answer, in a run whose reward finds answers",
-    limits=(_ANY,),
-    remedy="the reward: compare answers, and treat a missing one as wrong",
-)
-def credit_without_answer(history: History) -> Symptom | None:
-    """Find correct responses without an answer."""
-    members = history.members
-    if not any(member.answered and member.correct for member in members):
-        raise MissingInputError("no correct response has an answer that the reward records")
-    wrong = [member for member in members if member.correct and not member.answered]
-    if not wrong:
-        return None
-    return Symptom(
-        len(wrong), f"{len(wrong)} of {len(members)} responses are correct without an answer", addresses(wrong)
-    )
-
-
-@disease(
-    "ungraded-answers",
-    "Answers are not compared with the reference, and count as wrong.",
-    metric="fraction of responses that the grader failed on, and right answers that count as wrong",
-    limits=(_UNGRADED,),
-    remedy="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; "
-    "selection.drop_undecided_above",
-)
-def ungraded_answers(history: History) -> Symptom | None:
-    """Find failures of the grader, and answers that equal the reference without credit."""
-    members = history.members
-    wrong = [member for member in members if member.exact and not member.correct]
-    failed = [member for member in members if member.failure is not None]
-    if wrong:
-        text = f"{len(wrong)} answers equal the reference character for character and count as wrong"
-        return Symptom(len(wrong), text, addresses(wrong))
-    fraction = len(failed) / len(members)
-    if fraction <= _UNGRADED.value:
-        return None
-    return Symptom(fraction, f"the grader failed on {fraction:.1%} of the responses", addresses(failed))
+    return Finding(largest_range, text, (member for group in dusty for member in group))

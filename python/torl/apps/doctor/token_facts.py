@@ -1,6 +1,6 @@
 """The facts of the tokens that the learner recorded: engine against learner, staleness, calls that were not opened."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -40,6 +40,8 @@ class TokenFacts:
         clipped: Fractions of clipped tokens with a positive and with a negative advantage. None if unknown.
         disagreeing: Addresses with most confident disagreement, then with the largest gap.
         calling: Addresses with the largest `call_probability`.
+        replica_gaps: The mean gap by replica of the engine.
+        mismatched: Addresses of trajectories with a loss on more or fewer tokens than were sampled.
     """
 
     compared: int
@@ -54,6 +56,8 @@ class TokenFacts:
     clipped: tuple[float, float] | None
     disagreeing: tuple[str, ...]
     calling: tuple[str, ...]
+    replica_gaps: Mapping[int, float]
+    mismatched: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,11 @@ class _Recorded:
     call_probability: Numbers  # at tokens that do not open a call; empty if unknown
     clipped: npt.NDArray[np.bool_] | None
     advantages: Numbers
+    replica: int
 
     @classmethod
     def read(cls, address: str, record: TrajectoryRecord, arrays: Mapping[str, npt.NDArray[np.float32]]) -> Self | None:
-        """Join the learner's numbers with the record; None if a mask removed tokens from the loss."""
+        """Join the learner's numbers with the record; None if they do not cover exactly the sampled tokens."""
         trajectory = record.trajectory
         mask = trajectory.loss_mask_T
         learner = arrays.get("old_logprobs", arrays["learner_logprobs"]).astype(np.float64)
@@ -90,6 +95,7 @@ class _Recorded:
             closed,
             None if clipped is None else clipped > 0,
             arrays["advantages"].astype(np.float64),
+            trajectory.turns[0].replica if trajectory.turns else 0,
         )
 
     @property
@@ -106,14 +112,20 @@ def token_facts(
     step: int, records: Sequence[TrajectoryRecord], numbers: Mapping[TokenKey, UpdateNumbers]
 ) -> TokenFacts | None:
     """Return the facts of the recorded tokens of a step; None without any."""
-    found = list(_recorded(step, records, numbers))
-    if not found:
+    found: list[_Recorded] = []
+    mismatched = []
+    for address, record, arrays in _recorded(step, records, numbers):
+        if joined := _Recorded.read(address, record, arrays):
+            found.append(joined)
+        elif len(arrays["learner_logprobs"]):  # a mask leaves none
+            mismatched.append(address)
+    if not found and not mismatched:
         return None
-    signed = np.concatenate([each.difference[each.current] for each in found]).clip(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    signed = _joined(each.difference[each.current] for each in found).clip(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     gaps = np.abs(signed)
-    lags = np.concatenate([each.difference[~each.current] for each in found]).clip(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
-    places = np.concatenate([np.flatnonzero(each.current) for each in found])
-    calls = np.concatenate([each.call_probability for each in found])
+    lags = _joined(each.difference[~each.current] for each in found).clip(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    places = _joined(np.flatnonzero(each.current) for each in found)
+    calls = _joined(each.call_probability for each in found)
     weights = np.exp(lags)
     return TokenFacts(
         compared=len(gaps),
@@ -128,17 +140,26 @@ def token_facts(
         clipped=_clipped(found),
         disagreeing=_worst(found, lambda each: (each.confident, _mean(each.gaps, 0.0))),
         calling=_worst(found, lambda each: _mean(each.call_probability, 0.0)),
+        replica_gaps={
+            replica: _mean(np.concatenate([each.gaps for each in found if each.replica == replica]), 0.0)
+            for replica in sorted({each.replica for each in found})
+        },
+        mismatched=tuple(mismatched),
     )
 
 
 def _recorded(
     step: int, records: Sequence[TrajectoryRecord], numbers: Mapping[TokenKey, UpdateNumbers]
-) -> Iterator[_Recorded]:
+) -> Iterator[tuple[str, TrajectoryRecord, Mapping[str, npt.NDArray[np.float32]]]]:
     for line, record in enumerate(records, start=1):
         for branch, each in enumerate(record.episode_trajectories):
             key = TokenKey(each.trajectory.group_id, each.trajectory.sample_index, branch)
-            if key in numbers and (read := _Recorded.read(address_of(step, line), each, numbers[key].arrays)):
-                yield read
+            if key in numbers:
+                yield address_of(step, line), each, numbers[key].arrays
+
+
+def _joined(arrays: Iterable[npt.NDArray[Any]]) -> Numbers:
+    return np.concatenate([np.empty(0), *arrays])
 
 
 def _clipped(found: Sequence[_Recorded]) -> tuple[float, float] | None:

@@ -2,21 +2,21 @@
 
 from statistics import fmean, median
 
-from torl.apps.doctor.diagnosis import Limit, Symptom, addresses, disease
-from torl.apps.doctor.facts import Member
-from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError, members_in
-from torl.apps.doctor.trends import robust_score
+from torl.apps.doctor.diagnosis import Finding, Limit, disease, fraction_of
+from torl.apps.doctor.history import KEPT, MIN_RESPONSES, RECENT, History, MissingInputError, members_in
+from torl.apps.doctor.trends import exceeds, robust_score
 from torl.records import metric_names as names
 from torl.types import FinishReason
 
-_MIN_RESPONSES = 32
 _VANISHED = Limit(
     0.1, "below 0.1 of its highest mean of 5 steps, while the reward does not rise", "arXiv 2602.01204; torl"
 )
 _USED = 0.1  # of the calls per response: less is not a habit that can vanish
 _VOID = Limit(0.3, "above 0.3, and above its start by 0.2, while the reward does not rise", "SimpleTIR drops any; torl")
 _VOID_RISE = 0.2
-_INVENTED = Limit(0.05, "above 0.05 of the trained responses, and not falling", "AgenticArXiv-RL#80; torl")
+_INVENTED = Limit(
+    0.05, "above 0.05 of the trained responses by 3 standard deviations, and not falling", "AgenticArXiv-RL#80; torl"
+)
 _SPIKE = Limit(
     3.0,
     "above 3 times its start and 8 standard deviations, while calls do not rise",
@@ -24,6 +24,7 @@ _SPIKE = Limit(
 )
 _SIGMAS = 8.0
 _ENDLESS = Limit(0.0, "none of at least 32 responses since the first step", "torl; arXiv 2510.02387")
+_SEPARATOR = Limit(0.0, "any, if more than half of the turns end with an end token", "verl!6921; torl")
 _BRANCHES = Limit(1.0, "above 1 per episode", "slime#2288")
 
 
@@ -42,18 +43,19 @@ def _require_tools(history: History) -> None:
     limits=(_VANISHED,),
     remedy="a warm start with calls (torl finetune), reward.parts for calls that help, "
     "rollout.end_at_void_turn, learner.learning_rate",
+    while_flat=True,
+    needs=_require_tools,
 )
-def vanished_calls(history: History) -> Symptom | None:
+def vanished_calls(history: History) -> Finding | None:
     """Compare the calls of the latest steps with the highest mean before."""
-    _require_tools(history)
     now = history.now(names.CALLS_PER_TRAJECTORY)
     values = history.series(names.CALLS_PER_TRAJECTORY)
     means = [fmean(values[start : start + RECENT]) for start in range(max(1, len(values) - 2 * RECENT + 1))]
     highest = max(means)
-    if highest < _USED or now >= _VANISHED.value * highest or history.is_learning:
+    if highest < _USED or now >= _VANISHED.value * highest:
         return None
     text = f"calls per response fell from {highest:.2f} to {now:.3f}"
-    return Symptom(now, text, addresses(member for member in history.members if not member.calls))
+    return Finding(now, text, (member for member in history.members if not member.calls))
 
 
 @disease(
@@ -62,19 +64,18 @@ def vanished_calls(history: History) -> Symptom | None:
     metric="fraction of responses with a void turn",
     limits=(_VOID,),
     remedy="rollout.end_at_void_turn, selection.mask (void_turn), a lower learner.learning_rate",
+    fires="above",
+    while_flat=True,
+    needs=_require_tools,
 )
-def void_turns(history: History) -> Symptom | None:
+def void_turns(history: History) -> Finding | None:
     """Compare the fraction of responses with a void turn with that of the first steps."""
-    _require_tools(history)
     if not history.first:
         raise MissingInputError("too few steps to compare the first with the last")
-    members = history.members
     before = fmean(member.void for member in members_in(history.first))
-    now = fmean(member.void for member in members)
-    if now <= _VOID.value or now <= before + _VOID_RISE or history.is_learning:
-        return None
-    text = f"{now:.0%} of the responses have a void turn, {before:.0%} of the first ones had"
-    return Symptom(now, text, addresses(member for member in members if member.void))
+    text = f"{{fraction:.0%}} of the responses have a void turn, {before:.0%} of the first ones had"
+    now = fraction_of(history.members, lambda each: each.void, text)
+    return now if now.value > before + _VOID_RISE else None
 
 
 @disease(
@@ -84,17 +85,16 @@ def void_turns(history: History) -> Symptom | None:
     limits=(_INVENTED,),
     remedy="rollout.stop with the marker of results, a mask (selection.mask), rollout.format",
 )
-def invented_results(history: History) -> Symptom | None:
+def invented_results(history: History) -> Finding | None:
     """Find marked results in sampled text of trained responses."""
-    trained = [member for member in history.members if member.advantage is not None and member.invented is not None]
+    recent = members_in(history.recent)
+    trained = [member for member in recent if member.advantage is not None and member.invented is not None]
     if not trained:
         raise MissingInputError("the format does not mark results, or no response was trained")
-    found = [member for member in trained if member.invented]
-    fraction = len(found) / len(trained)
-    if fraction <= _INVENTED.value or _is_falling(history, fraction):
-        return None
-    text = f"{fraction:.1%} of the trained responses contain a result that no tool returned"
-    return Symptom(fraction, text, addresses(found))
+    text = "{fraction:.1%} of the trained responses contain a result that no tool returned"
+    found = fraction_of(trained, lambda each: each.invented, text)
+    is_chance = not exceeds(found.value, len(trained), _INVENTED.value)
+    return None if is_chance or _is_falling(history, found.value) else found
 
 
 def _is_falling(history: History, now: float) -> bool:
@@ -109,10 +109,10 @@ def _is_falling(history: History, now: float) -> bool:
     metric="mean probability of the call-opening token where no call opens",
     limits=(_SPIKE,),
     remedy="stop and resume from an earlier checkpoint; learner.learning_rate, a KL term (algorithm.kl.coefficient)",
+    needs=_require_tools,
 )
-def call_token_spike(history: History) -> Symptom | None:
+def call_token_spike(history: History) -> Finding | None:
     """Compare the probability with that of the earlier steps, unless calls rise with it."""
-    _require_tools(history)
     known = [
         (step.tokens.call_probability, step)
         for step in history.steps
@@ -131,7 +131,7 @@ def call_token_spike(history: History) -> Symptom | None:
         return None
     text = f"the probability rose from {median(reference):.2g} to {now:.2g}, and calls did not"
     last = known[-1][1].tokens
-    return Symptom(now, text, last.calling if last is not None else ())
+    return Finding(now, text, last.calling if last is not None else ())
 
 
 @disease(
@@ -141,18 +141,14 @@ def call_token_spike(history: History) -> Symptom | None:
     limits=(_ENDLESS,),
     remedy="data.template, rollout.stop, the tokenizer's end token",
 )
-def no_end_token(history: History) -> Symptom | None:
+def no_end_token(history: History) -> Finding | None:
     """Find runs in which every response was cut."""
     members = [member for step in history.steps for member in step.members]
-    if len(members) < _MIN_RESPONSES:
-        raise MissingInputError(f"{len(members)} of {_MIN_RESPONSES} responses")
-    if not _never_ends(members):
+    if len(members) < MIN_RESPONSES:
+        raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
+    if any(member.finish is not FinishReason.LENGTH for member in members):
         return None
-    return Symptom(0, f"all of {len(members)} examined responses were cut at the token limit", addresses(members[::-1]))
-
-
-def _never_ends(members: list[Member]) -> bool:
-    return all(member.finish is FinishReason.LENGTH for member in members)
+    return Finding(0, f"all of {len(members)} examined responses were cut at the token limit", members[::-1])
 
 
 @disease(
@@ -161,14 +157,35 @@ def _never_ends(members: list[Member]) -> bool:
     metric="further token sequences per episode",
     limits=(_BRANCHES,),
     remedy="an agent program that appends to its messages (rollout.agent), a template that keeps earlier turns",
+    fires="above",
 )
-def split_episodes(history: History) -> Symptom | None:
+def split_episodes(history: History) -> Finding:
     """Count the branches of episodes."""
     if history.config.rollout.agent is None:
         raise MissingInputError("no agent program renders messages")
     members = history.members
     mean = fmean(member.branches for member in members)
-    if mean <= _BRANCHES.value:
-        return None
     ranked = sorted(members, key=lambda member: -member.branches)
-    return Symptom(mean, f"an episode has {1 + mean:.1f} token sequences", addresses(ranked))
+    return Finding(mean, f"an episode has {1 + mean:.1f} token sequences", ranked)
+
+
+@disease(
+    "turn-separator",
+    "The end token between a turn and the message after it is lost, or written twice.",
+    metric="fraction of the places where a message follows a turn that have no end token, or two",
+    limits=(_SEPARATOR,),
+    remedy="rollout.format, which must write the text of the chat template between messages, or the agent program",
+    fires="above",
+)
+def turn_separator(history: History) -> Finding | None:
+    """Count end tokens between turns and observations, in a run whose turns usually have one there."""
+    members = [member for member in history.members if member.boundaries]
+    if not members:
+        raise MissingInputError("no turn is followed by a message")
+    places = sum(member.boundaries for member in members)
+    doubled, unseparated = sum(each.doubled for each in members), sum(each.unseparated for each in members)
+    if 2 * unseparated >= places:
+        raise MissingInputError("the format separates turns without the end token")
+    text = f"of {places} places, {unseparated} have no end token and {doubled} have two"
+    sick = (each for each in members if each.doubled or each.unseparated)
+    return Finding((doubled + unseparated) / places, text, sick)

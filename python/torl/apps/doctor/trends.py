@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 from statistics import median
 from typing import Final
 
 import numpy as np
 
 _SIGMA: Final = 1.4826  # of a median absolute deviation, for a normal distribution
+_CERTAIN: Final = 3.0  # standard deviations, of a check that is repeated at every step
 _SIGNIFICANT: Final = 1.645  # standard deviations, one-sided 5 %
 
 
@@ -20,9 +20,10 @@ def mann_kendall(values: Sequence[float]) -> float:
     count = len(values)
     if count < 4:
         return 0.0
-    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
-    ties = [values.count(value) for value in set(values)] if isinstance(values, list) else []
-    tied = sum(each * (each - 1) * (2 * each + 5) for each in ties)
+    array = np.asarray(values, np.float64)
+    score = sum(int(np.sign(array[index + 1 :] - array[index]).sum()) for index in range(count - 1))
+    ties = np.unique(array, return_counts=True)[1]
+    tied = int((ties * (ties - 1) * (2 * ties + 5)).sum())
     variance = (count * (count - 1) * (2 * count + 5) - tied) / 18
     if variance <= 0:
         return 0.0
@@ -31,7 +32,12 @@ def mann_kendall(values: Sequence[float]) -> float:
 
 def is_rising(values: Sequence[float]) -> bool:
     """Whether values rise, at a one-sided significance of 5 %."""
-    return mann_kendall(list(values)) > _SIGNIFICANT
+    return mann_kendall(values) > _SIGNIFICANT
+
+
+def exceeds(fraction: float, count: int, limit: float) -> bool:
+    """Whether a fraction of `count` cases is above a limit by 3 standard deviations of chance, or is 1."""
+    return fraction == 1 or fraction > limit + _CERTAIN * math.sqrt(limit * (1 - limit) / count)
 
 
 def spikes(values: Sequence[float], factor: float, window: int) -> list[int]:

@@ -46,10 +46,14 @@ class PerNode:
 
     async def call(self, key: str, method: str, *arguments: Any) -> Any:
         """Call a method on the node of the key. Equal keys go to the same node while it is available."""
+        return (await self.call_named(key, method, *arguments))[1]
+
+    async def call_named(self, key: str, method: str, *arguments: Any) -> tuple[int, Any]:
+        """Call a method on the node of the key, and return the node and the result."""
         while True:
             actor = await self._actor_of(zlib.crc32(key.encode("utf-8", "surrogatepass")))
             try:
-                return await actor.call(method, *arguments)
+                return actor.node, await actor.call(method, *arguments)
             except ActorDiedError:
                 if self._actors[actor.node] is actor:
                     self._actors[actor.node] = None  # its monitor notices the loss as well

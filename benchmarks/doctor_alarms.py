@@ -1,0 +1,96 @@
+"""False alarms of the doctor: short healthy runs of the demo, each with another seed, and the diseases found in them.
+
+python benchmarks/doctor_alarms.py runs/alarms                 a hundred seeds
+python benchmarks/doctor_alarms.py runs/alarms --seeds 20:40   some of them
+python benchmarks/doctor_alarms.py runs/alarms --count         the count of finished runs alone
+
+Each run is examined after each of its steps, from its records, by the checks as they are now. A finished seed is not
+run again.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from torl.apps.doctor.history import History, read_evaluated_questions
+from torl.apps.doctor.registry import examine
+from torl.config import TrainConfig
+from torl.records import metric_names as names
+from torl.records.files import SUMMARY_FILE, trajectory_file
+from torl.records.reading import read_metrics, read_trajectories
+from torl.records.run_directory import read_config
+from torl.records.tokens import read_token_numbers
+
+SETTINGS = {
+    "run.steps": 15,  # the checks that compare with the first steps need ten
+    "rollout.prompts_per_step": 8,
+    "evaluation.every_steps": 0,
+    "evaluation.max_problems": 16,
+    "evaluation.samples_per_problem": 0,
+    "checkpoint.every_steps": 0,
+}
+
+
+def main() -> None:
+    """Run the missing seeds, print the alarms of each, and count them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="directory of the runs")
+    parser.add_argument("--seeds", default="0:100", help="first seed and end")
+    parser.add_argument("--count", action="store_true", help="run nothing")
+    arguments = parser.parse_args()
+    first, _, end = arguments.seeds.partition(":")
+    for seed in range(int(first), int(end)):
+        directory = arguments.directory / f"seed_{seed:03d}"
+        if not arguments.count and not (directory / SUMMARY_FILE).exists():
+            run(directory, seed)
+            print(f"seed {seed}: {sorted(alarms(directory)[1]) or 'no alarm'}", flush=True)
+    print(json.dumps(count(arguments.directory), indent=1))
+
+
+def run(directory: Path, seed: int) -> None:
+    """Make a run from its first step. Raises CalledProcessError if it fails."""
+    shutil.rmtree(directory, ignore_errors=True)
+    settings = SETTINGS | {"run.directory": directory, "run.seed": seed}
+    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_suffix(".log").open("wb") as log:
+        command = [sys.executable, "-m", "torl.train", "demo", *words]
+        subprocess.run(command, check=True, stdout=log, stderr=subprocess.STDOUT)
+    for folder in ("checkpoints", "model"):
+        shutil.rmtree(directory / folder)  # 40 MB each
+
+
+def count(directory: Path) -> dict[str, object]:
+    """Return the numbers of finished runs, of examined steps, and of runs with an alarm by disease."""
+    runs = [alarms(summary.parent) for summary in sorted(directory.glob(f"*/{SUMMARY_FILE}"))]
+    return {
+        "runs": len(runs),
+        "steps": sum(steps for steps, _ in runs),
+        "runs with an alarm": sum(bool(found) for _, found in runs),
+        "alarms": Counter(name for _, found in runs for name in found),
+    }
+
+
+def alarms(run: Path) -> tuple[int, set[str]]:
+    """Return the number of steps of a run, and the diseases that are found after any of them."""
+    config = read_config(run)
+    assert isinstance(config, TrainConfig)
+    history, found = History(config, evaluated=read_evaluated_questions(run)), set()
+    for row in read_metrics(run):
+        if names.TIME_EVALUATION in row:
+            history.evaluations.append(row)
+        if names.TIME_STEP in row:
+            step = row["step"]
+            metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
+            records = list(read_trajectories(trajectory_file(run, step)))
+            history.add(step, metrics, records, read_token_numbers(run, step))
+            found |= {diagnosis.disease.id for diagnosis in examine(history).diagnoses}
+    return len(history.steps), found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The experiments that prove a diagnosis: a step is made again, with one setting changed, and measured."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import log
+from statistics import median
+from typing import Any, Final
+
+from torl.apps.doctor.history import History, Step
+from torl.records import metric_names as names
+from torl.training.health import coarser_dtype, engine_options
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An experiment on one step.
+
+    Attributes:
+        symptom: Measure, in words.
+        measure: Function of a step that returns the measure; None if the step lacks it.
+        is_sick: Whether a value of a run is the symptom.
+        cause: Cause that the experiment proves.
+        changes: Function that returns the changed settings by dotted name. None if the step made again without a change
+            shows the cause.
+    """
+
+    symptom: str
+    measure: Callable[[Step], float | None]
+    is_sick: Callable[[History, float], bool]
+    cause: str
+    changes: Callable[[History], Mapping[str, Any]] | None = None
+
+
+def _metric(name: str) -> Callable[[Step], float | None]:
+    return lambda step: step.metrics.get(name)
+
+
+def _above(limit: float) -> Callable[[History, float], bool]:
+    return lambda history, value: value > limit
+
+
+def _below(limit: float) -> Callable[[History, float], bool]:
+    return lambda history, value: value < limit
+
+
+def _scaled(setting: str, factor: float) -> Callable[[History], Mapping[str, Any]]:
+    """Return the change of a number by a factor."""
+
+    def changes(history: History) -> Mapping[str, Any]:
+        value: Any = history.config
+        for name in setting.split("."):
+            value = getattr(value, name)
+        return {setting: type(value)(value * factor)}
+
+    return changes
+
+
+def _same_precision(history: History) -> Mapping[str, Any]:
+    precision = history.config.learner.dtype
+    return {} if engine_options(history.config).dtype == precision else {"engine.dtype": precision}
+
+
+def _without_selection(history: History) -> Mapping[str, Any]:
+    selection = history.config.selection
+    return {f"selection.{name}": {} for name in ("mask", "members", "groups") if getattr(selection, name)}
+
+
+def _confident(step: Step) -> float | None:
+    return None if step.tokens is None or not step.tokens.compared else step.tokens.confident
+
+
+def _gap(step: Step) -> float | None:
+    return None if step.tokens is None or not step.tokens.compared else step.tokens.gap
+
+
+def _crashed(step: Step) -> float | None:
+    return sum(member.crashed for member in step.members) if step.members else None
+
+
+def _ungraded(step: Step) -> float | None:
+    wrong = (each.failure is not None or (each.exact and not each.correct) for each in step.members)
+    return sum(wrong) if step.members else None
+
+
+def _is_long(history: History, seconds: float) -> bool:
+    return seconds > 6 * median(history.series(names.TIME_STEP))
+
+
+_EXACT_GAP, _ROUNDED_GAP = 2.5e-3, log(1.1)  # the limits of the check, without and with rounding to fewer bits
+_LEAPS = 10.0  # times the median gradient norm
+_OTHER_WEIGHTS = "the engine of the run held other weights than the learner: a new engine does not"
+_HOST = "a failure of the host at that time: the step made again is healthy"
+
+EXPERIMENTS: Final[Mapping[str, Experiment]] = {
+    "stale-engine": Experiment(
+        "mean gap between engine and learner, in nats",
+        _gap,
+        lambda history, gap: gap > 3 * (_gap(history.steps[0]) or 0.0) + 1e-6,
+        _OTHER_WEIGHTS,
+    ),
+    "wrong-engine": Experiment("tokens of which only the engine is sure", _confident, _above(0), _OTHER_WEIGHTS),
+    "numeric-gap": Experiment(
+        "mean gap between engine and learner, in nats",
+        _gap,
+        lambda history, gap: gap > (_EXACT_GAP if coarser_dtype(history.config) == "float32" else _ROUNDED_GAP),
+        "the precision of the engine",
+        _same_precision,
+    ),
+    "rate-without-effect": Experiment(
+        names.CHANGED_WEIGHTS,
+        _metric(names.CHANGED_WEIGHTS),
+        _below(1e-4),
+        "the learning rate",
+        _scaled("learner.learning_rate", 1e4),
+    ),
+    "clip-saturation": Experiment(
+        names.CLIP_FRACTION,
+        _metric(names.CLIP_FRACTION),
+        _above(0.3),
+        "the learning rate",
+        _scaled("learner.learning_rate", 0.1),
+    ),
+    "no-gradient": Experiment(
+        names.GRADIENT_NORM,
+        lambda step: step.metrics.get(names.GRADIENT_NORM, 0.0),
+        _below(1e-12),
+        "the filters and masks of the selection",
+        _without_selection,
+    ),
+    "gradient-spikes": Experiment(
+        names.GRADIENT_NORM,
+        _metric(names.GRADIENT_NORM),
+        lambda history, norm: norm > _LEAPS * median(history.series(names.GRADIENT_NORM)),
+        _HOST,
+    ),
+    "truncation": Experiment(
+        names.TRUNCATED,
+        _metric(names.TRUNCATED),
+        _above(0.25),
+        "the token limit",
+        _scaled("rollout.max_response_tokens", 2),
+    ),
+    "graded-crash": Experiment("crashed calls", _crashed, _above(0), _HOST),
+    "lost-episodes": Experiment("failed episodes", _metric(names.FAILED_EPISODES), _above(0), _HOST),
+    "ungraded-answers": Experiment("answers that the grader failed on", _ungraded, _above(0), _HOST),
+    "stall": Experiment(names.TIME_STEP, _metric(names.TIME_STEP), _is_long, _HOST),
+}
+"""Experiments by the diseases that they prove."""

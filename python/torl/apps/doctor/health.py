@@ -1,0 +1,116 @@
+"""The doctor in a run: its checks on the records of each step while the run trains (`health` in the configuration)."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from torl.apps.doctor.history import RECENT, read_evaluated_questions
+from torl.apps.doctor.registry import DISEASES, Diagnosis, History, examine, read_history
+from torl.config import TrainConfig
+from torl.errors import ConfigError, HealthError
+from torl.records import metric_names as names
+from torl.records.files import METRICS_FILE, append_atomically
+from torl.records.reading import MetricsTail
+from torl.records.rows import TrajectoryRecord
+from torl.records.tokens import TokenKey
+from torl.report.console import Console
+from torl.training import run as training_run
+from torl.training.monitor import Verdict
+from torl.types import UpdateNumbers
+
+LOG: Final = "logs/health.log"
+"""Log of the diagnoses, relative to the run directory."""
+_GRACE: Final = 2 * RECENT
+"""Steps of a resumed run before its first check, so that it is judged by steps after the change of a setting. Also the
+steps without a disease after which it is reported again."""
+
+
+async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
+    """Train with the checks that `health` configures (`torl.training.run.train`).
+
+    Raises:
+        ConfigError: `health.ignore` names an unknown disease.
+        TorlError: The configuration, the data or a component failed, or a diagnosis stopped the run.
+    """
+    require_known_diseases(config)
+    return await training_run.train(config, console, open_health)
+
+
+def require_known_diseases(config: TrainConfig) -> None:
+    """Raise ConfigError if `health.ignore` names an unknown disease."""
+    for name in config.health.ignore:
+        if name not in DISEASES:
+            close = get_close_matches(name, DISEASES, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise ConfigError(f"health.ignore: {name!r} is not a disease{meant} (torl doctor --list has all)")
+
+
+def open_health(config: TrainConfig, directory: Path, first_step: int) -> "Health | None":
+    """Return the checks of a run; None if `health.mode` is "off"."""
+    return None if config.health.mode == "off" else Health(config, directory, first_step)
+
+
+class Health:
+    """The checks of a run, whose history is extended by each step (`torl.training.monitor.Monitor`)."""
+
+    def __init__(self, config: TrainConfig, directory: Path, first_step: int) -> None:
+        """Read the history of a resumed run.
+
+        Args:
+            config: Configuration of the run.
+            directory: Directory of the run, with the records before `first_step`.
+            first_step: Next step.
+
+        Raises:
+            RecordError: The records are damaged.
+        """
+        self._config = config
+        self._directory = directory
+        self._history = read_history(directory, config, before=first_step) if first_step else History(config)
+        self._first_check = first_step + _GRACE if first_step else 0
+        self._tail = MetricsTail(directory / METRICS_FILE)
+        self._seen: dict[str, int] = {}  # latest step of each disease
+
+    def observe(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        records: Sequence[TrajectoryRecord],
+        numbers: Mapping[TokenKey, UpdateNumbers],
+    ) -> Verdict:
+        """Add a step, and check the run if a check is due."""
+        self._history.add(step, metrics, records, numbers)
+        self._read_evaluations()
+        if step < self._first_check or (step + 1) % self._config.health.every_steps:
+            return Verdict()
+        diagnoses = examine(self._history).diagnoses
+        found = {names.DIAGNOSES: len(diagnoses)} | {names.diagnosis(each.disease.id): 1 for each in diagnoses}
+        new = [each for each in diagnoses if step - self._seen.get(each.disease.id, -_GRACE - 1) > _GRACE]
+        self._seen |= {each.disease.id: step for each in diagnoses}
+        self._log(step, new)
+        if diagnoses and self._config.health.mode == "stop" and step + 1 < self._config.run.steps:
+            return Verdict(found, error=HealthError(_message(step, diagnoses)))
+        return Verdict(found, [f"step {step + 1}: {each}" for each in new])
+
+    def _read_evaluations(self) -> None:
+        rows = [row for row in self._tail.read() if names.TIME_EVALUATION in row]
+        self._history.evaluations += rows
+        if rows and not self._history.evaluated:
+            self._history.evaluated = read_evaluated_questions(self._directory)
+
+    def _log(self, step: int, diagnoses: Sequence[Diagnosis]) -> None:
+        lines = [line for each in diagnoses for line in (f"step {step + 1}: {each.lines()[0]}", *each.lines()[1:])]
+        if lines:
+            append_atomically(self._directory / LOG, ("\n".join(lines) + "\n").encode())
+
+
+def _message(step: int, diagnoses: Sequence[Diagnosis]) -> str:
+    named = ", ".join(each.disease.id for each in diagnoses)
+    lines = [
+        f"step {step + 1}: a diagnosis stopped the run (health.mode): {named}",
+        *(line for each in diagnoses for line in each.lines()),
+        f"The checkpoint of step {step + 1} is written. Change the setting and resume (--run.resume), or continue with "
+        f"the disease in health.ignore",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,159 @@
+"""The logic of proofs: verdicts by the step made again, without and with the change. `make_step` is a script here."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sick_runs import SICK, Case, config
+from torl.apps.doctor.diagnosis import Diagnosis
+from torl.apps.doctor.experiments import EXPERIMENTS
+from torl.apps.doctor.history import History, Step
+from torl.apps.doctor.proof import MadeStep, Proof, prove
+from torl.apps.doctor.registry import DISEASES, examine
+from torl.apps.replay.differences import Difference
+from torl.errors import CheckpointError
+from torl.options import dotted_leaves
+
+OF_HOST = [name for name, each in EXPERIMENTS.items() if each.changes is None]
+OF_SETTING = [name for name, each in EXPERIMENTS.items() if each.changes is not None and name != "no-gradient"]
+
+
+@cache
+def diagnosed(name: str) -> tuple[History, Diagnosis]:
+    case = SICK[name]
+    if name == "numeric-gap":  # the demo has one precision
+        case = replace(case, config=config(engine__dtype="bfloat16"))
+    history = case.history()
+    return history, next(each for each in examine(history).diagnoses if each.disease.id == name)
+
+
+@cache
+def healthy_steps() -> list[Step]:
+    return Case().history().steps
+
+
+async def proved(name: str, *, again: bool, changed: bool) -> tuple[Proof, list[Mapping[str, Any]]]:
+    """The proof of a disease whose step is sick again without and with the change, or not, and the changes made."""
+    history, diagnosis = diagnosed(name)
+    made: list[Mapping[str, Any]] = []
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        made.append(changes)
+        is_sick = changed if changes else again
+        steps = history.steps if is_sick else healthy_steps()
+        return MadeStep(steps[number])
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    return proof, made
+
+
+def test_experiments_belong_to_diseases() -> None:
+    assert EXPERIMENTS.keys() <= DISEASES.keys()
+    assert len(OF_HOST) >= 6
+    assert len(OF_SETTING) >= 4
+
+
+@pytest.mark.parametrize("name", OF_SETTING)
+async def test_symptom_that_vanishes_with_the_change_proves_the_setting(name: str) -> None:
+    proof, made = await proved(name, again=True, changed=False)
+    assert proof.verdict == "proved"
+    assert proof.text.endswith(f"Cause: {EXPERIMENTS[name].cause}")
+    assert len(made) == 2
+    ((setting, value),) = made[1].items()  # one valid setting with another value
+    changed = config(**{setting.replace(".", "__"): value})
+    assert dict(dotted_leaves(changed.model_dump(mode="json")))[setting] == value
+    assert changed != diagnosed(name)[0].config
+
+
+@pytest.mark.parametrize("name", OF_SETTING)
+async def test_symptom_that_stays_with_the_change_refutes_the_setting(name: str) -> None:
+    proof, _ = await proved(name, again=True, changed=True)
+    assert proof.verdict == "refuted"
+    assert proof.text.endswith(f"Cause: not {EXPERIMENTS[name].cause}")
+
+
+@pytest.mark.parametrize("name", OF_SETTING)
+async def test_symptom_that_vanishes_without_a_change_is_of_the_host(name: str) -> None:
+    proof, made = await proved(name, again=False, changed=False)
+    assert (proof.verdict, made) == ("proved", [{}])
+    assert proof.text.endswith("Cause: code, a process or a machine of that time, not a setting")
+
+
+@pytest.mark.parametrize("name", OF_HOST)
+async def test_step_made_again_tells_the_host_from_the_batch(name: str) -> None:
+    proof, made = await proved(name, again=False, changed=False)
+    assert (proof.verdict, made) == ("proved", [{}])
+    assert proof.text.endswith(f"Cause: {EXPERIMENTS[name].cause}")
+    proof, made = await proved(name, again=True, changed=True)
+    assert (proof.verdict, made) == ("refuted", [{}])
+    assert "not the host" in proof.text
+
+
+async def test_run_without_the_setting_is_undecided() -> None:
+    """The demo has neither filters nor masks that could drop what would have a gradient."""
+    proof, _ = await proved("no-gradient", again=True, changed=True)
+    assert proof.verdict == "undecided"
+
+
+async def test_step_that_cannot_be_made_is_undecided() -> None:
+    history, diagnosis = diagnosed("clip-saturation")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        raise CheckpointError("no checkpoint")
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    assert str(proof).startswith(
+        "undecided: step 29: learner/clip_fraction: 0.6 in the record; the step cannot be made"
+    )
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict", "cause"),
+    [
+        (
+            (Difference("rewards", "step 29, p1, sample 0, reward", 1.0, 1.001),),
+            "proved",
+            "code, a process or a machine",
+        ),
+        ((), "undecided", "a setting, the data or the weights"),
+    ],
+)
+async def test_other_disease_is_proved_by_a_step_that_differs(
+    differences: tuple[Difference, ...], verdict: str, cause: str
+) -> None:
+    history, diagnosis = diagnosed("jittered-rewards")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        assert (number, changes) == (history.steps[-1].number, {})
+        return MadeStep(history.steps[-1], differences)
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    assert proof.verdict == verdict
+    assert f"Cause: {cause}" in proof.text
+
+
+async def test_step_with_a_checkpoint_is_made_first() -> None:
+    history, diagnosis = diagnosed("clip-saturation")
+    made: list[int] = []
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        made.append(number)
+        return MadeStep(healthy_steps()[number])
+
+    await prove(history, diagnosis, make_step, checkpoints=(10, 26, 30))
+    assert made == [26]  # steps 24 to 29 are sick
+
+
+async def test_disease_of_data_has_no_proof() -> None:
+    history, diagnosis = diagnosed("contamination")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        raise AssertionError("no step is needed")
+
+    assert await prove(history, diagnosis, make_step) is None
