@@ -13,7 +13,7 @@ from torl.records.reading import read_metrics
 from torl.report.changes import AccuracyChange, accuracy_changes
 from torl.report.figures import Point, calls_chart, fit_of
 from torl.report.page import document, missing_steps, read_config
-from torl.report.panels import RunRecords, is_zero, panel_sections, panels_of, sets_of
+from torl.report.panels import Panel, RunRecords, is_zero, panel_sections, panels_of, sets_of
 from torl.report.series import log_fit, rank_correlation, values_of
 from torl.report.style import table_html
 
@@ -54,7 +54,7 @@ def write_comparison(
         RecordError: The page cannot be written.
     """
     charts = "".join(
-        f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(panel.note)}</p>{html}</section>'
+        f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(_note(panel))}</p>{html}</section>'
         for panel, html in panel_sections(runs, window)
         if not is_zero(panel, runs)
     )
@@ -76,6 +76,10 @@ def write_comparison(
     with atomic_write(output) as file:
         file.write(document(title, body, reload_seconds=reload_seconds).encode("utf-8", errors="replace"))
     return output
+
+
+def _note(panel: Panel) -> str:
+    return f"{panel.note} Dashed: before training." if panel.evaluated else panel.note
 
 
 def _progress(run: RunRecords) -> str:

@@ -164,10 +164,7 @@ def sets_of(runs: Sequence[RunRecords]) -> list[str]:
 
 
 def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
-    note = (
-        "Fraction of correct responses by training step; dotted: of greedy responses (ToRL, figures 1 and 4); dashed: "
-        "before training."
-    )
+    note = "Fraction of correct responses by training step; dotted: of greedy responses (ToRL, figures 1 and 4)."
     sets = sets_of(runs)
     for name in sets:
         yield Panel(f"Accuracy on {name}", note, _accuracies([name]), percent=True, evaluated=True)
