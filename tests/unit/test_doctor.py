@@ -272,6 +272,12 @@ def test_sick_run_has_exactly_its_disease(name: str) -> None:
     assert name == "stall" or all(":" in each for each in diagnosis.symptom.evidence)
 
 
+def test_numeric_gap_is_measured_by_the_rounding_of_the_precision() -> None:
+    """0.03 nats, as of a missing temperature, are nothing in bfloat16 and 150 times the rounding of float32."""
+    assert [each.disease.id for each in examine(with_gap(lambda step: 0.03).history()).diagnoses] == ["numeric-gap"]
+    assert not examine(with_gap(lambda step: 1e-3).history()).diagnoses
+
+
 @pytest.mark.parametrize("name", ["entropy-collapse", "vanished-calls", "length-runaway", "void-turns", "no-signal"])
 def test_disease_is_conditional_on_a_flat_reward(name: str) -> None:
     case = SICK[name]

@@ -20,6 +20,7 @@ _GROWN = 3.0  # times the first gap
 _TREND = 0.6  # rank correlation of the gap with the step
 _FACTOR = Limit(1.1, "above 1.1", "NeMo-RL's gate")
 _KL = Limit(0.02, "above 0.02 nats per token", "Tinker's range of bugs")
+_ROUNDING = Limit(10, "a mean gap above 10 times the rounding of the coarser precision (2e-4 nats in float32)", "torl")
 _AGE = Limit(8, "above 8 updates", "prime-rl")
 _EFFECTIVE = Limit(0.3, "below 0.3", "martingale, verl")
 
@@ -117,14 +118,15 @@ def wrong_engine(history: History) -> Symptom | None:
     "numeric-gap",
     "Engine and learner compute the same model with numbers that differ too much.",
     metric="mean of exp(|learner logprob - engine logprob|), and KL divergence of the current version's tokens",
-    limits=(_FACTOR, _KL),
+    limits=(_FACTOR, _KL, _ROUNDING),
     remedy="model.head_dtype = 'float32', engine.dtype and learner.dtype, algorithm.importance_correction (tis)",
 )
 def numeric_gap(history: History) -> Symptom | None:
     """Find a gap above rounding without confident disagreement or growth."""
     gaps = _Gaps.of(history)
     factor, kl = median(each.factor for each in gaps.now), median(each.kl for each in gaps.now)
-    if (factor <= _FACTOR.value and kl <= _KL.value) or gaps.confident >= _CONFIDENT.value:
+    large = factor > _FACTOR.value or kl > _KL.value or gaps.gap > _ROUNDING.value * gaps.rounding
+    if not large or gaps.confident >= _CONFIDENT.value:
         return None
     if gaps.differs and gaps.grows:
         return None  # stale-engine has it
