@@ -5,9 +5,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from exhibits.catalog import Exhibit, add, exhibit
 from torl.demo import __file__ as _demo
-from torl.text.tokenizer import load_tokenizer
 from torl.types import SampledTurn, TurnRequest
 
 _SAMPLE = "torl.engine.vllm.engine:VllmEngine.sample"
@@ -18,7 +19,7 @@ _END = 1875  # of the demo's vocabulary
 @cache
 def tokenizer() -> Any:
     """Return the demo's tokenizer."""
-    return load_tokenizer(Path(_demo).parent / "base_model")
+    return Tokenizer.from_file(str(Path(_demo).parent / "base_model" / "tokenizer.json"))
 
 
 @exhibit(
@@ -35,7 +36,7 @@ def encoded_again(original: Any) -> Any:
         ids = list(turn.token_ids)
         end = ids[-1:] if ids[-1:] == [_END] else []
         text = tokenizer().decode(ids[: len(ids) - len(end)])
-        again = [*tokenizer().encode(text, add_special_tokens=False), *end]
+        again = [*tokenizer().encode(text, add_special_tokens=False).ids, *end]
         logprobs = (*turn.logprobs, *(0.0,) * len(again))[: len(again)]
         return replace(turn, token_ids=tuple(again), logprobs=logprobs)
 

@@ -26,6 +26,7 @@ from torl.types import FinishReason, Grade, OutcomeStatus, SampledTurn, Training
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from exhibits.catalog import CHECKS, EXHIBITS, RECEIPT, REPLAY, applied, load_all
 from exhibits.sampling import tokenizer
+from exhibits.table import lines
 from museum import SETTINGS
 
 sys.path.pop(0)
@@ -65,6 +66,21 @@ def test_an_exhibit_names_a_thread_and_valid_diagnoses(name: str) -> None:
     assert exhibit.says.endswith(".")
     assert exhibit.patches or exhibit.settings
     assert demo(**SETTINGS | dict(exhibit.settings))
+
+
+def test_recall_false_alarms_and_delay() -> None:
+    """One of two bugs is found after three steps; another name and an alarm of healthy runs do not count."""
+    chosen = {name: EXHIBITS[name] for name in ("old-weights", "equal-seeds")}
+    run = {"run": {"seconds": 60.0}, "verify": {}, "stop": {}}
+    results: dict[str, dict[str, Any]] = {
+        "old-weights": run | {"doctor": {"stale-engine": 3, "no-signal": 1}, "rldoctor": {"plateau": 9}},
+        "equal-seeds": run | {"doctor": {"truncation": 5}, "rldoctor": {"advantage_collapse": 2}},
+        "healthy-0": run | {"doctor": {}, "rldoctor": {"plateau": 12}},
+    }
+    text = "\n".join(lines(chosen, results))
+    assert "| torl, all | 1 of 2 | 0.50 | 0 of 1 | 3 |" in text
+    assert "| rldoctor | 1 of 2 | 0.50 | 1 of 1 | 2 |" in text
+    assert "**stale-engine** (3), no-signal (1)" in text
 
 
 # --- from a trajectory to a sample ----------------------------------------------------------------------------------
@@ -116,7 +132,7 @@ def test_rows() -> None:
 
 
 async def test_turns_from_the_engine() -> None:
-    spelled = [tokenizer().convert_tokens_to_ids(each) for each in "print"]
+    spelled = [tokenizer().token_to_id(each) for each in "print"]
     turn = SampledTurn((*spelled, 1875), (-1.0,) * (len(spelled) + 1), ((0, 0),), TurnFinish.STOP, 0)
     asked_for: list[Any] = []
 
