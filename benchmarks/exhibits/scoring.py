@@ -20,7 +20,7 @@ from torl.records.run_directory import read_config
 from torl.training.health import PolicyComparison
 
 LOGPROB_SAMPLES: Final = 8
-"""Trajectories of each policy version whose log-probabilities `torl verify` computes again."""
+"""Trajectories of each policy version whose log-probabilities `torl verify` computes again. Its default is 64."""
 _STEP = re.compile(r"\bstep (\d+)")
 
 
@@ -36,9 +36,8 @@ def doctor(directory: Path) -> dict[str, int]:
     """Return the diagnoses of `torl doctor`, each with the number of steps after which it was first given."""
     config = read_config(directory)
     assert isinstance(config, TrainConfig)
-    steps = [row["step"] for row in read_metrics(directory) if "time/step" in row]
     named: dict[str, int] = {}
-    for count, step in enumerate(steps, 1):
+    for count, step in enumerate(_steps(directory), 1):
         for diagnosis in examine(read_history(directory, config, before=step + 1)).diagnoses:
             named.setdefault(diagnosis.disease.id, count)
     return named
@@ -52,7 +51,7 @@ def verify(directory: Path) -> dict[str, Any]:
     return {
         "verify": {f"verify:{check.name}": _first_step(check.examples) for check in wrong},
         "verify_examples": {check.name: check.examples[0] for check in wrong},
-        RECEIPT: {RECEIPT: 1} if receipt.wrong else {},
+        RECEIPT: {RECEIPT: len(_steps(directory))} if receipt.wrong else {},
         "receipt_examples": receipt.wrong[:1],
     }
 
@@ -80,9 +79,14 @@ def stop(directory: Path) -> dict[str, int]:
 
 def replay(directory: Path) -> dict[str, int]:
     """Return whether `torl replay` makes another step than the recorded one, at the step in the middle of the run."""
-    steps = [row["step"] for row in read_metrics(directory) if "time/step" in row]
-    done = _torl("replay", str(directory), "--step", str(steps[len(steps) // 2]))
-    return {"replay": 1} if done.returncode == 1 else {}
+    steps = _steps(directory)
+    middle = len(steps) // 2
+    done = _torl("replay", str(directory), "--step", str(steps[middle]))
+    return {REPLAY: middle + 1} if done.returncode == 1 else {}
+
+
+def _steps(directory: Path) -> list[int]:
+    return [row["step"] for row in read_metrics(directory) if "time/step" in row]
 
 
 def _torl(*words: str) -> subprocess.CompletedProcess[str]:

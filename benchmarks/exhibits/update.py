@@ -123,7 +123,7 @@ def unused_clip(original: Any) -> Any:
     _OBJECTIVE,
     thread="qiancheng0/ToolRL#52",
     says="The KL term had the wrong sign in the policy loss, so that training moved away from the reference.",
-    truth=("kl-blow-up", "verify:metrics"),
+    truth=("kl-blow-up", "verify:metrics", "replay"),
     side="learner",
     settings={"algorithm.kl.coefficient": 0.3, "learner.learning_rate": 3e-4, "algorithm.mini_batches": 4},
 )

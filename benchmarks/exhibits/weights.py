@@ -67,7 +67,7 @@ def missing_adapter(original: Any) -> Any:
     thread="vllm-project/vllm#9744",
     says="Cached prefixes were not updated with the weights, so that the new model ran with keys of the old one.",
     truth=("stale-engine", "numeric-gap", "wrong-engine", "verify:logprobs"),
-    settings={"engine.arguments": "{ block_size = 16 }", "data.train": '{ name = "exhibits.data:few_problems" }'},
+    settings={"engine.arguments": "{ block_size = 32 }", "data.train": '{ name = "exhibits.data:few_problems" }'},
 )
 def old_prefixes(original: Any) -> Any:
     """Keep the cached prefixes of older weights."""
