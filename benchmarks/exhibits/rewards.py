@@ -39,7 +39,7 @@ def passing_grader(original: Any) -> Any:
     says="A wrapper caught the errors of failing code and exited with 0, so that a function that raises earned 1.0.",
     truth=("credit-without-answer", "verify:rewards"),
 )
-def paid_errors(original: Any) -> Any:
+def rewarded_errors(original: Any) -> Any:
     """Count a response whose code failed as correct."""
 
     async def grade(self: Any, trajectory: Trajectory) -> Grade:

@@ -178,7 +178,7 @@ def test_a_cut_response_counts_as_complete() -> None:
     ("name", "played", "right", "with_bug"),
     [
         ("passing-grader", trajectory("\\boxed{2}", answer="1"), False, True),
-        ("paid-errors", trajectory("```python\nx\n```\n", "?", calls=[call("x", failed())]), False, True),
+        ("rewarded-errors", trajectory("```python\nx\n```\n", "?", calls=[call("x", failed())]), False, True),
         ("errors-as-wrong", trajectory("\\boxed{12345}", answer="12345"), True, False),
         ("errors-as-wrong", trajectory("\\boxed{12}", answer="12"), True, True),
         ("unread-references", trajectory("?", answer="12345"), False, True),
