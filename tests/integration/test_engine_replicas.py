@@ -45,6 +45,7 @@ async def receive(engine: "VllmReplicas", model: Path, directory: Path, version:
         assert await process.wait() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("temporary_directory")
 async def test_two_engines_sample_as_one_and_outlive_each_other(
     tiny_model_directory: Path, prompts: "list[Prompt]", tmp_path: Path

@@ -11,6 +11,7 @@ from test_engine_weights import greedy_turn, transformers_logprobs
 from weight_sending import perturbed, sending
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("temporary_directory")
 async def test_two_workers_take_weights_and_die_together(tiny_model_directory, prompts, tmp_path) -> None:
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log", tensor_parallel=2)

@@ -75,7 +75,10 @@ async def test_new_weights_are_those_that_were_sent(engine, prompts, tiny_model_
     assert (await greedy_turn(engine, prompt))[:2] == before[:2]
 
 
-@pytest.mark.parametrize("on_weight_update", ["recompute", "keep", "drain"])
+@pytest.mark.parametrize(
+    "on_weight_update",
+    [pytest.param("recompute", marks=pytest.mark.slow), "keep", pytest.param("drain", marks=pytest.mark.slow)],
+)
 async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory, tmp_path, on_weight_update) -> None:
     """Turns that are being sampled continue, and each token is what the version that it names would have sampled."""
     engine = await assigned_engine(on_weight_update)

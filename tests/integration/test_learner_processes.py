@@ -198,7 +198,9 @@ async def test_a_rank_killed_in_the_middle_of_a_step(model_directory: Path, tmp_
         await learner.update(random_samples(3, seed=6), step=1)
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, None], ids=["killed", "orderly"])
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGKILL, pytest.param(None, marks=pytest.mark.slow)], ids=["killed", "orderly"]
+)
 def test_no_rank_survives_its_controller(
     signal_number: signal.Signals | None, model_directory: Path, tmp_path: Path
 ) -> None:

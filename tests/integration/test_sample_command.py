@@ -16,6 +16,7 @@ MODEL = "torl:demo/base_model"
 ENGINE = {"dtype": "float32", "cpu_threads": 1, "arguments": {"block_size": 64}}
 
 
+@pytest.mark.slow
 def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
     output = tmp_path / "out.jsonl"
     words = [

@@ -109,6 +109,7 @@ def give_up(stage: str, fraction: float) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_damaged_cache_is_rebuilt_once_by_concurrent_processes(cache: Path) -> None:
     image = only(cache, ".image")
     image.unlink()

@@ -109,6 +109,7 @@ def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     }
 
 
+@pytest.mark.slow
 def test_reinforce_with_a_reference_policy_and_dynamic_sampling(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

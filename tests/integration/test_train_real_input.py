@@ -11,6 +11,7 @@ from models import PADDED_VOCABULARY, write_real_size_model
 DATA = ROOT.parent / "shared" / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"the benchmark files are not part of torl and not at {DATA}")
 def test_two_steps_on_real_problems(tmp_path: Path) -> None:
     model = write_real_size_model(tmp_path / "model")

@@ -116,6 +116,7 @@ def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_p
     assert [path.parent.name for path in manifests] == ["step_000003", "step_000004"]
 
 
+@pytest.mark.slow
 def test_run_stops_before_a_checkpoint_if_the_engine_has_another_model(tmp_path: Path) -> None:
     """Two float32 implementations differ by rounding, which this limit does not allow."""
     directory = tmp_path / "run"
@@ -143,7 +144,7 @@ def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
     ("victim", "message"),
     [
         ("torl.learner.worker", "learner rank 0"),
-        ("engine", "engine"),
+        pytest.param("engine", "engine", marks=pytest.mark.slow),
         # The pool starts a worker fifteen times, with growing pauses, before it gives up: close to a minute.
         pytest.param("serve_sandbox", "sandbox", marks=pytest.mark.slow),
     ],
