@@ -56,6 +56,8 @@ def reward_counts(counts: Mapping[str, float]) -> dict[str, float]:
 
 CODE_RATIO: Final = "tool/code_ratio"
 """Responses with at least one code block / responses."""
+GREEDY_CODE_RATIO: Final = "tool/greedy_code_ratio"
+"""Code ratio of one greedy response per problem (evaluations only)."""
 PASS_RATIO: Final = "tool/pass_ratio"
 """Successful runs / runs."""
 PASS_RATIO_CORRECT: Final = "tool/pass_ratio_correct"

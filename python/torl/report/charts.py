@@ -47,7 +47,7 @@ CHARTS: Final = (
         "Code ratio",
         "Fraction of responses that contain a code block.",
         {"training": names.CODE_RATIO},
-        {"": names.CODE_RATIO},
+        {"": names.CODE_RATIO, ", greedy": names.GREEDY_CODE_RATIO},
         share=True,
     ),
     Chart(

@@ -27,6 +27,7 @@ _TABLE: Final = (
     ("Accuracy", names.ACCURACY, "{:.3f}", True),
     ("Accuracy of greedy responses", names.GREEDY_ACCURACY, "{:.3f}", True),
     ("Code ratio", names.CODE_RATIO, "{:.3f}", None),
+    ("Code ratio of greedy responses", names.GREEDY_CODE_RATIO, "{:.3f}", None),
     ("Pass ratio", names.PASS_RATIO, "{:.3f}", True),
     ("Pass ratio in correct responses", names.PASS_RATIO_CORRECT, "{:.3f}", None),
     ("Pass ratio in incorrect responses", names.PASS_RATIO_INCORRECT, "{:.3f}", None),

@@ -128,6 +128,7 @@ async def evaluate(
     if config.greedy:
         groups = await play("greedy", 0.0, 1)
         greedy_metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
+        greedy_metrics[names.GREEDY_CODE_RATIO] = training_dynamics(groups)[names.CODE_RATIO]
     if config.samples_per_problem:
         greedy, groups = groups, await play("sampled", config.temperature, config.samples_per_problem)
     counts = {names.TOO_LONG: len(problems.too_long), names.FAILED_EPISODES: len(failures)}

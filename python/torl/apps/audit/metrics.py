@@ -125,6 +125,7 @@ def evaluation_metrics(
     metrics = _dynamics(groups, config, metadata=metadata)
     if greedy:
         metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in greedy) / len(greedy)
+        metrics[names.GREEDY_CODE_RATIO] = training_dynamics(greedy)[names.CODE_RATIO]
     for name in metrics.keys() & set(_OF_ALL_PROBLEMS):
         metrics[name] *= 1.0 if problems is None else problems / (problems + too_long)
     if problems is None and too_long:
