@@ -39,7 +39,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 async def line_with_call(page: Page, address: str) -> str:
-    """The address of the first response of a step that calls the tool and whose call ended well."""
+    """The address of the first response of a step that calls the tool and whose call succeeded."""
     await page.open(f"{address}/#/trajectories?step={STEP}&status=ok")
     await page.wait_for("document.querySelectorAll('.rows li').length > 5")
     return str(await page.evaluate("document.querySelector('.rows a').getAttribute('href')"))
