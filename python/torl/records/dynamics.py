@@ -74,10 +74,14 @@ def dynamics_by_value(groups: Sequence[ScoredGroup], field: str) -> dict[str, fl
         )
     metrics: dict[str, float] = {}
     for kind, members in sorted(kinds.items()):
-        with_code = sum(member.trajectory.has_code for member in members)
         metrics[names.kind_name(kind, names.ACCURACY)] = sum(member.grade.correct for member in members) / len(members)
-        metrics[names.kind_name(kind, names.CODE_RATIO)] = with_code / len(members)
+        metrics[names.kind_name(kind, names.CODE_RATIO)] = code_ratio(members)
     return metrics
+
+
+def code_ratio(members: Sequence[ScoredTrajectory]) -> float:
+    """Return the fraction of responses with at least one code block."""
+    return sum(member.trajectory.has_code for member in members) / len(members)
 
 
 def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
@@ -121,11 +125,10 @@ def _variant_rewards(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
 def _block_metrics(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     trajectories = [member.trajectory for member in members]
     blocks = sum(len(turn.blocks) for trajectory in trajectories for turn in trajectory.turns)
-    with_code = sum(trajectory.has_code for trajectory in trajectories)
     ran = sum(map(_blocks_that_ran, trajectories))
     before_answer = sum(map(_blocks_before_answer, trajectories))
     return {
-        names.CODE_RATIO: with_code / len(trajectories),
+        names.CODE_RATIO: code_ratio(members),
         names.CODE_BLOCKS_PER_RESPONSE: blocks / len(trajectories),
         **_ratio(names.EXECUTED_RATIO, ran, blocks),
         **_ratio(names.BEFORE_ANSWER_RATIO, before_answer, blocks),

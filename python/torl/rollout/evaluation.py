@@ -8,7 +8,7 @@ from pathlib import Path
 from torl.config import EvaluateConfig, EvaluationConfig
 from torl.errors import ToolUnavailableError
 from torl.records import metric_names as names
-from torl.records.dynamics import training_dynamics
+from torl.records.dynamics import code_ratio, training_dynamics
 from torl.records.files import trajectory_file
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
@@ -128,7 +128,7 @@ async def evaluate(
     if config.greedy:
         groups = await play("greedy", 0.0, 1)
         greedy_metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
-        greedy_metrics[names.GREEDY_CODE_RATIO] = training_dynamics(groups)[names.CODE_RATIO]
+        greedy_metrics[names.GREEDY_CODE_RATIO] = code_ratio([member for group in groups for member in group.members])
     if config.samples_per_problem:
         greedy, groups = groups, await play("sampled", config.temperature, config.samples_per_problem)
     counts = {names.TOO_LONG: len(problems.too_long), names.FAILED_EPISODES: len(failures)}

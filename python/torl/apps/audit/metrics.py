@@ -10,7 +10,7 @@ from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import is_complete
 from torl.config import LearningConfig, TrainConfig
 from torl.records import metric_names as names
-from torl.records.dynamics import dynamics_by_value, staleness, training_dynamics
+from torl.records.dynamics import code_ratio, dynamics_by_value, staleness, training_dynamics
 from torl.records.files import SUMMARY_FILE
 from torl.records.reading import read_metrics
 from torl.report.summary import summarize
@@ -125,7 +125,7 @@ def evaluation_metrics(
     metrics = _dynamics(groups, config, metadata=metadata)
     if greedy:
         metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in greedy) / len(greedy)
-        metrics[names.GREEDY_CODE_RATIO] = training_dynamics(greedy)[names.CODE_RATIO]
+        metrics[names.GREEDY_CODE_RATIO] = code_ratio([member for group in greedy for member in group.members])
     for name in metrics.keys() & set(_OF_ALL_PROBLEMS):
         metrics[name] *= 1.0 if problems is None else problems / (problems + too_long)
     if problems is None and too_long:
