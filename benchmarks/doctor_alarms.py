@@ -16,14 +16,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from torl.apps.doctor.history import History, read_evaluated_questions
-from torl.apps.doctor.registry import examine
-from torl.config import TrainConfig
-from torl.records import metric_names as names
-from torl.records.files import SUMMARY_FILE, trajectory_file
-from torl.records.reading import read_metrics, read_trajectories
-from torl.records.run_directory import read_config
-from torl.records.tokens import read_token_numbers
+from exhibits.scoring import doctor, steps_of
+
+from torl.records.files import SUMMARY_FILE
 
 SETTINGS = {
     "run.steps": 15,  # the checks that compare with the first steps need ten
@@ -47,7 +42,7 @@ def main() -> None:
         directory = arguments.directory / f"seed_{seed:03d}"
         if not arguments.count and not (directory / SUMMARY_FILE).exists():
             run(directory, seed)
-            print(f"seed {seed}: {sorted(alarms(directory)[1]) or 'no alarm'}", flush=True)
+            print(f"seed {seed}: {sorted(doctor(directory)) or 'no alarm'}", flush=True)
     print(json.dumps(count(arguments.directory), indent=1))
 
 
@@ -66,30 +61,14 @@ def run(directory: Path, seed: int) -> None:
 
 def count(directory: Path) -> dict[str, object]:
     """Return the numbers of finished runs, of examined steps, and of runs with an alarm by disease."""
-    runs = [alarms(summary.parent) for summary in sorted(directory.glob(f"*/{SUMMARY_FILE}"))]
+    runs = [summary.parent for summary in sorted(directory.glob(f"*/{SUMMARY_FILE}"))]
+    alarms = [doctor(run) for run in runs]
     return {
         "runs": len(runs),
-        "steps": sum(steps for steps, _ in runs),
-        "runs with an alarm": sum(bool(found) for _, found in runs),
-        "alarms": Counter(name for _, found in runs for name in found),
+        "steps": sum(len(steps_of(run)) for run in runs),
+        "runs with an alarm": sum(map(bool, alarms)),
+        "alarms": Counter(name for found in alarms for name in found),
     }
-
-
-def alarms(run: Path) -> tuple[int, set[str]]:
-    """Return the number of steps of a run, and the diseases that are found after any of them."""
-    config = read_config(run)
-    assert isinstance(config, TrainConfig)
-    history, found = History(config, evaluated=read_evaluated_questions(run)), set()
-    for row in read_metrics(run):
-        if names.TIME_EVALUATION in row:
-            history.evaluations.append(row)
-        if names.TIME_STEP in row:
-            step = row["step"]
-            metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
-            records = list(read_trajectories(trajectory_file(run, step)))
-            history.add(step, metrics, records, read_token_numbers(run, step))
-            found |= {diagnosis.disease.id for diagnosis in examine(history).diagnoses}
-    return len(history.steps), found
 
 
 if __name__ == "__main__":

@@ -11,12 +11,15 @@ from typing import Any, Final
 from exhibits.catalog import RECEIPT, REPLAY, Exhibit
 from torl.apps.audit.receipt import verify_receipt
 from torl.apps.audit.run import verify_run
-from torl.apps.doctor.history import read_history
+from torl.apps.doctor.history import History, read_evaluated_questions
 from torl.apps.doctor.registry import examine
 from torl.config import TrainConfig
 from torl.errors import EngineError, TorlError
-from torl.records.reading import read_metrics
+from torl.records import metric_names as names
+from torl.records.files import trajectory_file
+from torl.records.reading import read_metrics, read_trajectories
 from torl.records.run_directory import read_config
+from torl.records.tokens import read_token_numbers
 from torl.training.health import PolicyComparison
 
 LOGPROB_SAMPLES: Final = 8
@@ -36,10 +39,17 @@ def doctor(directory: Path) -> dict[str, int]:
     """Return the diagnoses of `torl doctor`, each with the number of steps after which it was first given."""
     config = read_config(directory)
     assert isinstance(config, TrainConfig)
-    named: dict[str, int] = {}
-    for count, step in enumerate(_steps(directory), 1):
-        for diagnosis in examine(read_history(directory, config, before=step + 1)).diagnoses:
-            named.setdefault(diagnosis.disease.id, count)
+    history, named = History(config, evaluated=read_evaluated_questions(directory)), dict[str, int]()
+    for row in read_metrics(directory):
+        if names.TIME_EVALUATION in row:
+            history.evaluations.append(row)
+        if names.TIME_STEP in row:
+            step = row["step"]
+            metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
+            records = list(read_trajectories(trajectory_file(directory, step)))
+            history.add(step, metrics, records, read_token_numbers(directory, step))
+            for diagnosis in examine(history).diagnoses:
+                named.setdefault(diagnosis.disease.id, len(history.steps))
     return named
 
 
@@ -51,7 +61,7 @@ def verify(directory: Path) -> dict[str, Any]:
     return {
         "verify": {f"verify:{check.name}": _first_step(check.examples) for check in wrong},
         "verify_examples": {check.name: check.examples[0] for check in wrong},
-        RECEIPT: {RECEIPT: len(_steps(directory))} if receipt.wrong else {},
+        RECEIPT: {RECEIPT: len(steps_of(directory))} if receipt.wrong else {},
         "receipt_examples": receipt.wrong[:1],
     }
 
@@ -79,14 +89,15 @@ def stop(directory: Path) -> dict[str, int]:
 
 def replay(directory: Path) -> dict[str, int]:
     """Return whether `torl replay` makes another step than the recorded one, at the step in the middle of the run."""
-    steps = _steps(directory)
+    steps = steps_of(directory)
     middle = len(steps) // 2
     done = _torl("replay", str(directory), "--step", str(steps[middle]))
     return {REPLAY: middle + 1} if done.returncode == 1 else {}
 
 
-def _steps(directory: Path) -> list[int]:
-    return [row["step"] for row in read_metrics(directory) if "time/step" in row]
+def steps_of(directory: Path) -> list[int]:
+    """Return the numbers of the training steps in the records."""
+    return [row["step"] for row in read_metrics(directory) if names.TIME_STEP in row]
 
 
 def _torl(*words: str) -> subprocess.CompletedProcess[str]:
