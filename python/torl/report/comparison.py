@@ -56,7 +56,6 @@ def write_comparison(
     charts = "".join(
         f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(_note(panel))}</p>{html}</section>'
         for panel, html in panel_sections(runs, window)
-        if not is_zero(panel, runs)
     )
     zero = ", ".join(panel.title for panel in panels_of(runs) if is_zero(panel, runs))
     title = "torl: " + ", ".join(run.label for run in runs)

@@ -133,14 +133,14 @@ _TRAINING: Final = (
 
 
 def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Panel, str]]:
-    """Yield each figure that has data, with its HTML, beginning with the accuracies on the evaluation sets.
+    """Yield each figure with data other than 0, with its HTML, beginning with the accuracies on the evaluation sets.
 
     Args:
         runs: Runs in the order of their colors.
         window: Number of steps that training curves are averaged over.
     """
     for number, panel in enumerate(panels_of(runs)):
-        figure = _figure(panel, runs, window)
+        figure = None if is_zero(panel, runs) else _figure(panel, runs, window)
         if figure is not None:
             yield panel, chart_html(figure, f"panel-{number}")
 
