@@ -177,10 +177,7 @@ def try_estimator(estimator: "Estimator", requirements: Requirements, group_size
         values_M=zeros_M if requirements.critic else None,
         turns_M=turns_M,
         members_N=_NoMembers(),
-        old_logprobs_M=zeros_M if requirements.old_logprobs else None,
-        ref_logprobs_M=zeros_M if requirements.reference else None,
-        entropies_M=zeros_M if requirements.entropies else None,
-        collision_probs_M=zeros_M if requirements.collision_probs else None,
+        **dict[str, Any]({f"{name}_M": zeros_M for name in requirements.token_arrays}),
     )
     with suppress(_NotInExampleError):
         estimator(inputs)

@@ -35,6 +35,17 @@ class Requirements:
     batch_values: Callable[..., Any] | None = None
     aggregations: tuple[str, ...] = ()
 
+    @property
+    def token_arrays(self) -> list[str]:
+        """Names of the numbers of tokens that are required, as in `TrainingSample`; without a critic's values."""
+        required = {
+            "old_logprobs": self.old_logprobs,
+            "ref_logprobs": self.reference,
+            "entropies": self.entropies,
+            "collision_probs": self.collision_probs,
+        }
+        return [name for name, is_required in required.items() if is_required]
+
     def __or__(self, other: "Requirements") -> "Requirements":
         """Return the requirements of both. The aggregations are not merged: each is compared by itself."""
         return Requirements(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -211,11 +212,8 @@ def _estimator_inputs(
         values_M=_concatenate([sample.values for sample in samples]) if algorithm.needs_critic else None,
         turns_M=np.concatenate([turn_numbers(member.trajectory.episode_trajectories) for _, member in members]),
         members_N=[member for _, member in members],
-        old_logprobs_M=_concatenate([sample.old_logprobs for sample in samples]) if required.old_logprobs else None,
-        ref_logprobs_M=_concatenate([sample.ref_logprobs for sample in samples]) if required.reference else None,
-        entropies_M=_concatenate([sample.entropies for sample in samples]) if required.entropies else None,
-        collision_probs_M=(
-            _concatenate([sample.collision_probs for sample in samples]) if required.collision_probs else None
+        **dict[str, Any](
+            {f"{name}_M": _concatenate([getattr(each, name) for each in samples]) for name in required.token_arrays}
         ),
     )
 

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -203,10 +204,7 @@ def _estimate_again(
                 ScoredTrajectory(record.trajectory, record.grade, reward)
                 for record, reward in zip(episodes, final_rewards, strict=True)
             ],
-            old_logprobs_M=recorded("old_logprobs") if required.old_logprobs else None,
-            ref_logprobs_M=recorded("ref_logprobs") if required.reference else None,
-            entropies_M=recorded("entropies") if required.entropies else None,
-            collision_probs_M=recorded("collision_probs") if required.collision_probs else None,
+            **dict[str, Any]({f"{name}_M": recorded(name) for name in required.token_arrays}),
         )
     )
     rows = np.split(estimate.advantages_M, np.cumsum(lengths)[:-1]) if lengths else []
