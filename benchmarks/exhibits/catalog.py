@@ -31,6 +31,8 @@ RECEIPT: Final = "receipt"
 """Ground truth that `torl verify --receipt` finds: calls have other outcomes when they run again."""
 REPLAY: Final = "replay"
 """Ground truth that only `torl replay` finds: the step has another gradient or other weights when it is made again."""
+END_TOKEN: Final = 1875
+"""End token of the demo's model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from exhibits.catalog import Exhibit, add, exhibit
+from exhibits.catalog import END_TOKEN, Exhibit, add, exhibit
 from torl.demo import __file__ as _demo
 from torl.types import SampledTurn, TurnRequest
 
 _SAMPLE = "torl.engine.vllm.engine:VllmEngine.sample"
 _PARAMS = "torl.engine.vllm.engine:sampling_params"
-_END = 1875  # of the demo's vocabulary
 
 
 @cache
@@ -34,7 +33,7 @@ def encoded_again(original: Any) -> Any:
     async def sample(self: Any, request: TurnRequest, on_block: Any = None) -> SampledTurn:
         turn: SampledTurn = await original(self, request, on_block)
         ids = list(turn.token_ids)
-        end = ids[-1:] if ids[-1:] == [_END] else []
+        end = ids[-1:] if ids[-1:] == [END_TOKEN] else []
         text = tokenizer().decode(ids[: len(ids) - len(end)])
         again = [*tokenizer().encode(text, add_special_tokens=False).ids, *end]
         logprobs = (*turn.logprobs, *(0.0,) * len(again))[: len(again)]
@@ -53,7 +52,7 @@ def doubled_first_token(original: Any) -> Any:
     """Send the engine a prompt with another special token in front."""
 
     async def sample(self: Any, request: TurnRequest, on_block: Any = None) -> SampledTurn:
-        turn: SampledTurn = await original(self, replace(request, prefix=[_END, *request.prefix]), on_block)
+        turn: SampledTurn = await original(self, replace(request, prefix=[END_TOKEN, *request.prefix]), on_block)
         return turn
 
     return sample

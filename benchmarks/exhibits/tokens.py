@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from exhibits.catalog import exhibit
+from exhibits.catalog import END_TOKEN, exhibit
 from torl.types import FinishReason, ScoredTrajectory, TrainingSample
 
 _SAMPLE = "torl.training.samples:_training_sample"
-_END = 1875  # of the demo's vocabulary
 _PADDING = 8
 
 
@@ -63,7 +62,7 @@ def forced_end(original: Any) -> Any:
         made: TrainingSample = original(scored, rewards_turns)
         ids = made.token_ids.copy()
         if scored.trajectory.finish_reason is FinishReason.LENGTH and made.loss_mask[-1]:
-            ids[-1] = _END
+            ids[-1] = END_TOKEN
         return replace(made, token_ids=ids)
 
     return sample
@@ -121,7 +120,7 @@ def attended_padding(original: Any) -> Any:
             for name in names
             if (array := getattr(sample, name)) is not None
         }
-        ids = np.concatenate([np.full(_PADDING, _END, np.int32), sample.token_ids])
+        ids = np.concatenate([np.full(_PADDING, END_TOKEN, np.int32), sample.token_ids])
         return replace(sample, token_ids=ids, **wide)
 
     def pack(samples: list[TrainingSample], **options: Any) -> Any:
