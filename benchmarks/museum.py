@@ -1,6 +1,7 @@
 """The bug museum: real bugs of public trainers as switches of a short demo run, and the doctors that look at it.
 
-    python benchmarks/museum.py [--only ID ...] [--healthy 10] [--jobs 1] [--output runs/museum] [--score] [--peers DIR]
+    python benchmarks/museum.py [--only ID ...] [--healthy 10] [--jobs 1] [--output runs/museum] [--score | --prove]
+                                [--peers DIR]
 
 Each exhibit is one `torl train demo` with the bug patched into its processes (`benchmarks/exhibits`). Runs that are
 there already are not repeated, and neither are their scores. Prints the table in Markdown and, on the last line,
@@ -8,6 +9,9 @@ everything as JSON. `--score` trains nothing.
 
 A doctor has found a bug if it gives a name of the ground truth; for doctors with another vocabulary, any alarm that no
 healthy run has counts. Delay is the number of steps that the records have when the first right name is given.
+
+`--prove` lets the doctor prove its right diagnoses instead: it makes a step of each run again, without the bug. Proofs
+that are there already are not repeated.
 """
 
 import argparse
@@ -24,6 +28,7 @@ from typing import Any
 
 from exhibits.catalog import EXHIBITS, load_all
 from exhibits.peers import score_peers
+from exhibits.proofs import proof_lines, prove_exhibit
 from exhibits.scoring import score_torl
 from exhibits.table import lines
 
@@ -55,11 +60,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--output", type=Path, default=Path("runs/museum"))
     parser.add_argument("--score", action="store_true", help="score the runs that are there")
+    parser.add_argument("--prove", action="store_true", help="prove the diagnoses of the runs that are there")
     parser.add_argument("--peers", type=Path, default=Path(".venv/doctors"), help="environments of other doctors")
     options = parser.parse_args()
     load_all()
     chosen = list(EXHIBITS) if options.only is None else options.only
     names = [*chosen, *(f"{HEALTHY}-{seed}" for seed in range(options.healthy))]
+    if options.prove:
+        proofs = {name: found for name in chosen if (found := prove(options.output, name)) is not None}
+        print("\n".join(proof_lines(proofs)))
+        print(json.dumps(proofs))
+        return
     if not options.score:
         with ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(lambda name: train(options.output, name), names))
@@ -119,6 +130,17 @@ def score(output: Path, name: str, peers: Path) -> dict[str, Any]:
         kept.write_text(json.dumps(found | score_peers(directory, peers)))
     loaded: dict[str, Any] = json.loads(kept.read_text())
     return {"run": run, **loaded}
+
+
+def prove(output: Path, name: str) -> dict[str, Any] | None:
+    """Prove the diagnosis of an exhibit, unless that is done already. None without a run or a right diagnosis."""
+    kept = output / f"{name}.proof.json"
+    if not (output / f"{name}.json").exists():
+        return None
+    if not kept.exists():
+        kept.write_text(json.dumps(prove_exhibit(output / name, EXHIBITS[name])))
+    proof: dict[str, Any] | None = json.loads(kept.read_text())
+    return proof
 
 
 if __name__ == "__main__":

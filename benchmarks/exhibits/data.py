@@ -52,7 +52,7 @@ def replayed_data(original: Any) -> Any:
     "torl.training.samples:_estimator_inputs",
     thread="XU-YIJIE/grpo-flat#2",
     says="Mean and standard deviation of the rewards were those of the batch, not of the group.",
-    truth=("verify:advantages",),
+    truth=("advantage-without-reward", "verify:advantages"),
 )
 def batch_statistics(original: Any) -> Any:
     """Compare all trajectories of a step with each other."""
@@ -68,7 +68,7 @@ def batch_statistics(original: Any) -> Any:
     "torl.training.samples:with_advantages",
     thread="axon-rl/gem!113",
     says="Advantages were normalized twice: in each group, then over all transitions.",
-    truth=("verify:advantages",),
+    truth=("advantage-without-reward", "verify:advantages"),
 )
 def double_normalization(original: Any) -> Any:
     """Normalize the advantages of the groups again, over the batch."""
@@ -95,7 +95,7 @@ def _failing_play(original: Any) -> Any:
     "torl.training.samples:_estimator_inputs",
     thread="areal-project/AReaL#1419",
     says="Groups were cut from the batch by a fixed size, so that one missing response shifted all later groups.",
-    truth=("verify:advantages",),
+    truth=("advantage-without-reward", "verify:advantages"),
     settings={"rollout.max_failed_fraction": 0.9},
     also={"torl.rollout.episode:EpisodePlayer.play": _failing_play},
 )

@@ -108,7 +108,7 @@ def substring_match(original: Any) -> Any:
     "torl.training.step:select_batch",
     thread="NVIDIA-NeMo/RL!3794",
     says="After groups without variance were dropped, rewards of all rows overwrote those of the remaining rows.",
-    truth=("verify:advantages",),
+    truth=("advantage-without-reward", "verify:advantages"),
 )
 def rewards_of_other_rows(original: Any) -> Any:
     """Give the remaining rows the rewards of the rows before the selection, in their order."""

@@ -16,7 +16,7 @@ _PADDING = 8
     _SAMPLE,
     thread="huggingface/trl!4975",
     says="One path of the loss ignored the mask of tool tokens, so that observations were trained on, silently.",
-    truth=("wrong-engine", "verify:updates", "verify:metrics", "verify:logprobs"),
+    truth=("loss-mask", "wrong-engine", "verify:updates", "verify:metrics", "verify:logprobs"),
 )
 def observation_loss(original: Any) -> Any:
     """Give all tokens of a response a loss, those of observations included."""
@@ -33,7 +33,7 @@ def observation_loss(original: Any) -> Any:
     _SAMPLE,
     thread="mll-lab-nu/RAGEN#59",
     says="The end token was masked out together with the padding, so that stopping was never learned.",
-    truth=("verify:updates", "verify:metrics"),
+    truth=("loss-mask", "verify:updates", "verify:metrics"),
 )
 def unlearned_end(original: Any) -> Any:
     """Leave the end token without a loss."""
@@ -138,7 +138,7 @@ def attended_padding(original: Any) -> Any:
     "torl.rollout.transcript:Transcript.trajectory",
     thread="OpenRLHF/OpenRLHF!1327",
     says="The executor of several turns dropped the finish reason, so that cut responses counted as complete.",
-    truth=("verify:tokens",),
+    truth=("cut-as-complete", "verify:tokens"),
     settings={"rollout.max_response_tokens": 60},
 )
 def lost_truncation(original: Any) -> Any:

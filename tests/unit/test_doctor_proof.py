@@ -11,14 +11,17 @@ from sick_runs import SICK, Case, config
 from torl.apps.doctor.diagnosis import Diagnosis
 from torl.apps.doctor.experiments import EXPERIMENTS
 from torl.apps.doctor.history import History, Step
-from torl.apps.doctor.proof import MadeStep, Proof, prove
+from torl.apps.doctor.proof import ORIGINS, MadeStep, Proof, prove
 from torl.apps.doctor.registry import DISEASES, examine
 from torl.apps.replay.differences import Difference
 from torl.errors import CheckpointError
 from torl.options import dotted_leaves
+from torl.records.content import KINDS
 
 OF_HOST = [name for name, each in EXPERIMENTS.items() if each.changes is None]
 OF_SETTING = [name for name, each in EXPERIMENTS.items() if each.changes is not None and name != "no-gradient"]
+
+GAP = Difference("logprobs", "step 29, p1, sample 0, rollout_logprobs 3", -0.5, -0.25)
 
 
 @cache
@@ -44,7 +47,7 @@ async def proved(name: str, *, again: bool, changed: bool) -> tuple[Proof, list[
         made.append(changes)
         is_sick = changed if changes else again
         steps = history.steps if is_sick else healthy_steps()
-        return MadeStep(steps[number])
+        return MadeStep(steps[number], () if is_sick else (GAP,))
 
     proof = await prove(history, diagnosis, make_step)
     assert proof is not None
@@ -80,14 +83,17 @@ async def test_symptom_that_stays_with_the_change_refutes_the_setting(name: str)
 async def test_symptom_that_vanishes_without_a_change_is_of_the_host(name: str) -> None:
     proof, made = await proved(name, again=False, changed=False)
     assert (proof.verdict, made) == ("proved", [{}])
-    assert proof.text.endswith("Cause: code, a process or a machine of that time, not a setting")
+    assert proof.text.endswith(
+        "Cause: the engine: code, a process or a machine of that time. First difference: "
+        "logprobs: step 29, p1, sample 0, rollout_logprobs 3: -0.5 -> -0.25"
+    )
 
 
 @pytest.mark.parametrize("name", OF_HOST)
 async def test_step_made_again_tells_the_host_from_the_batch(name: str) -> None:
     proof, made = await proved(name, again=False, changed=False)
     assert (proof.verdict, made) == ("proved", [{}])
-    assert proof.text.endswith(f"Cause: {EXPERIMENTS[name].cause}")
+    assert "Cause: the engine: code, a process or a machine of that time" in proof.text
     proof, made = await proved(name, again=True, changed=True)
     assert (proof.verdict, made) == ("refuted", [{}])
     assert "not the host" in proof.text
@@ -118,7 +124,7 @@ async def test_step_that_cannot_be_made_is_undecided() -> None:
         (
             (Difference("rewards", "step 29, p1, sample 0, reward", 1.0, 1.001),),
             "proved",
-            "code, a process or a machine",
+            "the reward: code, a process or a machine",
         ),
         ((), "undecided", "a setting, the data or the weights"),
     ],
@@ -157,3 +163,19 @@ async def test_disease_of_data_has_no_proof() -> None:
         raise AssertionError("no step is needed")
 
     assert await prove(history, diagnosis, make_step) is None
+
+
+def test_every_kind_of_difference_has_an_origin() -> None:
+    assert {*KINDS, "gradient", "metrics", "weights"} == ORIGINS.keys()
+
+
+async def test_equal_step_without_the_symptom_is_of_the_host() -> None:
+    history, diagnosis = diagnosed("stall")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        return MadeStep(healthy_steps()[number])
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    assert proof.verdict == "proved"
+    assert proof.text.endswith(". Cause: the host at that time: the step made again is equal")

@@ -6,7 +6,8 @@ from math import log
 from statistics import median
 from typing import Any, Final
 
-from torl.apps.doctor.history import History, Step
+from torl.apps.doctor.history import Step
+from torl.apps.doctor.registry import DISEASES, History
 from torl.records import metric_names as names
 from torl.training.health import coarser_dtype, engine_options
 
@@ -19,15 +20,14 @@ class Experiment:
         symptom: Measure, in words.
         measure: Function of a step that returns the measure; None if the step lacks it.
         is_sick: Whether a value of a run is the symptom.
-        cause: Cause that the experiment proves.
-        changes: Function that returns the changed settings by dotted name. None if the step made again without a change
-            shows the cause.
+        cause: Cause that the change proves or refutes, in words.
+        changes: Function that returns the changed settings by dotted name. None if the step is only made again.
     """
 
     symptom: str
     measure: Callable[[Step], float | None]
     is_sick: Callable[[History, float], bool]
-    cause: str
+    cause: str = ""
     changes: Callable[[History], Mapping[str, Any]] | None = None
 
 
@@ -82,34 +82,38 @@ def _ungraded(step: Step) -> float | None:
     return sum(wrong) if step.members else None
 
 
-def _is_long(history: History, seconds: float) -> bool:
-    return seconds > 6 * median(history.series(names.TIME_STEP))
+def _limit(disease: str, number: int = 0) -> float:
+    return DISEASES[disease].limits[number].value
 
 
-_EXACT_GAP, _ROUNDED_GAP = 2.5e-3, log(1.1)  # the limits of the check, without and with rounding to fewer bits
-_LEAPS = 10.0  # times the median gradient norm
-_OTHER_WEIGHTS = "the engine of the run held other weights than the learner: a new engine does not"
-_HOST = "a failure of the host at that time: the step made again is healthy"
+def _is_wide(history: History, gap: float) -> bool:
+    return gap > (
+        _limit("numeric-gap", 2) if coarser_dtype(history.config) == "float32" else log(_limit("numeric-gap"))
+    )
+
+
+def _times_median(disease: str, name: str) -> Callable[[History, float], bool]:
+    return lambda history, value: value > _limit(disease) * median(history.series(name))
+
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     "stale-engine": Experiment(
         "mean gap between engine and learner, in nats",
         _gap,
         lambda history, gap: gap > 3 * (_gap(history.steps[0]) or 0.0) + 1e-6,
-        _OTHER_WEIGHTS,
     ),
-    "wrong-engine": Experiment("tokens of which only the engine is sure", _confident, _above(0), _OTHER_WEIGHTS),
+    "wrong-engine": Experiment("tokens of which only the engine is sure", _confident, _above(0)),
     "numeric-gap": Experiment(
         "mean gap between engine and learner, in nats",
         _gap,
-        lambda history, gap: gap > (_EXACT_GAP if coarser_dtype(history.config) == "float32" else _ROUNDED_GAP),
+        _is_wide,
         "the precision of the engine",
         _same_precision,
     ),
     "rate-without-effect": Experiment(
         names.CHANGED_WEIGHTS,
         _metric(names.CHANGED_WEIGHTS),
-        _below(1e-4),
+        _below(_limit("rate-without-effect")),
         "the learning rate",
         _scaled("learner.learning_rate", 1e4),
     ),
@@ -130,19 +134,18 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     "gradient-spikes": Experiment(
         names.GRADIENT_NORM,
         _metric(names.GRADIENT_NORM),
-        lambda history, norm: norm > _LEAPS * median(history.series(names.GRADIENT_NORM)),
-        _HOST,
+        _times_median("gradient-spikes", names.GRADIENT_NORM),
     ),
     "truncation": Experiment(
         names.TRUNCATED,
         _metric(names.TRUNCATED),
-        _above(0.25),
+        _above(_limit("truncation")),
         "the token limit",
         _scaled("rollout.max_response_tokens", 2),
     ),
-    "graded-crash": Experiment("crashed calls", _crashed, _above(0), _HOST),
-    "lost-episodes": Experiment("failed episodes", _metric(names.FAILED_EPISODES), _above(0), _HOST),
-    "ungraded-answers": Experiment("answers that the grader failed on", _ungraded, _above(0), _HOST),
-    "stall": Experiment(names.TIME_STEP, _metric(names.TIME_STEP), _is_long, _HOST),
+    "graded-crash": Experiment("crashed calls", _crashed, _above(0)),
+    "lost-episodes": Experiment("failed episodes", _metric(names.FAILED_EPISODES), _above(0)),
+    "ungraded-answers": Experiment("answers that the grader failed on", _ungraded, _above(0)),
+    "stall": Experiment(names.TIME_STEP, _metric(names.TIME_STEP), _times_median("stall", names.TIME_STEP)),
 }
 """Experiments by the diseases that they prove."""

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from torl.apps.doctor.diagnosis import Diagnosis
 from torl.apps.doctor.experiments import EXPERIMENTS
@@ -33,6 +33,18 @@ class MadeStep:
 
 MakeStep: TypeAlias = Callable[[int, Mapping[str, Any]], Awaitable[MadeStep]]
 """Make a step again with these changes. Raises TorlError if it cannot be made."""
+ORIGINS: Final[Mapping[str, str]] = {
+    "problems": "the choice of problems, or lost episodes",
+    "tokens": "the engine",
+    "logprobs": "the engine",
+    "observations": "a tool",
+    "rewards": "the reward",
+    "advantages": "the estimator, or the batches of the learner",
+    "gradient": "the learner",
+    "metrics": "the learner",
+    "weights": "the learner",
+}
+"""The parts of torl by the kinds of the first difference that they can make."""
 _OF_RECORDS = ("contamination", "too-stale", "sick-worker")  # no step made again can show them
 
 
@@ -59,9 +71,10 @@ async def prove(
 ) -> Proof | None:
     """Prove or refute a cause of a diagnosis. None for a disease that no step can show.
 
-    The step is first made again without a change. If the symptom vanishes, its cause was outside the configuration: a
-    process, a machine or code of that time. Otherwise the step is made once more with the change. A disease without an
-    experiment is proved to come from outside the configuration if a step differs from its record.
+    The step is first made again without a change. If the symptom vanishes, its cause was outside the configuration:
+    code, a process or a machine of that time, of the part that made the first difference. Otherwise the step is made
+    once more with the change. A disease without an experiment is proved to come from outside the configuration if a
+    step differs from its record.
 
     Args:
         history: History of the run.
@@ -83,15 +96,13 @@ async def prove(
     if recorded is None:
         return Proof(name, "undecided", f"no single step shows the symptom ({experiment.symptom})")
     shown = f"step {recorded.number}: {experiment.symptom}: {_text(experiment.measure(recorded))} in the record"
-    is_of_host = experiment.changes is None
     changes = {} if experiment.changes is None else dict(experiment.changes(history))
     try:
-        again = (await make_step(recorded.number, {})).step
-        shown += f", {_text(experiment.measure(again))} made again"
-        if not is_sick(again):
-            cause = experiment.cause if is_of_host else "code, a process or a machine of that time, not a setting"
-            return Proof(name, "proved", f"{shown}. Cause: {cause}")
-        if is_of_host:
+        again = await make_step(recorded.number, {})
+        shown += f", {_text(experiment.measure(again.step))} made again"
+        if not is_sick(again.step):
+            return Proof(name, "proved", f"{shown}. {_outside(again.differences)}")
+        if experiment.changes is None:
             return Proof(name, "refuted", f"{shown}. Cause: the batch or a setting, not the host")
         if not changes:
             return Proof(name, "undecided", f"{shown}. The run does not set {experiment.cause}")
@@ -112,8 +123,15 @@ async def _compare(number: int, name: str, make_step: MakeStep) -> Proof:
         return Proof(name, "undecided", f"step {number} cannot be made again: {error}")
     if not made.differences:
         return Proof(name, "undecided", f"step {number} made again is equal. Cause: a setting, the data or the weights")
-    text = f"step {number} made again differs: {made.differences[0]}. Cause: code, a process or a machine of that time"
-    return Proof(name, "proved", text)
+    return Proof(name, "proved", f"step {number} made again differs. {_outside(made.differences)}")
+
+
+def _outside(differences: Sequence[Difference]) -> str:
+    """Name the cause outside the configuration, by the first difference of a step that was made again."""
+    if not differences:
+        return "Cause: the host at that time: the step made again is equal"
+    first = differences[0]
+    return f"Cause: {ORIGINS[first.kind]}: code, a process or a machine of that time. First difference: {first}"
 
 
 @dataclass(slots=True)
