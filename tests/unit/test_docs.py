@@ -21,6 +21,7 @@ PACKAGE = ROOT / "python" / "torl"
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "crates/sandbox/README.md", "rust/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "evidence").glob("*.md")),
 ]
 CONFIGS = (TrainConfig, SampleConfig, EvaluateConfig, FinetuneConfig)
 SECTIONS = {name for config in CONFIGS for name in config.model_fields}

@@ -20,7 +20,7 @@ from torl import __main__ as command_line
 from torl.rewards import __main__ as rewards_command_line
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "evidence").glob("*.md"))]
 FENCED = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*) -->\n+)?(?P<indent> *)```(?P<tag>\w+)\n(?P<text>.*?)^ *```$", re.M | re.S
 )

@@ -18,7 +18,7 @@ def test_index_lists_every_page_once_in_its_section() -> None:
     toctrees = re.findall(r"```\{toctree\}\n:caption: (\w+)\n:hidden:\n\n(.*?)\n```", index, flags=re.DOTALL)
     assert [caption for caption, _ in toctrees] == SECTIONS
     listed = [name for _, names in toctrees for name in names.split()]
-    folders = ("*.md", "reference/*.md", "tutorials/*.py")
+    folders = ("*.md", "evidence/*.md", "reference/*.md", "tutorials/*.py")
     pages = {str(page.relative_to(DOCS).with_suffix("")) for each in folders for page in DOCS.glob(each)}
     assert sorted(listed) == sorted(pages - {"index"})
 

@@ -161,7 +161,7 @@ def kept() -> dict[str, dict[str, tuple[int, int, int]]]:
 
     As `benchmarks/prompt_lengths.py` measured them; `limits` are the presets' own, without a third number.
     """
-    lines = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "evidence" / "data.md").read_text(encoding="utf-8").splitlines()
     names = next(re.findall(r"`(\w+)`", line) for line in lines if line.startswith("| set | problems |"))
     rows = [re.findall(r"(\d+) / (\d+) / (\d+|-)", line) for line in lines if line.count(" / ") == 2 * len(names)]
     sets = [line.split("|")[1].strip() for line in lines if line.count(" / ") == 2 * len(names)]
