@@ -5,7 +5,7 @@
 
 A short warm start on written solutions of single operations teaches the format. Reinforcement learning then trains on
 the demo's problems, a third of them single operations, the others pairs. Held out are pairs of operations that neither
-has seen, `reworded` asks the same in words that neither has seen. Each line of the table is a command per seed:
+has seen, and `reworded` asks the same in words that neither has seen. The lines of the table, a run of each per seed:
 
 - `start`: the untouched model, once.
 - `warm`: after the warm start.
@@ -14,7 +14,7 @@ has seen, `reworded` asks the same in words that neither has seen. Each line of 
 - `rejection`: after as many updates on correct samples of the warm-started model, which samples as many responses for
   them as reinforcement learning does. At most four of a problem, with code that ran and without invented output.
 - `no_tool`, `observations`, `rewards`: reinforcement learning without calls, with the results of other calls, and with
-  the rewards of other responses.
+  the rewards of other responses. The first two are also evaluated like this.
 
 Finished commands are not repeated, and killed ones are resumed. A command that fails does not stop those that do not
 need it. The table has all finished runs; JSON follows on the last line. --curve needs matplotlib.
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", nargs="*", choices=RUNS, default=RUNS, help="lines to run; without a name, none")
-    parser.add_argument("--curve", type=Path, help="SVG file for the curves")
+    parser.add_argument("--curve", type=Path, help="SVG file for the curves of all finished runs")
     arguments = parser.parse_args()
     if arguments.curve is not None and find_spec("matplotlib") is None:
         parser.error("--curve needs matplotlib: pip install matplotlib")

@@ -18,7 +18,11 @@ from demo_real_table import LABELS, finished
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
 
-PANELS = {"accuracy": names.ACCURACY, "responses with code": names.CODE_RATIO, "code that runs": names.PASS_RATIO}
+PANELS = {
+    "accuracy, while training": names.ACCURACY,
+    "responses with code": names.CODE_RATIO,
+    "code that runs": names.PASS_RATIO,
+}
 HELD_OUT = names.evaluation_name("heldout", names.ACCURACY)
 COLORS = {
     "trained": "#3b82f6",

@@ -31,11 +31,11 @@ LABELS = {
     "start": "the untouched model",
     "warm": "warm start",
     TRAINED: "reinforcement learning",
-    "further": "as many further updates of the warm start",
-    "rejection": "as many updates on its own correct samples (rejection sampling)",
-    "no_tool": "reinforcement learning without a tool",
-    "observations": "reinforcement learning with observations of other calls",
-    "rewards": "reinforcement learning with rewards of other responses",
+    "further": "further updates of the warm start, as many",
+    "rejection": "rejection sampling, as many updates",
+    "no_tool": "reinforcement learning, no tool",
+    "observations": "reinforcement learning, observations of other calls",
+    "rewards": "reinforcement learning, rewards of other responses",
 }
 RUNS = tuple(name for name in LABELS if name not in ("start", "warm"))
 _CODE = re.compile(r"```(?:python|py)\b.*?(?:```|\Z)", re.DOTALL)

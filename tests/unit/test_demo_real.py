@@ -30,8 +30,8 @@ from torl.types import ScoredTrajectory
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 try:
-    commands, curve, data, table = map(
-        import_module, ("demo_real_commands", "demo_real_curve", "demo_real_data", "demo_real_table")
+    commands, curve, data, table, script = map(
+        import_module, ("demo_real_commands", "demo_real_curve", "demo_real_data", "demo_real_table", "demo_real")
     )
 finally:
     sys.path.remove(str(BENCHMARKS))
@@ -204,6 +204,14 @@ def test_runs_with_other_settings_are_refused(tmp_path: Path) -> None:
     assert not commands.Demo(tmp_path / "demo", "a", 24).has_same_settings()
 
 
+def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
+    demo = commands.Demo(tmp_path, "no/such/model", 30)
+    for name in ("warm", *table.RUNS):
+        demo.run(name, 0).mkdir()
+        (demo.run(name, 0) / SUMMARY_FILE).write_text("{}")
+        assert script.train(demo, name, 0)
+
+
 # --- table --------------------------------------------------------------------------------------------------------
 
 
@@ -305,7 +313,7 @@ def test_table_of_recorded_runs(tmp_path: Path) -> None:
     # Means 0.625 and 0.5 of two seeds: t of one degree of freedom, 12.706 * 0.125 / 2.
     assert cells["reinforcement learning"][:4] == ["2", "56.2 ± 79.4", "-", "-"]
     assert cells["warm start"][2:4] == ["+53.1 ± 39.7", "helps"]  # 0.5625 and 0.5
-    further = cells["as many further updates of the warm start"]
+    further = cells["further updates of the warm start, as many"]
     # Differences of the only seed, by problem: 1, 0.5, 0.5, 0.
     assert further[:4] == ["1", "12.5 ± 24.5", "+50.0 ± 40.0", "helps"]
     assert further[4:] == ["25.0", "12.5", "25.0", "1.00", "1.00", "50.0 ± 98.0", "50.0 ± 98.0"]
