@@ -2,7 +2,7 @@
 
     python benchmarks/algorithm_table.py [ROW ...] [--seeds 0 1 2] [--steps 25] [--jobs 1] [--markdown FILE]
 
-Each row is one `python -m torl.train demo` per seed with the overrides below. Runs that are already there are not
+Each row is one `python -m torl.train demo` per seed with the settings of `algorithm_rows.py`. Runs that are already there are not
 repeated, so that a table can be cut short and resumed; the table contains all finished runs of all rows.
 Accuracy is over the first 128 held-out problems, four samples each at temperature 1. ± is the interval of 95 % over
 seeds (Student's t), or over problems for a single seed; differences are paired by seed and problem, and a verdict other
@@ -18,6 +18,7 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean as mean
 
+from algorithm_rows import ROWS, SETTINGS, base_of
 from demo_table import train
 
 from torl.apps.sweep.seeds import difference_over_seeds, mean_over_seeds
@@ -25,190 +26,6 @@ from torl.records import metric_names as names
 from torl.records.files import evaluation_files
 from torl.records.reading import read_metrics
 from torl.report.changes import accuracy_by_problem
-
-PROBLEMS, SAMPLES = 128, 4
-SETTINGS = {
-    "rollout.max_response_tokens": 192,  # room for several calls
-    "learner.learning_rate": 2e-4,
-    "evaluation.every_steps": 0,
-    "evaluation.max_problems": PROBLEMS,
-    "evaluation.samples_per_problem": SAMPLES,
-    "evaluation.greedy": False,
-    "checkpoint.every_steps": 0,
-}
-Overrides = dict[str, str | int | float | bool]
-
-ALGORITHMS: dict[str, Overrides] = {
-    "grpo": {},
-    "dr_grpo": {
-        "algorithm.estimator": "dr_grpo",
-        "algorithm.aggregation.name": "fixed_length",
-        "algorithm.aggregation.length": 192,
-    },
-    "rloo": {"algorithm.estimator": "rloo"},
-    "reinforce_plus_plus": {
-        "algorithm.estimator": "reinforce_plus_plus",
-        "selection.drop_zero_variance_groups": False,
-    },
-    "reinforce_plus_plus_baseline": {
-        "algorithm.estimator": "reinforce_plus_plus_baseline",
-        "selection.drop_zero_variance_groups": False,
-    },
-    "ppo": {
-        "algorithm.estimator": "ppo",
-        "algorithm.normalize_advantages": True,
-        "selection.drop_zero_variance_groups": False,
-        "critic.learning_rate": 1e-3,
-        "critic.mini_batches": 4,
-        "critic.pretrain_steps": 2,
-    },
-    "dapo": {
-        "selection.drop_zero_variance_groups": False,
-        "selection.accuracy_range": "[0.0, 1.0]",
-        "selection.dynamic_sampling": True,
-        "selection.max_rounds": 4,
-        "reward.parts.length.name": "overlong",
-        "reward.parts.length.buffer": 32,
-        "algorithm.policy_loss.clip_high": 0.28,
-        "algorithm.mini_batches": 2,
-    },
-    "gspo": {
-        "algorithm.policy_loss.name": "gspo",
-        "algorithm.aggregation": "sequence",
-        "algorithm.mini_batches": 2,
-    },
-    "cispo": {
-        "algorithm.policy_loss.name": "cispo",
-        "algorithm.policy_loss.clip_low": 1.0,
-        "algorithm.policy_loss.clip_high": 0.28,
-        "algorithm.mini_batches": 2,
-    },
-    "dppo": {"algorithm.policy_loss.name": "dppo", "algorithm.mini_batches": 2},
-    "sapo": {"algorithm.policy_loss.name": "sapo", "algorithm.aggregation": "sequence", "algorithm.mini_batches": 2},
-    "vespo": {"algorithm.policy_loss.name": "vespo", "algorithm.mini_batches": 2},
-    "gmpo": {"algorithm.policy_loss.name": "gmpo", "algorithm.aggregation": "sequence", "algorithm.mini_batches": 2},
-    "luspo": {
-        "algorithm.policy_loss.name": "gspo",
-        "algorithm.aggregation.name": "fixed_length",
-        "algorithm.aggregation.length": 1,
-        "algorithm.mini_batches": 2,
-    },
-    "sequence_masked": {
-        "algorithm.policy_loss.name": "sequence_masked",
-        "algorithm.policy_loss.threshold": 0.1,
-        "algorithm.mini_batches": 2,
-    },
-    "clip_cov": {
-        "algorithm.policy_loss.name": "clip_cov",
-        "algorithm.policy_loss.share": 0.02,
-        "algorithm.mini_batches": 2,
-    },
-    "kl_cov": {
-        "algorithm.policy_loss.name": "kl_cov",
-        "algorithm.policy_loss.share": 0.02,
-        "algorithm.mini_batches": 2,
-    },
-    "high_entropy": {"algorithm.policy_loss.name": "high_entropy"},
-    "maxrl": {"algorithm.estimator": "maxrl", "reward.parts.answer.wrong": 0.0},
-    "gdpo": {
-        "algorithm.estimator": "gdpo",
-        "reward.parts.length.name": "overlong",
-        "reward.parts.length.buffer": 32,
-        "selection.drop_zero_variance_groups": False,
-    },
-    "optimal_token_baseline": {"algorithm.estimator": "optimal_token_baseline"},
-    "aspo": {"algorithm.estimator": "aspo"},
-    "adatir": {
-        "algorithm.estimator.name": "adatir",
-        "algorithm.estimator.max_calls": 1,
-        "selection.drop_zero_variance_groups": False,  # groups without a wrong answer are the easy ones
-    },
-    "roc": {
-        "rollout.samples_per_prompt": 16,
-        "selection.members.roc.name": "resample_on_correct",
-        "selection.members.roc.count": 8,
-    },
-    "echo": {"algorithm.imitation.name": "observations", "algorithm.imitation.weight": 0.1},
-    "echo_shuffled": {
-        "algorithm.imitation.name": "observations",
-        "algorithm.imitation.weight": 0.1,
-        "ablation.shuffle_observations": True,
-    },
-    "opsd": {
-        "algorithm.estimator": "distillation",
-        "algorithm.kl.current_policy": True,
-        "algorithm.kl.prompt": "torl.recipes.sdpo:with_answer",
-        "selection.drop_zero_variance_groups": False,  # rewards are not used
-    },
-    "sdpo": {
-        "algorithm.estimator": "distillation",
-        "algorithm.kl.current_policy": True,
-        "algorithm.kl.prompt": "torl.recipes.sdpo:with_feedback",
-        "selection.drop_zero_variance_groups": False,
-    },
-    "shuffled_rewards": {"ablation.shuffle_rewards": True},
-    "shuffled_observations": {"ablation.shuffle_observations": True},
-}
-
-
-LABELS = {
-    "grpo": "GRPO",
-    "dr_grpo": "Dr. GRPO",
-    "rloo": "RLOO",
-    "reinforce_plus_plus": "REINFORCE++",
-    "reinforce_plus_plus_baseline": "REINFORCE++-baseline",
-    "ppo": "PPO",
-    "dapo": "DAPO",
-    "gspo": "GSPO",
-    "cispo": "CISPO",
-    "dppo": "DPPO",
-    "sapo": "SAPO",
-    "vespo": "VESPO",
-    "gmpo": "GMPO",
-    "luspo": "LUSPO",
-    "sequence_masked": "DeepSeek-V3.2's sequence mask",
-    "clip_cov": "Clip-Cov",
-    "kl_cov": "KL-Cov",
-    "high_entropy": "the fifth of highest entropy",
-    "maxrl": "MaxRL",
-    "gdpo": "GDPO",
-    "optimal_token_baseline": "optimal token baseline",
-    "aspo": "ASPO",
-    "adatir": "AdaTIR",
-    "roc": "GRPO-RoC, 16 samples of which 8 are learned from",
-    "echo": "ECHO",
-    "echo_shuffled": "ECHO, observations of other calls",
-    "opsd": "OPSD",
-    "sdpo": "SDPO",
-    "shuffled_rewards": "GRPO, rewards of other responses",
-    "shuffled_observations": "GRPO, observations of other calls",
-}
-
-ROWS: dict[str, tuple[str, Overrides]] = {
-    **{name: (LABELS[name], overrides) for name, overrides in ALGORITHMS.items()},
-    "grpo_2_updates": ("GRPO, two updates a step", {"algorithm.mini_batches": 2}),  # as dapo, gspo and cispo make
-    "no_calls": ("GRPO, C = N = 0: the formats are one", {"rollout.max_tool_calls": 0}),
-    **{f"torl_{calls}": (f"GRPO, C = {calls}", {"rollout.max_tool_calls": calls}) for calls in (2, 4)},
-    **{
-        f"zerotir_{calls}": (
-            f"GRPO, ZeroTIR's format, N = {calls}",
-            {"rollout.format": "zerotir", "rollout.max_tool_calls": calls},
-        )
-        for calls in (1, 2, 4)
-    },
-    **{
-        f"torl_{calls}_{name}": (f"GRPO, C = {calls}, {what}", {"rollout.max_tool_calls": calls, **overrides})
-        for calls in (1, 2)
-        for name, what, overrides in (
-            (
-                "penalty",
-                "-0.5 for failed code",
-                {"reward.parts.failed_code.name": "failed_code", "reward.parts.failed_code.weight": -0.5},
-            ),
-            ("hidden", "errors hidden", {"rollout.format.error_style": "hidden"}),
-        )
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +97,6 @@ def measured(directory: Path) -> Measured:
 def as_json(run: Measured) -> dict[str, float | None]:
     """The numbers of a run, without the single problems."""
     return {name: value for name, value in asdict(run).items() if name != "problems"}
-
-
-def base_of(name: str) -> str:
-    """The row of GRPO that a row is compared with: with as many updates a step."""
-    two = name != "grpo_2_updates" and ROWS[name][1].get("algorithm.mini_batches") == 2
-    return "grpo_2_updates" if two else "grpo"
 
 
 def lines(found: Mapping[str, Row]) -> list[str]:

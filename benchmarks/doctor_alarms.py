@@ -1,11 +1,11 @@
-"""False alarms of the doctor: short healthy runs of the demo, each with another seed, and the diseases found in them.
+"""False alarms of doctors: short healthy runs of the demo, each with another seed, and the diseases found in them.
 
 python benchmarks/doctor_alarms.py runs/alarms                 a hundred seeds
 python benchmarks/doctor_alarms.py runs/alarms --seeds 20:40   some of them
 python benchmarks/doctor_alarms.py runs/alarms --count         the count of finished runs alone
 
-Each run is examined after each of its steps, from its records, by the checks as they are now. A finished seed is not
-run again.
+Each run is examined after each of its steps, from its records: by torl's checks as they are now, and by the public
+doctors of the museum whose environments are there (`--peers`). A finished seed is not run again.
 """
 
 import argparse
@@ -13,9 +13,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
+from exhibits.peers import score_peers
 from exhibits.scoring import doctor, steps_of
 
 from torl.records.files import SUMMARY_FILE
@@ -36,6 +38,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path, help="directory of the runs")
     parser.add_argument("--seeds", default="0:100", help="first seed and end")
     parser.add_argument("--count", action="store_true", help="run nothing")
+    parser.add_argument("--peers", type=Path, default=Path(".venv/doctors"), help="environments of other doctors")
     arguments = parser.parse_args()
     first, _, end = arguments.seeds.partition(":")
     for seed in range(int(first), int(end)):
@@ -43,7 +46,7 @@ def main() -> None:
         if not arguments.count and not (directory / SUMMARY_FILE).exists():
             run(directory, seed)
             print(f"seed {seed}: {sorted(doctor(directory)) or 'no alarm'}", flush=True)
-    print(json.dumps(count(arguments.directory), indent=1))
+    print(json.dumps(count(arguments.directory, arguments.peers), indent=1))
 
 
 def run(directory: Path, seed: int) -> None:
@@ -59,15 +62,18 @@ def run(directory: Path, seed: int) -> None:
         shutil.rmtree(directory / folder)  # 40 MB each
 
 
-def count(directory: Path) -> dict[str, object]:
-    """Return the numbers of finished runs, of examined steps, and of runs with an alarm by disease."""
+def count(directory: Path, peers: Path) -> dict[str, object]:
+    """Return the numbers of finished runs and of examined steps, and of runs with each alarm by doctor."""
     runs = [summary.parent for summary in sorted(directory.glob(f"*/{SUMMARY_FILE}"))]
-    alarms = [doctor(run) for run in runs]
+    alarms: defaultdict[str, list[Mapping[str, int]]] = defaultdict(list)
+    for run in runs:
+        for name, found in {"torl": doctor(run), **score_peers(run, peers)}.items():
+            alarms[name].append(found)
     return {
         "runs": len(runs),
         "steps": sum(len(steps_of(run)) for run in runs),
-        "runs with an alarm": sum(map(bool, alarms)),
-        "alarms": Counter(name for found in alarms for name in found),
+        "runs with an alarm": {name: sum(map(bool, found)) for name, found in alarms.items()},
+        "alarms": {name: Counter(alarm for each in found for alarm in each) for name, found in alarms.items()},
     }
 
 

@@ -18,7 +18,7 @@ def runs() -> dict[str, Mapping[str, Any]]:
     """The overrides of every run, by benchmark and row."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        tables, algorithms, ahead = map(import_module, ("demo_table", "algorithm_table", "async_training"))
+        tables, algorithms, ahead = map(import_module, ("demo_table", "algorithm_rows", "async_training"))
         chats = [import_module(name) for name in ("demo_chat", "demo_search", "demo_dialogue", "demo_mcp")]
     finally:
         sys.path.remove(str(BENCHMARKS))
