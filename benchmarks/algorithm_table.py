@@ -2,8 +2,8 @@
 
     python benchmarks/algorithm_table.py [ROW ...] [--seeds 0 1 2] [--steps 25] [--jobs 1] [--markdown FILE]
 
-Each row is one `python -m torl.train demo` per seed with the settings of `algorithm_rows.py`. Runs that are already there are not
-repeated, so that a table can be cut short and resumed; the table contains all finished runs of all rows.
+Each row is one `python -m torl.train demo` per seed with the settings of `algorithm_rows.py`. Runs that are already
+there are not repeated, so that a table can be cut short and resumed; the table contains all finished runs of all rows.
 Accuracy is over the first 128 held-out problems, four samples each at temperature 1. ± is the interval of 95 % over
 seeds (Student's t), or over problems for a single seed; differences are paired by seed and problem, and a verdict other
 than "no difference seen" has an interval without 0. Prints the table in Markdown and, on the last line, JSON.

@@ -3,7 +3,6 @@
 from torl.config.choices import ProblemChoice
 from torl.config.commands import EvaluateConfig, EvaluateModelConfig, SampleConfig
 from torl.config.finetuning import FinetuneConfig, FinetuneOptions
-from torl.config.health import HealthConfig
 from torl.config.learning import (
     AlgorithmConfig,
     CriticConfig,
@@ -13,16 +12,8 @@ from torl.config.learning import (
     SelectionConfig,
 )
 from torl.config.rollout import DataConfig, LoraConfig, ModelConfig, PromptConfig, RolloutConfig
-from torl.config.sections import (
-    AblationConfig,
-    CheckpointConfig,
-    EvaluationConfig,
-    LearningConfig,
-    ModelRunConfig,
-    RunConfig,
-    TrainConfig,
-    reference_model,
-)
+from torl.config.run import AblationConfig, CheckpointConfig, EvaluationConfig, HealthConfig, RunConfig
+from torl.config.training import LearningConfig, ModelRunConfig, TrainConfig, reference_model
 from torl.runtime.cluster.protocol import ClusterConfig
 
 __all__ = [

@@ -10,7 +10,7 @@ from torl.config.explain import did_you_mean, known_keys
 from torl.config.fields import choice_at, fields_of
 from torl.config.help import add_options, print_help
 from torl.config.loading import find_config, load_config
-from torl.config.sections import ModelRunConfig
+from torl.config.training import ModelRunConfig
 from torl.errors import ConfigError
 
 Config = TypeVar("Config", bound=ModelRunConfig)

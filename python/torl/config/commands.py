@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from torl.config.choices import ProblemChoice
 from torl.config.rollout import DataConfig
-from torl.config.sections import EvaluationConfig, ModelRunConfig, TrainConfig
+from torl.config.run import EvaluationConfig
+from torl.config.training import ModelRunConfig, TrainConfig
 from torl.options import Choice, OutputPath, PositiveInt, Section, Seed
 from torl.rewards import Reward
 

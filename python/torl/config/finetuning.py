@@ -11,7 +11,8 @@ from torl.config.choices import ExampleChoice, MaskChoice
 from torl.config.commands import CommandConfig
 from torl.config.learning import AlgorithmConfig, CriticConfig
 from torl.config.rollout import EvaluationSets
-from torl.config.sections import LearningConfig, RunSettings
+from torl.config.run import RunSettings
+from torl.config.training import LearningConfig
 from torl.options import (
     NonNegativeFloat,
     PositiveFloat,

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from torl.config.fields import choice_at, choice_of_field, fields_of
 from torl.config.schedule import BY_STEP
-from torl.config.sections import ModelRunConfig
+from torl.config.training import ModelRunConfig
 from torl.errors import ConfigError
 from torl.options import ChosenFrom, suggestion
 
