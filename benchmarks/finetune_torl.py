@@ -48,7 +48,7 @@ def main() -> None:
 
         def step() -> dict[str, float]:
             batch = pack_batch(samples, max_row_tokens=arguments.max_row_tokens, ranks=1)
-            metrics = rank.update_policy(batch.rows[0], batch.sampled_tokens)
+            metrics = rank.update_policy(batch.rows[0], batch.sampled_tokens).metrics
             return {name: metrics[name] for name in ("loss", "gradient_norm")}
 
         serve(step)

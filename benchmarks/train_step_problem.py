@@ -1,5 +1,6 @@
-"""Inputs and outputs of every side of `train_step.py`: one model, one ragged batch, one step at a time."""
+"""Inputs and outputs of every side of `train_step.py` and `real_models.py`: a model, a ragged batch, single steps."""
 
+import argparse
 import json
 import re
 import sys
@@ -114,9 +115,20 @@ def write_model(
     return int(model.num_parameters())
 
 
-def peak_bytes() -> int:
-    """The most that this process has ever had in memory."""
-    return 1024 * int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0])
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a side that trains other weights than those of `train_step.py`."""
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--lora-rank", type=int, default=0, help="0 trains all weights (default %(default)s)")
+    parser.add_argument("--gradient-checkpointing", action=argparse.BooleanOptionalAction, default=True)
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    """The most that a process has ever had in memory; 0 for a process that has exited."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+    except OSError:
+        return 0
+    return 1024 * int(found[1]) if found else 0
 
 
 def wait_for_turn() -> bool:
