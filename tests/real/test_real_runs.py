@@ -1,0 +1,55 @@
+"""Whole runs of pre-trained models: train, evaluate, resume, audit and export, then sample and evaluate the export."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from settings_for_real import is_large, settings
+from transformers import AutoModelForCausalLM
+
+import torl
+from torl.records import metric_names as names
+from torl.text.tokenizer import load_tokenizer
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapters"])
+def test_a_run_trains_resumes_audits_and_exports(
+    model: str, directory: Path, template: str, lora: bool, tmp_path: Path
+) -> None:
+    if is_large(model) and not lora:
+        pytest.skip("all weights of 1.8 billion parameters with Adam in float32 take 28 GB")
+    dtype = "bfloat16" if is_large(model) else "float32"
+    overrides: dict[str, Any] = settings(model, template, tmp_path / "run")
+    overrides |= {"engine.dtype": dtype, "learner.dtype": dtype, "model.lora.rank": 8 if lora else 0}
+    run = torl.train("demo", overrides | {"run.steps": 2})
+    resumed = torl.train("demo", overrides | {"run.resume": True})
+    assert [row["step"] for row in resumed.metrics if names.TIME_STEP in row] == [0, 1, 2]
+    assert all(np.isfinite(row["learner/loss"]) for row in resumed.metrics if "learner/loss" in row)
+    evaluated, _ = resumed.metrics.curve(names.evaluation_name("heldout", names.GREEDY_ACCURACY))
+    assert evaluated == [0, 3]
+    audit = torl.verify(run.directory, logprob_samples=4)
+    assert audit.ok, str(audit)
+    exported = run.directory / "model"
+    assert changed_weights(exported, directory)
+    assert load_tokenizer(exported).get_vocab() == load_tokenizer(directory).get_vocab()
+    with torl.Policy(
+        exported,
+        data={"template": template},
+        engine={"dtype": dtype},
+        rollout={"max_response_tokens": 16},
+        evaluation={"max_problems": 2, "samples_per_problem": 1, "greedy": False},
+    ) as policy:
+        groups = policy.sample(["What is 17 * 23?", "What is 2 to the power of 9?"], samples_per_problem=2)
+        evaluation = policy.evaluate("torl:demo/problems/heldout.jsonl")
+    assert [len(group.members) for group in groups] == [2, 2]
+    assert len(evaluation.groups) == 2
+    assert 0 <= evaluation.metrics[names.ACCURACY] <= 1
+
+
+def changed_weights(exported: Path, original: Path) -> list[str]:
+    """Return the names of the weights that training has changed, as transformers loads both models."""
+    model, before = (AutoModelForCausalLM.from_pretrained(path, dtype="auto") for path in (exported, original))
+    weights = dict(before.named_parameters())
+    return [key for key, weight in model.named_parameters() if not torch.equal(weight.float(), weights[key].float())]
