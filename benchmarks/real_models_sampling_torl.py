@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from real_models_sampling import LONGEST_PROMPT, REQUESTS, SAMPLES, add_sampling_options, engine_peak_bytes
+from real_models_sampling import MAX_PROMPT_TOKENS, REQUESTS, SAMPLES, add_sampling_options, engine_peak_bytes
 from train_step_problem import Sample, serve, write_samples
 
 import torl
@@ -36,7 +36,7 @@ def main() -> None:
     policy = torl.Policy(
         arguments.directory / "model",
         extends="demo",
-        data={"template": arguments.template, "max_prompt_tokens": LONGEST_PROMPT},
+        data={"template": arguments.template, "max_prompt_tokens": MAX_PROMPT_TOKENS},
         rollout={"max_response_tokens": arguments.response_tokens, "max_tool_calls": 0},
         engine={
             "dtype": arguments.dtype,

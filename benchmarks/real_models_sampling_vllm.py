@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
-from real_models_sampling import LONGEST_PROMPT, REQUESTS, add_sampling_options, engine_peak_bytes
+from real_models_sampling import MAX_PROMPT_TOKENS, REQUESTS, add_sampling_options, engine_peak_bytes
 from train_step_problem import serve
 
 from torl.engine import EngineSetup
@@ -29,7 +29,7 @@ def main() -> None:
     setup = EngineSetup(
         model=model,
         vocabulary=build_vocabulary(tokenizer),
-        max_model_tokens=LONGEST_PROMPT + arguments.response_tokens,
+        max_model_tokens=MAX_PROMPT_TOKENS + arguments.response_tokens,
         stop_token_ids=stop_token_ids(model, tokenizer),
         log_path=arguments.directory / "unused.log",
     )

@@ -20,7 +20,7 @@ _LABELS = {
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
-    """Compare tokens per second of the same rounds. Rates of two rounds are not compared: machines change meanwhile.
+    """Compare tokens per second of the same rounds. Only rates of the same round are comparable.
 
     Returns:
         Both series, their medians, and the median, minimum and maximum of the rounds' ratios.

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.5
 
 
 def parity(trajectory: torl.Trajectory) -> float:
-    """A reward that differs within groups, whatever the model can do: otherwise a step would have nothing to learn."""
+    """A reward that differs within groups, regardless of the model: otherwise a step would have nothing to learn."""
     return float(len(trajectory) % 2)
 
 
@@ -73,6 +73,7 @@ def settings(directory: Path, options: argparse.Namespace) -> dict[str, str]:
         "reward.parts": '{ parity = { name = "real_models_training:parity" } }',
         "engine.dtype": options.dtype,
         "engine.cpu_threads": str(options.threads),
+        "engine.cpu_kv_cache_gib": str(options.cache_gib),
         "learner.dtype": options.dtype,
         "learner.learning_rate": "1e-6",
         "learner.max_row_tokens": str(options.max_row_tokens),

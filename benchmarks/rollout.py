@@ -299,12 +299,13 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
         tokenizer = load_tokenizer(model)
         vocabulary = build_vocabulary(tokenizer)
         encoder = PlainTextEncoder(tokenizer, vocabulary)
+        stops = stop_token_ids(model, tokenizer)
         codes = [f"\n```python\nprint({number})\n```\n```output" for number in range(snippets)]
         plan = {
             "tokens": options.tokens,
             "calls": [encoder.encode(code) for code in codes],
             "marker": encoder.encode("```output"),
-            "banned": [i for i in range(len(vocabulary)) if b"`" in vocabulary.decode_bytes([i])],
+            "banned": [*(i for i in range(len(vocabulary)) if b"`" in vocabulary.decode_bytes([i])), *stops],
             "end": tokenizer.eos_token_id,
         }
         (directory / "plan.json").write_text(json.dumps(plan))
@@ -313,7 +314,7 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
                 model=model,
                 vocabulary=vocabulary,
                 max_model_tokens=PROMPT_TOKENS + options.tokens + 17 * 160,
-                stop_token_ids=stop_token_ids(model, tokenizer),
+                stop_token_ids=stops,
                 log_path=directory / "engine.log",
             ),
             VllmOptions(
