@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,21 @@ def test_groups_of_other_responses_have_advantages_off_zero() -> None:
     assert "advantage-without-reward" in examine(whitened.history()).skipped
     found = {each.disease.id: each.symptom.text for each in examine(Case(record=record).history()).diagnoses}
     assert found["advantage-without-reward"].startswith("the mean advantage of a group is off 0 by 0.75")
+
+
+def test_groups_of_other_spread_have_advantages_of_equal_size() -> None:
+    """Rewards with a part for brevity: groups of correct responses differ by it alone, and are scaled as the others."""
+
+    def record(step: int, index: int, each: TrajectoryRecord) -> TrajectoryRecord:
+        brevity = 0.01 * (index % 8)
+        is_right = index < 8 or index % 2 == 0
+        rewards = [0.01 * place + (1.0 if index < 8 or place % 2 == 0 else -1.0) for place in range(8)]
+        reward = brevity + (1.0 if is_right else -1.0)
+        advantage = (reward - fmean(rewards)) / stdev(rewards)
+        made = graded(each, reward=reward, correct=is_right, answer="1" if is_right else "2")
+        return replace(made, advantage=advantage)
+
+    assert "advantage-without-reward" in examine(Case(record=record).history()).healthy
 
 
 def test_credit_for_another_number_is_found() -> None:

@@ -84,7 +84,7 @@ async def test_symptom_that_vanishes_without_a_change_is_of_the_host(name: str) 
     proof, made = await proved(name, again=False, changed=False)
     assert (proof.verdict, made) == ("proved", [{}])
     assert proof.text.endswith(
-        "Cause: the engine: code, a process or a machine of that time. First difference: "
+        "Cause: the engine, not a setting. First difference: "
         "logprobs: step 29, p1, sample 0, rollout_logprobs 3: -0.5 -> -0.25"
     )
 
@@ -93,7 +93,7 @@ async def test_symptom_that_vanishes_without_a_change_is_of_the_host(name: str) 
 async def test_step_made_again_tells_the_host_from_the_batch(name: str) -> None:
     proof, made = await proved(name, again=False, changed=False)
     assert (proof.verdict, made) == ("proved", [{}])
-    assert "Cause: the engine: code, a process or a machine of that time" in proof.text
+    assert "Cause: the engine, not a setting" in proof.text
     proof, made = await proved(name, again=True, changed=True)
     assert (proof.verdict, made) == ("refuted", [{}])
     assert "not the host" in proof.text
@@ -124,7 +124,7 @@ async def test_step_that_cannot_be_made_is_undecided() -> None:
         (
             (Difference("rewards", "step 29, p1, sample 0, reward", 1.0, 1.001),),
             "proved",
-            "the reward: code, a process or a machine",
+            "the reward, not a setting",
         ),
         ((), "undecided", "a setting, the data or the weights"),
     ],

@@ -33,10 +33,10 @@ _REFERENCE_KL = "learner/reference_kl"
 def clip_saturation(history: History) -> Finding | None:
     """Compare the clip fraction with its limits."""
     now, values = history.now(names.CLIP_FRACTION), history.series(names.CLIP_FRACTION, KEPT)
-    lasting = len(values) >= KEPT and fmean(values) > _LONG_CLIPPED
-    if now <= _CLIPPED.value and not lasting:
+    long = fmean(values) if len(values) >= KEPT else 0.0
+    if now <= _CLIPPED.value and long <= _LONG_CLIPPED:
         return None
-    text = f"{now:.0%} of the tokens are clipped"
+    text = f"{now:.0%} of the tokens are clipped" + (f", {long:.0%} over {KEPT} steps" if long > _LONG_CLIPPED else "")
     sides = [step.tokens.clipped for step in history.recent if step.tokens is not None and step.tokens.clipped]
     if sides:
         up, down = (fmean(side[index] for side in sides) for index in (0, 1))

@@ -39,10 +39,10 @@ ORIGINS: Final[Mapping[str, str]] = {
     "logprobs": "the engine",
     "observations": "a tool",
     "rewards": "the reward",
-    "advantages": "the estimator, or the batches of the learner",
-    "gradient": "the learner",
-    "metrics": "the learner",
-    "weights": "the learner",
+    "advantages": "the estimator",
+    "gradient": "the learner, or its batches",
+    "metrics": "the learner, or its batches",
+    "weights": "the learner, or its batches",
 }
 """The parts of torl by the kinds of the first difference that they can make."""
 _OF_RECORDS = ("contamination", "too-stale", "sick-worker")  # no step made again can show them
@@ -131,7 +131,7 @@ def _outside(differences: Sequence[Difference]) -> str:
     if not differences:
         return "Cause: the host at that time: the step made again is equal"
     first = differences[0]
-    return f"Cause: {ORIGINS[first.kind]}: code, a process or a machine of that time. First difference: {first}"
+    return f"Cause: {ORIGINS[first.kind]}, not a setting. First difference: {first}"
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ _HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy
 _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
 _UNRELATED_ADVANTAGE = Limit(
-    0.9, "correlation within groups below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
+    0.9, "mean correlation within a group below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
 )
 _OFFSET = 0.2  # of the mean size of an advantage
 _CENTERED = ("grpo", "dr_grpo", "rloo")  # estimators whose advantages are linear in a group's rewards, with mean 0
@@ -142,11 +142,10 @@ def advantage_without_reward(history: History) -> Finding | None:
         raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with different rewards in the batch")
     if uncentered := _uncentered(groups):
         return uncentered
-    found = _correlated(groups, _reward, _advantage)
-    if found is None:
-        return None
+    # Estimators scale each group by another factor: deviations of several groups are not compared.
+    found = fmean(_correlated([group], _reward, _advantage) or 0.0 for group in groups)
     ranked = sorted((each for group in groups for each in group), key=lambda each: each.reward * _advantage(each))
-    return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+    return Finding(found, f"the mean correlation within a group is {found:+.2f}", ranked)
 
 
 def _uncentered(groups: Sequence[Sequence[Member]]) -> Finding | None:
