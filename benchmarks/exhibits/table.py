@@ -14,9 +14,11 @@ GOAL = "goal: recall 0.95, no alarm on healthy runs, delay 3"
 
 
 def lines(exhibits: Mapping[str, Exhibit], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the table: a row for each exhibit, then recall, false alarms and delay of each doctor."""
+    """Yield the lines of the tables: recall, false alarms and delay of each doctor, then a row for each exhibit."""
     healthy = {name: result for name, result in results.items() if name not in exhibits}
     false = {doctor: {alarm for run in healthy.values() for alarm in run.get(doctor, {})} for doctor in OTHERS}
+    yield from summary(exhibits, results, healthy, false)
+    yield ""
     yield f"| bug | thread | ground truth | {' | '.join((*TORL, *OTHERS))} | torl stops |"
     yield "|---" * (4 + len(TORL) + len(OTHERS)) + "|"
     for name, exhibit in exhibits.items():
@@ -32,8 +34,6 @@ def lines(exhibits: Mapping[str, Exhibit], results: Mapping[str, Mapping[str, An
         yield f"| {name} | {thread} | {truth} | {' | '.join(cells)} | {'' if stopped is None else f'step {stopped}'} |"
     yield ""
     yield "**Bold**: a right name. In brackets: steps of the records when it was first given. -: not run or not scored."
-    yield ""
-    yield from summary(exhibits, results, healthy, false)
 
 
 def summary(
