@@ -93,6 +93,7 @@ async def test_no_block_is_retained_for_turns_that_are_not_continued(engine, pro
     assert await engine._llm.reset_prefix_cache()  # vLLM refuses as long as a block is in use
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("temporary_directory")
 async def test_a_cache_that_is_much_too_small(tiny_model_directory, prompts, observation, reference, tmp_path) -> None:
     """Held blocks are freed before requests are turned away; requests lose their blocks and compute them again."""

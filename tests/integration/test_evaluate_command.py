@@ -58,6 +58,7 @@ def _groups(path: Path) -> dict[str, list[TrajectoryRecord]]:
     return groups
 
 
+@pytest.mark.slow
 async def test_called_from_python() -> None:
     """With a running event loop, as in a notebook; with custom problems and the run's own reward."""
     problems = [torl.Problem("a", "What is 1 + 1?", "2"), torl.Problem("b", "What is 2 + 2?", "4")]
