@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from sick_runs import SICK, STEPS, Case, config
+from torl.apps.doctor.command import describe
 from torl.apps.doctor.health import LOG, Health, open_health, train
+from torl.apps.doctor.registry import DISEASES, History, examine
 from torl.config import TrainConfig
 from torl.errors import ConfigError, HealthError
 from torl.records import metric_names as names
@@ -71,6 +73,32 @@ def test_sick_run_is_stopped_with_its_diagnosis(tmp_path: Path) -> None:
     assert "change: a higher learner.learning_rate" in message
     assert "trajectories/step_" in message
     assert "health.ignore" in message
+
+
+def broken(*arguments: Any) -> Any:
+    raise ZeroDivisionError("of a check")
+
+
+def test_failing_check_is_a_warning_and_stops_neither_run_nor_other_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DISEASES, "no-signal", replace(DISEASES["no-signal"], check=broken))
+    verdicts = watch(SICK["rate-without-effect"], tmp_path)
+    assert len(verdicts) == STEPS
+    warnings = [text for verdict in verdicts for text in verdict.warnings]
+    assert warnings[0] == f"step 1: the check no-signal failed: ZeroDivisionError('of a check') ({LOG})"
+    assert [": rate-without-effect: " in text for text in warnings[1:]] == [True]
+    assert "Traceback" in (tmp_path / LOG).read_text()
+    examination = examine(SICK["rate-without-effect"].history())
+    assert list(examination.failed) == ["no-signal"]
+    assert "FAILED no-signal: ZeroDivisionError('of a check')" in describe(examination)
+
+
+def test_records_that_cannot_be_examined_switch_the_checks_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "add", broken)
+    first, *others = watch(SICK["rate-without-effect"], tmp_path, mode="stop")
+    assert first.warnings == [f"step 1: health checks are off from now on: ZeroDivisionError('of a check') ({LOG})"]
+    assert others == [Verdict()] * (STEPS - 1)
 
 
 def test_last_step_does_not_stop(tmp_path: Path) -> None:

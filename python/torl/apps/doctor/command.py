@@ -7,7 +7,7 @@ torl doctor --list          list the diseases, their thresholds and their source
 A diagnosis names the threshold and its source, up to three trajectories (file:line in the run directory), and the
 settings to change. A check without its input is skipped, with the reason.
 
-Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read.
+Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read or a check failed.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             history = read_run(directory)
             examination = examine(history)
             print("\n".join([f"{label}:", *(f"  {line}" for line in describe(examination))]), flush=True)
-            status |= bool(examination.diagnoses)
+            status = max(status, 2 if examination.failed else int(bool(examination.diagnoses)))
             if options.prove:
                 asyncio.run(_prove_all(directory, history, examination))
     except TorlError as error:
@@ -90,8 +90,9 @@ async def _prove_all(directory: Path, history: History, examination: Examination
 
 
 def describe(examination: Examination) -> list[str]:
-    """Return an examination as lines: diagnoses, then skipped checks with their reasons, then a count."""
+    """Return an examination as lines: diagnoses, then failed and skipped checks with their reasons, then a count."""
     lines = [line for diagnosis in examination.diagnoses for line in diagnosis.lines()]
+    lines += [f"FAILED {name}: {error!r}" for name, error in examination.failed.items()]
     lines += [f"SKIPPED {name}: {reason}" for name, reason in examination.skipped.items()]
     counts = (len(examination.diagnoses), len(examination.healthy), len(examination.skipped))
     return [*lines, "{} diagnoses, {} checks without a finding, {} skipped".format(*counts)]

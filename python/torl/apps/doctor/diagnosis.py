@@ -1,7 +1,7 @@
 """Diseases, their registry, and the diagnoses of a run."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Final, Literal, TypeAlias
 
@@ -192,16 +192,18 @@ class Examination:
         diagnoses: Diseases that the run has.
         skipped: Reasons by the ids of diseases whose input is missing.
         healthy: Ids of the other diseases.
+        failed: Exceptions by the ids of diseases whose check raised one, which is a bug of torl.
     """
 
     diagnoses: tuple[Diagnosis, ...]
     skipped: Mapping[str, str]
     healthy: tuple[str, ...]
+    failed: Mapping[str, Exception] = field(default_factory=dict)
 
 
 def examine(history: History) -> Examination:
-    """Check a run for all diseases."""
-    diagnoses, skipped, healthy = [], {}, []
+    """Check a run for all diseases. A check that raises an exception does not stop the others."""
+    diagnoses, skipped, healthy, failed = [], {}, [], {}
     last = history.steps[-1].number if history.steps else 0
     for each in DISEASES.values():
         if each.id in history.config.health.ignore:
@@ -212,11 +214,14 @@ def examine(history: History) -> Examination:
         except MissingInputError as missing:
             skipped[each.id] = str(missing)
             continue
+        except Exception as error:
+            failed[each.id] = error
+            continue
         if symptom is None:
             healthy.append(each.id)
         else:
             diagnoses.append(Diagnosis(each, symptom, last))
-    return Examination(tuple(diagnoses), skipped, tuple(healthy))
+    return Examination(tuple(diagnoses), skipped, tuple(healthy), failed)
 
 
 def addresses(evidence: Iterable[Member | str]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """The doctor in a run: its checks on the records of each step while the run trains (`health` in the configuration)."""
 
+import traceback
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -71,6 +72,8 @@ class Health:
         self._first_check = first_step + _GRACE if first_step else 0
         self._tail = MetricsTail(directory / METRICS_FILE)
         self._seen: dict[str, int] = {}  # latest step of each disease
+        self._failed: set[str] = set()
+        self._is_off = False
 
     def observe(
         self,
@@ -79,19 +82,33 @@ class Health:
         records: Sequence[TrajectoryRecord],
         numbers: Mapping[TokenKey, UpdateNumbers],
     ) -> Verdict:
-        """Add a step, and check the run if a check is due."""
-        self._history.add(step, metrics, records, numbers)
-        self._read_evaluations()
+        """Add a step, and check the run if a check is due. A bug of a check is a warning and does not end the run."""
+        if self._is_off:
+            return Verdict()
+        try:
+            self._history.add(step, metrics, records, numbers)
+            self._read_evaluations()
+        except Exception as error:
+            self._is_off = True
+            self._log_failure(step, "the records", error)
+            return Verdict(warnings=[f"step {step + 1}: health checks are off from now on: {error!r} ({LOG})"])
         if step < self._first_check or (step + 1) % self._config.health.every_steps:
             return Verdict()
-        diagnoses = examine(self._history).diagnoses
+        examination = examine(self._history)
+        diagnoses = examination.diagnoses
         found = {names.DIAGNOSES: len(diagnoses)} | {names.diagnosis(each.disease.id): 1 for each in diagnoses}
         new = [each for each in diagnoses if step - self._seen.get(each.disease.id, -_GRACE - 1) > _GRACE]
         self._seen |= {each.disease.id: step for each in diagnoses}
         self._log(step, new)
+        failed = {name: error for name, error in examination.failed.items() if name not in self._failed}
+        self._failed |= failed.keys()
+        for name, raised in failed.items():
+            self._log_failure(step, name, raised)
         if diagnoses and self._config.health.mode == "stop" and step + 1 < self._config.run.steps:
             return Verdict(found, error=HealthError(_message(step, diagnoses)))
-        return Verdict(found, [f"step {step + 1}: {each}" for each in new])
+        warnings = [f"step {step + 1}: {each}" for each in new]
+        warnings += [f"step {step + 1}: the check {name} failed: {raised!r} ({LOG})" for name, raised in failed.items()]
+        return Verdict(found, warnings)
 
     def _read_evaluations(self) -> None:
         rows = [row for row in self._tail.read() if names.TIME_EVALUATION in row]
@@ -103,6 +120,10 @@ class Health:
         lines = [line for each in diagnoses for line in (f"step {step + 1}: {each.lines()[0]}", *each.lines()[1:])]
         if lines:
             append_atomically(self._directory / LOG, ("\n".join(lines) + "\n").encode())
+
+    def _log_failure(self, step: int, name: str, error: Exception) -> None:
+        text = "".join(traceback.format_exception(error))
+        append_atomically(self._directory / LOG, f"step {step + 1}: {name}: {text}".encode())
 
 
 def _message(step: int, diagnoses: Sequence[Diagnosis]) -> str:
