@@ -108,6 +108,8 @@ def _file_of(step: int) -> str:
 
 def members_of(step: int, records: Sequence[TrajectoryRecord]) -> tuple[Member, ...]:
     """Return the facts of the episodes of a step, in the order of its file."""
+    if not records:  # every episode failed
+        return ()
     played = [_played(record) for record in records]
     tokens = _TokenCounts.of([each for episode in played for each in episode])
     members, first = [], 0
@@ -135,7 +137,7 @@ class _TokenCounts:
 
     @classmethod
     def of(cls, trajectories: Sequence[Trajectory]) -> Self:
-        """Count the tokens of trajectories. An empty place after each separates it from the next one."""
+        """Count the tokens of at least one trajectory. An empty place after each separates it from the next one."""
         count, pad = len(trajectories), np.zeros(1, np.bool_)
         ids = _joined([each.token_ids_T for each in trajectories], -1)
         logprobs = _joined([each.rollout_logprobs_T for each in trajectories], -np.inf)
@@ -146,15 +148,15 @@ class _TokenCounts:
         def counted(places: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
             return np.bincount(owner[places], minlength=count)
 
-        is_last = np.append(owner[1:] != owner[:-1], True) if count else pad[:0]
+        is_last = np.append(owner[1:] != owner[:-1], True)
         kept = mask | is_last  # sampled tokens, and the place after each trajectory
         sure = np.concatenate([pad, (logprobs[kept] > np.log(SURE)) & mask[kept], pad])
         edges = np.flatnonzero(sure[1:] != sure[:-1])
         longest = np.zeros(count, np.int64)
         np.maximum.at(longest, owner[kept][edges[::2]], edges[1::2] - edges[::2])
         is_end = ids == _end_token(trajectories)
-        follows = np.append(mask[:-1] & ~mask[1:] & ~is_last[1:], False) if count else pad[:0]
-        ends = is_end.astype(np.int8) + np.append(is_end[1:], False) if count else np.zeros(0, np.int8)
+        follows = np.append(mask[:-1] & ~mask[1:] & ~is_last[1:], False)
+        ends = is_end.astype(np.int8) + np.append(is_end[1:], False)
         return cls(
             counted(mask),
             longest,
@@ -166,7 +168,7 @@ class _TokenCounts:
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], end: Any) -> npt.NDArray[Any]:
-    return np.concatenate([part for array in arrays for part in (array, [end])]) if arrays else np.zeros(0)
+    return np.concatenate([part for array in arrays for part in (array, [end])])
 
 
 def _end_token(trajectories: Sequence[Trajectory]) -> int:

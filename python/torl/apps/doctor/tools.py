@@ -124,9 +124,10 @@ def call_token_spike(history: History) -> Finding | None:
         raise MissingInputError(f"{len(known)} of {2 * RECENT} steps with recorded tokens")
     values = [value for value, _ in known]
     now, reference = median(values[-RECENT:]), values[:-RECENT][-KEPT:]
-    more_calls = history.now(names.CALLS_PER_TRAJECTORY) > 1.1 * fmean(
-        history.series(names.CALLS_PER_TRAJECTORY)[:-RECENT][-KEPT:]
-    )
+    calls = history.series(names.CALLS_PER_TRAJECTORY)[:-RECENT][-KEPT:]
+    if not calls:
+        raise MissingInputError(f"no earlier step has {names.CALLS_PER_TRAJECTORY}")
+    more_calls = history.now(names.CALLS_PER_TRAJECTORY) > 1.1 * fmean(calls)
     if now <= _SPIKE.value * median(reference) or robust_score(now, reference) <= _SIGMAS or more_calls:
         return None
     text = f"the probability rose from {median(reference):.2g} to {now:.2g}, and calls did not"
