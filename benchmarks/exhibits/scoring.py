@@ -16,10 +16,8 @@ from torl.apps.doctor.registry import examine
 from torl.config import TrainConfig
 from torl.errors import EngineError, TorlError
 from torl.records import metric_names as names
-from torl.records.files import trajectory_file
-from torl.records.reading import read_metrics, read_trajectories
+from torl.records.reading import read_metrics
 from torl.records.run_directory import read_config
-from torl.records.tokens import read_token_numbers
 from torl.training.health import PolicyComparison
 
 LOGPROB_SAMPLES: Final = 8
@@ -44,10 +42,7 @@ def doctor(directory: Path) -> dict[str, int]:
         if names.TIME_EVALUATION in row:
             history.evaluations.append(row)
         if names.TIME_STEP in row:
-            step = row["step"]
-            metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
-            records = list(read_trajectories(trajectory_file(directory, step)))
-            history.add(step, metrics, records, read_token_numbers(directory, step))
+            history.add_row(directory, row)
             for diagnosis in examine(history).diagnoses:
                 named.setdefault(diagnosis.disease.id, len(history.steps))
     return named

@@ -12,7 +12,7 @@ from torl.apps.doctor.token_facts import TokenFacts, token_facts
 from torl.apps.doctor.trends import is_rising
 from torl.config import TrainConfig
 from torl.records import metric_names as names
-from torl.records.files import evaluation_files, step_of_file, training_files
+from torl.records.files import evaluation_files, trajectory_file
 from torl.records.reading import read_metrics, read_rows, read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.records.tokens import TokenKey, read_token_numbers
@@ -90,6 +90,19 @@ class History:
         if dropped >= RECENT:
             old = self.steps[dropped]
             self.steps[dropped] = Step(old.number, old.metrics, (), old.tokens)
+
+    def add_row(self, directory: Path, row: Mapping[str, Any], *, with_episodes: bool = True) -> None:
+        """Add a recorded step by its row of metrics. Its episodes are read from the run's directory.
+
+        Raises:
+            RecordError: The records are damaged.
+        """
+        step, metrics = row["step"], {name: value for name, value in row.items() if name not in ("step", "time")}
+        path = trajectory_file(directory, step)
+        if with_episodes and path.is_file():
+            self.add(step, metrics, list(read_trajectories(path)), read_token_numbers(directory, step))
+        else:
+            self.add(step, metrics, [], {})
 
     @property
     def first(self) -> list[Step]:
@@ -185,15 +198,10 @@ def read_history(directory: Path, config: TrainConfig, before: int | None = None
     rows = read_metrics(directory)
     steps = [row for row in rows if names.TIME_STEP in row and (before is None or row["step"] < before)]
     evaluations = [row for row in rows if names.TIME_EVALUATION in row and (before is None or row["step"] < before)]
-    files = {step_of_file(path): path for path in training_files(directory)}
     examined = {row["step"] for row in [*steps[:RECENT], *steps[-KEPT:]]}
     history = History(config, evaluations=[*evaluations], evaluated=read_evaluated_questions(directory))
     for row in steps:
-        number = row["step"]
-        metrics = {name: value for name, value in row.items() if name not in ("step", "time")}
-        is_examined = number in examined and number in files
-        records = list(read_trajectories(files[number])) if is_examined else []
-        history.add(number, metrics, records, read_token_numbers(directory, number) if is_examined else {})
+        history.add_row(directory, row, with_episodes=row["step"] in examined)
     return history
 
 
