@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 _MARK = "TORL_TEST_RUN"
 
 
@@ -90,3 +92,9 @@ def running(module: str, *arguments: str, log: Path) -> Iterator[Command]:
         yield command
     finally:
         command.close()
+
+
+def training(settings: Mapping[str, str], *, log: Path) -> AbstractContextManager[Command]:
+    """Start `torl train` on the demo with these settings by dotted name, as `running` does."""
+    words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return running("torl.train", DEMO, *words, log=log)

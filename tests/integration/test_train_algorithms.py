@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli import ROOT, running
+from cli import training
 
 from torl.apps.audit.run import main
 from torl.apps.view.detail import trajectory_json
@@ -16,7 +16,6 @@ from torl.records.reading import read_trajectories
 from torl.records.tokens import read_token_numbers
 from viewed_runs import indexed
 
-DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SMALL = {
     "run.steps": "3",
     "rollout.prompts_per_step": "4",
@@ -64,8 +63,7 @@ REINFORCE = {
 def run(directory: Path, changes: dict[str, str]) -> list[dict[str, float]]:
     """The rows of the training steps, after a run that succeeded."""
     options = SMALL | changes | {"run.directory": str(directory)}
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
+    with training(options, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
         command.assert_nothing_left()
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]

@@ -4,11 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli import ROOT, running
+from cli import running, training
 
 from torl.records.reading import read_metrics
 
-DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SETTINGS = {
     "run.steps": "7",
     "rollout.prompts_per_step": "6",
@@ -23,16 +22,15 @@ SETTINGS = {
 pytestmark = pytest.mark.slow
 
 
-def words(directory: Path, rate: str, **more: str) -> list[str]:
-    options = SETTINGS | {"run.directory": str(directory), "learner.learning_rate": rate} | more
-    return [word for name, value in options.items() for word in (f"--{name}", value)]
+def settings(directory: Path, rate: str) -> dict[str, str]:
+    return SETTINGS | {"run.directory": str(directory), "learner.learning_rate": rate}
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose updates are lost in rounding, which its doctor stops."""
     directory = tmp_path_factory.mktemp("stopped") / "run"
-    with running("torl.train", DEMO, *words(directory, "1e-9"), log=directory.with_suffix(".log")) as command:
+    with training(settings(directory, "1e-9"), log=directory.with_suffix(".log")) as command:
         assert command.wait() == 1, command.output()
         assert "a diagnosis stopped the run (health.mode): rate-without-effect" in command.output()
         command.assert_nothing_left()
@@ -58,8 +56,8 @@ def test_cause_is_proved_by_its_step_made_again(stopped: Path, tmp_path: Path) -
 def test_stopped_run_resumes_with_a_higher_rate(stopped: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     shutil.copytree(stopped, directory)
-    resumed = words(directory, "1e-4", **{"run.resume": "true"})
-    with running("torl.train", DEMO, *resumed, log=tmp_path / "healthy.log") as command:
+    resumed = settings(directory, "1e-4") | {"run.resume": "true"}
+    with training(resumed, log=tmp_path / "healthy.log") as command:
         assert command.wait() == 0, command.output()
     assert [row["step"] for row in read_metrics(directory) if "time/step" in row] == list(range(7))
     assert (directory / "summary.json").exists()

@@ -7,12 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from cli import ROOT, Command, running
+from cli import Command, running, training
 
 from torl.apps.replay.differences import run_differences
 from torl.records.receipt import read_receipt
 
-DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SETTINGS = {
     "run.steps": "5",
     "run.seed": "3",
@@ -29,16 +28,11 @@ KILLS = 3
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def words(directory: Path, **more: str) -> list[str]:
-    options = SETTINGS | {"run.directory": str(directory)} | more
-    return [word for name, value in options.items() for word in (f"--{name}", value)]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupted."""
     directory = tmp_path_factory.mktemp("whole") / "run"
-    with running("torl.train", DEMO, *words(directory), log=directory.with_suffix(".log")) as command:
+    with training(SETTINGS | {"run.directory": str(directory)}, log=directory.with_suffix(".log")) as command:
         assert command.wait() == 0, command.output()
     return directory
 
@@ -60,11 +54,11 @@ def kill_at_random(command: Command, directory: Path) -> None:
 
 def test_killed_run_has_the_content_of_the_whole_one(whole: Path, tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    more = {"engine.replicas": "2"}  # which engine plays an episode changes nothing
+    more = {"run.directory": str(directory), "engine.replicas": "2"}  # which engine plays an episode changes nothing
     for number in range(KILLS + 1):
         log = tmp_path / f"{number}.log"
         resume = {"run.resume": "true"} if number else {}
-        with running("torl.train", DEMO, *words(directory, **more, **resume), log=log) as command:
+        with training(SETTINGS | more | resume, log=log) as command:
             if number < KILLS:
                 kill_at_random(command, directory)
             else:

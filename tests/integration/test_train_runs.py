@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli import ROOT, Command, running
+from cli import DEMO, ROOT, Command, running, training
 from transformers import AutoModelForCausalLM
 
 from torl.text.tokenizer import load_tokenizer
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
-DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 SMALL = {
     "run.steps": "2",
     "rollout.prompts_per_step": "6",
@@ -34,8 +33,7 @@ def train(directory: Path, **changes: str) -> AbstractContextManager[Command]:
     """The demo, smaller; keywords are options with `__` for the dot."""
     options = SMALL | {"run.directory": str(directory)}
     options |= {name.replace("__", "."): value for name, value in changes.items()}
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    return running("torl.train", DEMO, *words, log=directory.with_suffix(".log"))
+    return training(options, log=directory.with_suffix(".log"))
 
 
 def metric_rows(directory: Path) -> list[dict[str, float]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from cli import ROOT, running
+from cli import ROOT, training
 from plants import BASE_MODEL, PLANTS, UNFINISHED, copy_of, metric
 from safetensors.torch import load_file, save_file
 
@@ -21,7 +21,6 @@ from torl.rewards import Reward, make_reward
 from torl.types import Grade, Group
 
 PROBLEMS = ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl"
-DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")
 OPTIONS = {
     "run.seed": "1",  # both steps have an update, and the second has a group without a signal
     "run.steps": "2",
@@ -65,8 +64,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     options = OPTIONS | {"run.directory": str(directory), "data.train": str(problems)}
     options["algorithm.kl.path"] = str(reference)
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    with running("torl.train", DEMO, *words, log=directory.with_suffix(".log")) as command:
+    with training(options, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
     return directory
 
