@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from train_step import HERE, Side, installed
+from train_step import HERE, Side, installed, take_turns
 from train_step_problem import make_samples, write_model, write_samples
 
 
@@ -58,12 +58,9 @@ def main() -> None:
         options += ["--max-row-tokens", str(arguments.max_row_tokens)]
         interpreters = {"torl": sys.executable, "trl": arguments.peers}
         sides = [Side(name, python, directory, options, "finetune") for name, python in interpreters.items()]
-        for _ in range(1 + arguments.rounds):
-            for side in sides:
-                side.step()
+        take_turns(sides, arguments.rounds)
         result: dict[str, Any] = {}
         for side in sides:
-            side.close()
             print(
                 f"{side.name}: {side.best('seconds'):.2f} s, {side.best('processor_seconds'):.2f} s of processor time, "
                 f"{tokens / side.best('seconds'):,.0f} tokens/s, {side.peak / 1e9:.2f} GB, "

@@ -32,7 +32,7 @@ from typing import Any
 from real_models_sampling import MAX_PROMPT_TOKENS, SAMPLES
 from real_models_table import HEADER, compare, lines
 from real_models_training import play_calls, train
-from train_step import Side
+from train_step import Side, take_turns
 from train_step_problem import read_samples
 
 from torl.hub import resolve_model
@@ -142,16 +142,6 @@ def learn(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
     same = ["loss"] if options.lora_rank else ["loss", "gradient_norm"]  # the first adapters are random
     found |= {f"{name}_difference": abs(first[name] - other[name]) for name in same}
     return found | {"tokens": tokens, "torl_peak_bytes": ours.peak, "peer_peak_bytes": theirs.peak}
-
-
-def take_turns(sides: list[Side], rounds: int) -> None:
-    """Let each side make a round that is not counted, then those that are, and end all."""
-    for number in range(1 + rounds):
-        for side in sides:
-            side.step()
-            print(f"{side.name}, round {number}: {side.steps[-1]['seconds']:.1f} s", file=sys.stderr, flush=True)
-    for side in sides:
-        side.close()
 
 
 if __name__ == "__main__":

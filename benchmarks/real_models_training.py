@@ -108,7 +108,7 @@ def command_line(pid: int) -> str:
 
 
 def summarize(rows: list[dict[str, float]]) -> dict[str, Any]:
-    """Return the median seconds of each stage from the metrics of a run, and how much its steps sampled."""
+    """Return the median seconds of each stage from the metrics of a run, and the number of these steps."""
     steps = [row for row in rows if names.TIME_STEP in row][1:]
     if not steps:
         raise ValueError("a run has no step after the first: --steps must be at least 2")

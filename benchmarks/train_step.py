@@ -75,6 +75,16 @@ class Side:
         return max(step["peak_bytes"] for step in self.steps)
 
 
+def take_turns(sides: list[Side], rounds: int) -> None:
+    """Let each side make a round that is not counted, then those that are, and end all."""
+    for number in range(1 + rounds):
+        for side in sides:
+            side.step()
+            print(f"{side.name}, round {number}: {side.steps[-1]['seconds']:.1f} s", file=sys.stderr, flush=True)
+    for side in sides:
+        side.close()
+
+
 def installed(python: str, package: str) -> bool:
     """Whether this interpreter exists and finds the package."""
     check = f"import sys; from importlib.util import find_spec; sys.exit(find_spec({package!r}) is None)"
@@ -121,11 +131,8 @@ def main() -> None:
                 sides.append(Side(peer, arguments.peers, directory, options))
             else:
                 print(f"{peer}: not installed for {arguments.peers} (make peers)")
-        for _ in range(1 + arguments.rounds):
-            for side in sides:
-                side.step()
+        take_turns(sides, arguments.rounds)
         for side in sides:
-            side.close()
             print(
                 f"{side.name}: {side.best('seconds'):.2f} s, {side.best('processor_seconds'):.2f} s of processor time, "
                 f"{tokens / side.best('seconds'):,.0f} tokens/s, {side.peak / 1e9:.2f} GB, "
