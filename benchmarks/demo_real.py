@@ -17,7 +17,8 @@ has seen, and `reworded` asks the same in words that neither has seen. The lines
   the rewards of other responses. The first two are also evaluated like this.
 
 Finished commands are not repeated, and killed ones are resumed. A command that fails does not stop those that do not
-need it. The table has all finished runs; JSON follows on the last line. --curve needs matplotlib.
+need it. The table has all runs of a file (--measurements): it can be made in parts, and without the runs of earlier
+ones. --curve, of the runs in the directory, needs matplotlib.
 
 Time on two cores: the warm start took 33 s, 30 steps 22 minutes. An evaluation plays 128 problems nine times: 1,152
 responses of about 90 tokens, 5 minutes at 350 tokens a second in float32. Estimated from these: 40 minutes for `start`
@@ -25,18 +26,18 @@ and `trained` of one seed with all evaluations, 3 hours for all lines of a seed.
 """
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from demo_real_commands import EXAMPLES, Demo
 from demo_real_curve import draw
 from demo_real_data import examples, keep_executed, write_problems, write_rows
-from demo_real_table import RUNS, START_RESULTS, as_json, lines, measure_all
+from demo_real_table import RUNS, START_RESULTS, Measured, Row, lines, measure_all
+from measurements import add_measurement, read_measurements
 
 from torl.records.files import CONFIG_FILE, SUMMARY_FILE
 
@@ -47,15 +48,17 @@ def succeeds(words: list[str]) -> bool:
     return subprocess.run([sys.executable, "-m", "torl", *words], stdout=sys.stderr, check=False).returncode == 0
 
 
-def run_all(demo: Demo, seeds: Sequence[int], names: Sequence[str]) -> bool:
-    """Make the data, run the missing commands, all lines of a seed first, and return whether all succeeded."""
+def run_all(demo: Demo, seeds: Sequence[int], names: Sequence[str], measured: Mapping[str, Row]) -> bool:
+    """Make the data, run the lines that are not measured, all of a seed first, and return whether all succeeded."""
     write_problems(demo.directory / "data")
-    succeeded = (demo.directory / START_RESULTS).exists() or succeeds(demo.evaluate_start())
+    succeeded = "start" in measured or (demo.directory / START_RESULTS).exists() or succeeds(demo.evaluate_start())
     for seed in seeds:
-        write_rows(demo.file("examples", seed), examples(EXAMPLES, seed + 1))
-        is_warm = train(demo, "warm", seed)
-        finished = [train(demo, name, seed) for name in names if is_warm]
-        succeeded = succeeded and is_warm and all(finished)
+        missing = [name for name in names if seed not in measured.get(name, {})]
+        if missing:
+            write_rows(demo.file("examples", seed), examples(EXAMPLES, seed + 1))
+            is_warm = train(demo, "warm", seed)
+            finished = [train(demo, name, seed) for name in missing if is_warm]
+            succeeded = succeeded and is_warm and all(finished)
     return succeeded
 
 
@@ -83,19 +86,23 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", nargs="*", choices=RUNS, default=RUNS, help="lines to run; without a name, none")
-    parser.add_argument("--curve", type=Path, help="SVG file for the curves of all finished runs")
+    parser.add_argument("--measurements", type=Path, help="file of the finished runs; unless given, in the directory")
+    parser.add_argument("--curve", type=Path, help="SVG file for the curves of the finished runs in the directory")
     arguments = parser.parse_args()
     if arguments.curve is not None and find_spec("matplotlib") is None:
         parser.error("--curve needs matplotlib: pip install matplotlib")
     demo = Demo(arguments.directory, arguments.model, arguments.steps)
     if not demo.has_same_settings():
         parser.error(f"{demo.directory} has runs with other settings: choose another directory")
-    succeeded = run_all(demo, arguments.seeds, arguments.runs) if arguments.runs else True
-    found = measure_all(demo.directory)
-    print("\n".join(lines(found)))
+    file = arguments.measurements or demo.directory / "measurements.jsonl"
+    measured = read_measurements(file, Measured)
+    succeeded = run_all(demo, arguments.seeds, arguments.runs, measured) if arguments.runs else True
+    for name, row in measure_all(demo.directory).items():
+        for seed in row.keys() - measured.get(name, {}).keys():
+            add_measurement(file, name, seed, row[seed])
+    print("\n".join(lines(read_measurements(file, Measured))))
     if arguments.curve is not None:
         draw(demo.directory, arguments.curve)
-    print(json.dumps({name: {seed: as_json(run) for seed, run in row.items()} for name, row in found.items()}))
     if not succeeded:
         sys.exit("a command failed: its error is above, and the same call continues")
 

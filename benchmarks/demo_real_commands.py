@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from demo_real_data import PROBLEMS, SYSTEM
-from demo_real_table import RUNS, SAMPLES
+from demo_real_table import RUNS, SAMPLES, TRAINED
 
 EXAMPLES, WARM_BATCH = 80, 16
 PROMPTS_PER_STEP, SAMPLES_PER_PROMPT = 16, 8
@@ -115,6 +115,8 @@ class Demo:
             "run.seed": str(seed),
             "run.steps": str(self.steps),
             "run.directory": str(self.run(name, seed)),
+            # Reinforcement learning begins with the model that the others begin with.
+            "evaluation.before_training": str(name == TRAINED).lower(),
         }
         if name in CONTROLS:
             return ["train", "demo", *options({**run, **REINFORCED, **CONTROLS[name]})]

@@ -6,10 +6,9 @@ of code, is the answer. Only sampled text counts: a number in an observation is 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from demo_real_data import PROBLEMS
 
@@ -131,8 +130,8 @@ def lines(found: Mapping[str, Row]) -> list[str]:
     columns = ("held-out pairs", "reinforcement learning - this", "verdict", "greedy", "lenient", "pass@8")
     columns += ("code ratio", "pass ratio", "in other words", "trained pairs and singles, new numbers")
     table = [f"| line | seeds | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
-    for name, row in found.items():
-        runs = list(row.values())
+    for name in (name for name in LABELS if name in found):
+        runs = list(found[name].values())
         gain = None
         if name != TRAINED and TRAINED in found:
             gain = difference_over_seeds(accuracy[TRAINED]["heldout"], accuracy[name]["heldout"])
@@ -150,8 +149,3 @@ def lines(found: Mapping[str, Row]) -> list[str]:
         ]
         table.append(f"| {' | '.join(cells)} |")
     return table
-
-
-def as_json(run: Measured) -> dict[str, Any]:
-    """Return the numbers of a run, with means over problems."""
-    return {name: fmean(value.values()) if name in SETS else value for name, value in asdict(run).items()}

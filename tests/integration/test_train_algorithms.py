@@ -23,6 +23,7 @@ SMALL = {
     "evaluation.max_problems": "4",
     "evaluation.samples_per_problem": "0",
     "evaluation.every_steps": "0",
+    "evaluation.before_training": "false",
     "checkpoint.every_steps": "0",
     "selection.drop_zero_variance_groups": "false",
     "learner.ranks": "2",

@@ -179,6 +179,9 @@ def test_evaluations_are_required_at_their_interval(tmp_path: Path) -> None:
     assert history_of(tmp_path, rows, steps=5)[0].evaluations() == [0, 2, 4]
     (tmp_path / "summary.json").touch()
     assert history_of(tmp_path, rows, steps=5)[0].evaluations() == [0, 2, 4, 5]
+    config = config_of(tmp_path, run__steps=5, evaluation__every_steps=2, evaluation__before_training=False)
+    write_config(tmp_path, config)
+    assert history_of(tmp_path, [], steps=5)[0].evaluations() == [2, 4, 5]
 
 
 def test_only_the_last_step_of_an_unfinished_run_may_lack_its_row(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ try:
     commands, curve, data, table, script = map(
         import_module, ("demo_real_commands", "demo_real_curve", "demo_real_data", "demo_real_table", "demo_real")
     )
+    measurements = import_module("measurements")
 finally:
     sys.path.remove(str(BENCHMARKS))
 
@@ -296,16 +297,16 @@ def test_table_of_recorded_runs(tmp_path: Path) -> None:
     (tmp_path / "no_tool-1" / SUMMARY_FILE).unlink()  # not finished
     found = table.measure_all(tmp_path)
     assert {name: list(row) for name, row in found.items()} == {"warm": [0, 1], "trained": [0, 1], "further": [0]}
-    assert table.as_json(found["trained"][0]) == {
-        "heldout": 20 / 32,
-        "reworded": 0.5,
-        "seen": 0.5,
-        "greedy": 0.75,
-        "lenient": 20 / 32,
-        "pass_at_8": 0.75,
-        "code_ratio": 1.0,
-        "pass_ratio": 1.0,
-    }
+    assert found["trained"][0] == table.Measured(
+        heldout={"a": 1.0, "b": 1.0, "c": 0.5, "d": 0.0},
+        reworded={"a": 1.0, "b": 0.0},
+        seen={"a": 1.0, "b": 0.0},
+        greedy=0.75,
+        lenient=20 / 32,
+        pass_at_8=0.75,
+        code_ratio=1.0,
+        pass_ratio=1.0,
+    )
     assert found["warm"][0].heldout == {"a": 0, "b": 0, "c": 0, "d": 0.25}
     header, _, *rows = table.lines(found)
     cells = {row.split(" | ")[0].removeprefix("| "): row.removesuffix(" |").split(" | ")[1:] for row in rows}
@@ -317,6 +318,28 @@ def test_table_of_recorded_runs(tmp_path: Path) -> None:
     # Differences of the only seed, by problem: 1, 0.5, 0.5, 0.
     assert further[:4] == ["1", "12.5 ± 24.5", "+50.0 ± 40.0", "helps"]
     assert further[4:] == ["25.0", "12.5", "25.0", "1.00", "1.00", "50.0 ± 98.0", "50.0 ± 98.0"]
+
+
+def test_measured_runs_are_kept_without_their_records(tmp_path: Path) -> None:
+    write_run(tmp_path / "trained-1", "0000", "8840")
+    file = tmp_path / "part" / "measurements.jsonl"
+    assert measurements.read_measurements(file, table.Measured) == {}
+    found = table.measure_all(tmp_path)
+    for seed in (1, 0):
+        for name in ("trained", "warm"):
+            measurements.add_measurement(file, name, seed, found[name][1])
+    kept = measurements.read_measurements(file, table.Measured)
+    assert kept == {name: {0: found[name][1], 1: found[name][1]} for name in ("trained", "warm")}
+    assert [list(row) for row in kept.values()] == [[0, 1], [0, 1]]
+    assert table.lines(dict(reversed(kept.items()))) == table.lines(kept)
+
+
+def test_measured_lines_are_not_run(tmp_path: Path) -> None:
+    demo = commands.Demo(tmp_path, "no/such/model", 30)
+    measured = {"start": {0: None}, "trained": {0: None, 1: None}, "further": {0: None}}
+    assert script.run_all(demo, [0], ["trained", "further"], measured)
+    assert not script.run_all(demo, [0, 1], ["further"], measured)
+    assert [path.name for path in tmp_path.glob("*-*")] == ["warm-1"]  # with the error, a model that does not exist
 
 
 def test_curve_has_the_mean_over_seeds(tmp_path: Path) -> None:

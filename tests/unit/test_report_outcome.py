@@ -66,6 +66,12 @@ def test_a_single_evaluation_has_no_change(tmp_path: Path) -> None:
     assert outcome(tmp_path, [{}], [[True, False]])[0] == "held: accuracy 0.500"
 
 
+def test_a_single_validation_loss_has_no_change(tmp_path: Path) -> None:
+    assert "validation loss 0.5000" in outcome(tmp_path / "one", [{names.VALIDATION_LOSS: 0.5}])
+    rows = [{names.VALIDATION_LOSS: loss} for loss in (0.5, 0.4, 0.25)]
+    assert "validation loss 0.5000 -> 0.2500" in outcome(tmp_path / "three", rows)
+
+
 def test_advice_names_the_setting(tmp_path: Path) -> None:
     row = {names.UNIFORM_GROUPS: 0.9, names.ACCURACY: 0.9, names.TRUNCATED: 0.4}
     advice = [line for line in outcome(tmp_path, [row] * 3) if line.startswith("next: ")]

@@ -54,8 +54,9 @@ class EvaluationConfig(Section):
     """Evaluations during the run."""
 
     every_steps: NonNegativeInt = 4
-    """Evaluation interval, in steps. A run always evaluates before the first step and after the last; 0 disables all
-    others."""
+    """Evaluation interval, in steps. 0 evaluates only after the last step, and before the first."""
+    before_training: bool = True
+    """Evaluate before the first step."""
     max_problems: PositiveInt | None = None
     """Number of problems used of each set, from its beginning. Unset uses all."""
     max_prompt_tokens: PositiveInt | None = None

@@ -65,7 +65,7 @@ def _accuracies(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> I
             yield f"{title}: accuracy {before:.3f}{last}"
     losses = [row[names.VALIDATION_LOSS] for row in rows if names.VALIDATION_LOSS in row]
     if losses:
-        yield f"validation loss {losses[0]:.4f} -> {losses[-1]:.4f}"
+        yield "validation loss " + " -> ".join(f"{loss:.4f}" for loss in (losses[0], losses[-1])[-len(losses) :])
 
 
 def _evaluations(rows: Sequence[Row], metric: str) -> dict[str, list[tuple[int, float]]]:

@@ -35,35 +35,36 @@ def summarize(directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     """Summarize the metrics of a run.
 
     The first evaluation set is at the top level (`accuracy_before`, `accuracy_after`, ...), every set under
-    `evaluation`. A ratio without a denominator is None. `train_seconds` counts steps, evaluations and checkpoints. With
-    validation examples, their loss is at the top level as well.
+    `evaluation`. A measure before training is None without an evaluation there, and a ratio without a denominator.
+    `train_seconds` counts steps, evaluations and checkpoints. With validation examples, their loss is at the top level
+    as well.
     """
     by_set = {
         name: {
-            f"{measure}_{when}": evaluations[index].get(metric)
+            f"{measure}_{when}": metrics.get(metric)
             for measure, metric in _MEASURES.items()
-            for when, index in (("before", 0), ("after", -1))
+            for when, metrics in (("before", evaluations.get(0, {})), ("after", evaluations[max(evaluations)]))
         }
         for name, evaluations in _evaluations(rows).items()
     }
-    losses = [row[names.VALIDATION_LOSS] for row in rows if names.VALIDATION_LOSS in row]
+    losses = {row["step"]: row[names.VALIDATION_LOSS] for row in rows if names.VALIDATION_LOSS in row}
+    validation = (
+        {"validation_loss_before": losses.get(0), "validation_loss_after": losses[max(losses)]} if losses else {}
+    )
     return {
         **next(iter(by_set.values()), {}),
-        **({"validation_loss_before": losses[0], "validation_loss_after": losses[-1]} if losses else {}),
+        **validation,
         "train_seconds": round(sum(row.get(name, 0.0) for row in rows for name in _TIMED), 1),
         "report": str(directory / REPORT_FILE),
         "evaluation": by_set,
     }
 
 
-def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Return the metrics of each evaluation of each set, by their plain names."""
-    evaluations: dict[str, list[dict[str, Any]]] = {}
+def _evaluations(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, dict[str, Any]]]:
+    """Return the metrics of each evaluation of each set by its step, by their plain names."""
+    evaluations: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
-        of_row: dict[str, dict[str, Any]] = {}
         for key, value in row.items():
             if (part := names.split_evaluation(key)) is not None:
-                of_row.setdefault(part[0], {})[part[1]] = value
-        for name, metrics in of_row.items():
-            evaluations.setdefault(name, []).append(metrics)
+                evaluations.setdefault(part[0], {}).setdefault(row["step"], {})[part[1]] = value
     return evaluations

@@ -31,9 +31,10 @@ class Milestones:
     measure: Callable[[int, dict[str, float]], Awaitable[None]] | None = None
 
     async def evaluate_if_due(self, step: int) -> None:
-        """Evaluate the policy after `step` steps: before the first, after the last, and at the configured interval."""
+        """Evaluate the policy after `step` steps: as configured, and always after the last."""
         components, config = self.components, self.components.config.evaluation
-        if not (step in (0, components.config.total_steps) or _is_due(step, config.every_steps)):
+        is_due = _is_due(step, config.every_steps) if step else config.before_training
+        if not is_due and step != components.config.total_steps:
             return
         metrics: dict[str, float] = {}
         with timed(metrics, names.TIME_EVALUATION):

@@ -105,8 +105,8 @@ class RunHistory:
     def _must_evaluate(self, step: int) -> bool:
         config = self.config_at(step)
         interval = config.evaluation.every_steps
-        due = step in (0, config.total_steps) or (interval > 0 and step % interval == 0)
-        return due and (step < self.steps or self.finished)
+        at_interval = config.evaluation.before_training if step == 0 else interval > 0 and step % interval == 0
+        return (at_interval or step == config.total_steps) and (step < self.steps or self.finished)
 
     def check_files(self, files: Check) -> None:
         """Check that the steps have a configuration, and that each trajectory file belongs to a step or an evaluation.
