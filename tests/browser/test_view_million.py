@@ -13,7 +13,7 @@ import pytest
 from chromium import PROGRAM, Page
 from viewer import viewing
 
-from benchmarks.view import PROMPTS, SAMPLES, write_run
+from benchmarks.view.viewer import PROMPTS, SAMPLES, write_run
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 

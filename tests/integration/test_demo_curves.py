@@ -2,41 +2,27 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from cli import ROOT
 
-BENCHMARKS = ROOT / "benchmarks"
+from benchmarks.demo import chat, dialogue, mcp, search
+
 STEPS = "30"
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def demos() -> Iterator[dict[str, ModuleType]]:
-    sys.path.insert(0, str(BENCHMARKS))
-    names = ("chat", "search", "dialogue", "mcp")
-    yield {name: import_module(f"demo_{name}") for name in names}
-    sys.path.remove(str(BENCHMARKS))
-
-
-@pytest.fixture(scope="module")
-def chat_options(demos: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def chat_options(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Options of the runs that train the model of the chat demo."""
-    chat = demos["chat"]
     return {**chat.prepare(tmp_path_factory.mktemp("chat")), **chat.SETTINGS, "run.steps": STEPS}
 
 
-def test_a_chat_model_learns_to_call_python_and_not_without_it(
-    demos: dict[str, ModuleType], chat_options: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_chat_model_learns_to_call_python_and_not_without_it(chat_options: dict[str, str], tmp_path: Path) -> None:
     """A guess is right once in seven times."""
-    chat = demos["chat"]
     found = {
         name: chat.train(tmp_path / name.replace(" ", "_"), {**chat_options, **chat.RUNS[name]})
         for name in ("with the tool", "without it")
@@ -47,28 +33,19 @@ def test_a_chat_model_learns_to_call_python_and_not_without_it(
     assert found["without it"]["accuracy_after"] < 0.25
 
 
-def test_a_chat_model_learns_by_an_agent_program(
-    demos: dict[str, ModuleType], chat_options: dict[str, str], tmp_path: Path
-) -> None:
-    chat = demos["chat"]
+def test_a_chat_model_learns_by_an_agent_program(chat_options: dict[str, str], tmp_path: Path) -> None:
     options = {**chat_options, "run.steps": "12", **chat.RUNS["by an agent program"]}
     rises(chat.train(tmp_path / "run", options))
 
 
-def test_a_chat_model_learns_to_call_an_mcp_server_as_it_does_a_tool_of_the_run(
-    demos: dict[str, ModuleType], tmp_path: Path
-) -> None:
-    mcp = demos["mcp"]
+def test_a_chat_model_learns_to_call_an_mcp_server_as_it_does_a_tool_of_the_run(tmp_path: Path) -> None:
     options = {**mcp.prepare(tmp_path), **mcp.SETTINGS, "run.steps": mcp.STEPS}
     for name, changes in mcp.RUNS.items():
         rises(mcp.train(tmp_path / name.replace(" ", "_"), {**options, **changes}))
 
 
-def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers(
-    demos: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers(tmp_path: Path) -> None:
     """Facts that only the corpus knows cannot be guessed more often, nor learned from others' results."""
-    search = demos["search"]
     options = {**search.prepare(tmp_path), **search.SETTINGS, "run.steps": search.STEPS}
     found = {}
     for name, changes in search.RUNS.items():
@@ -85,11 +62,8 @@ def test_a_model_with_two_tools_learns_which_knows_and_not_without_their_answers
         assert found[control]["codes"]["accuracy"][1] < 0.3
 
 
-def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything(
-    demos: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_a_model_learns_to_ask_its_environment_and_not_where_that_tells_anything(tmp_path: Path) -> None:
     """A guess is right once in ten times."""
-    dialogue = demos["dialogue"]
     options = {**dialogue.prepare(tmp_path), **dialogue.SETTINGS, "run.steps": dialogue.STEPS}
     found = {}
     for name, changes in dialogue.RUNS.items():

@@ -3,20 +3,19 @@
 import json
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from cli import ROOT
 from openenv_servers import serving
 
+from benchmarks.demo import dialogue
+
 SERVER = Path(__file__).with_name("openenv_color.py")
 
 
 @pytest.mark.timeout(900)
-def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    dialogue = import_module("demo_dialogue")
+def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path) -> None:
     with serving(SERVER) as (url, _):
         options = {**dialogue.prepare(tmp_path), **dialogue.SETTINGS, "run.steps": dialogue.STEPS}
         del options["rollout.environment.name"]

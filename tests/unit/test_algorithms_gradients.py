@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.gradient_bias import (
+from benchmarks.learner.gradient_bias import (
     DISTANCES,
     LOSSES,
     WITHOUT_GRADES,

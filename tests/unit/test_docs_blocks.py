@@ -121,9 +121,8 @@ def test_another_command_names_what_exists_or_is_marked(block: Block, words: lis
     if words[0] == "make":
         targets = re.findall(r"(?m)^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"))
         assert set(words[1:]) <= set(targets)
-    elif words[0] == "python":
-        script = ROOT / words[1]
-        text = script.read_text(encoding="utf-8")
+    elif words[:2] == ["python", "-m"]:
+        text = (ROOT / words[2].replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8")
         assert [word for word in words if word.startswith("--") and f'"{word}"' not in text] == []
     else:
         assert words[:2] == ["pip", "install"]

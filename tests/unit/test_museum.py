@@ -1,14 +1,16 @@
 """The exhibits of the museum: valid ground truths and settings, and bugs that change what they say they change."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.doctors.exhibits.catalog import CHECKS, EXHIBITS, RECEIPT, REPLAY, applied, load_all
+from benchmarks.doctors.exhibits.sampling import tokenizer
+from benchmarks.doctors.exhibits.table import lines
+from benchmarks.doctors.museum import SETTINGS
 from builders import asked, call, failed, printed, scored, scored_group, trajectory
 from torl.apps.audit.evaluations import Checks
 from torl.apps.doctor.registry import DISEASES
@@ -23,13 +25,6 @@ from torl.rollout import transcript
 from torl.training import samples, selection, step
 from torl.types import FinishReason, Grade, OutcomeStatus, SampledTurn, TrainingSample, Trajectory, TurnFinish
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from exhibits.catalog import CHECKS, EXHIBITS, RECEIPT, REPLAY, applied, load_all
-from exhibits.sampling import tokenizer
-from exhibits.table import lines
-from museum import SETTINGS
-
-sys.path.pop(0)
 load_all()
 
 

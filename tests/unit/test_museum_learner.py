@@ -1,7 +1,5 @@
 """The exhibits of the museum in the learner and on the way of weights: bugs that change what they say they change."""
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.doctors.exhibits.catalog import EXHIBITS, applied, load_all
 from torl.config import AlgorithmConfig
 from torl.learner import objective, update
 from torl.learner.batch import PackedRow, pack_batch
@@ -18,10 +17,6 @@ from torl.learner.model.lora import MergedWeight
 from torl.learner.publishing import WeightPublisher
 from torl.types import TrainingSample
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-from exhibits.catalog import EXHIBITS, applied, load_all
-
-sys.path.pop(0)
 load_all()
 CPU = torch.device("cpu")
 

@@ -159,7 +159,7 @@ def test_a_preset_holds_no_number_without_a_source(name: str) -> None:
 def kept() -> dict[str, dict[str, tuple[int, int, int]]]:
     """For each preset the problems of each set that training and evaluation keep, and the longest prompt's tokens.
 
-    As `benchmarks/prompt_lengths.py` measured them; `limits` are the presets' own, without a third number.
+    As `benchmarks/data/prompt_lengths.py` measured them; `limits` are the presets' own, without a third number.
     """
     lines = (ROOT / "docs" / "evidence" / "data.md").read_text(encoding="utf-8").splitlines()
     names = next(re.findall(r"`(\w+)`", line) for line in lines if line.startswith("| set | problems |"))

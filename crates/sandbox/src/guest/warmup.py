@@ -4,7 +4,7 @@ snapshot.
 Importing is not enough: caches fill, code specializes, tables are built and modules are imported at the first use.
 Otherwise every run that needs this work repeats it. So the mathematical libraries are exercised broadly once, and then
 common operations often. No snippet may change a setting (a precision, an option, a recursion limit): it would persist
-in every run. Do not add code of `benchmarks/sandbox_snippets.py`, which measures everything else.
+in every run. Do not add code of `benchmarks/sandbox/snippets.py`, which measures everything else.
 """
 
 import abc

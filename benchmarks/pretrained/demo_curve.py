@@ -1,0 +1,72 @@
+"""The curves of `demo.py` as SVG: accuracy, code ratio and pass ratio over the steps of each line's runs.
+
+    pip install matplotlib
+    python -m benchmarks.pretrained.demo_curve DIRECTORY FILE
+
+Lines are means over the seeds. Accuracy while training is on the training problems; the points of the first panel are
+the accuracy on held-out pairs before the first update and after the last.
+"""
+
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.demo.curve import GREY, finish_figure, series, start_figure
+from benchmarks.pretrained.demo_table import LABELS, finished
+from torl.records import metric_names as names
+from torl.records.reading import read_metrics
+
+PANELS = {
+    "accuracy, while training": names.ACCURACY,
+    "responses with code": names.CODE_RATIO,
+    "code that runs": names.PASS_RATIO,
+}
+HELD_OUT = names.evaluation_name("heldout", names.ACCURACY)
+COLORS = {
+    "trained": "#3b82f6",
+    "no_tool": "#f59e0b",
+    "observations": "#10b981",
+    "rewards": "#a855f7",
+    "further": "#ef4444",
+    "rejection": "#ec4899",
+}
+
+
+def main() -> None:
+    """Draw the curves of the runs in a directory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="directory of the runs")
+    parser.add_argument("output", type=Path, help="SVG file")
+    arguments = parser.parse_args()
+    draw(arguments.directory, arguments.output)
+
+
+def draw(directory: Path, output: Path) -> None:
+    """Draw the curves of the finished runs in a directory."""
+    figure, (panels,) = start_figure(len(PANELS), (11, 3.2))
+    for axes, (title, metric) in zip(panels, PANELS.items(), strict=True):
+        axes.set_title(title, color=GREY, fontsize=10)
+        for name, color in COLORS.items():
+            steps, values = mean_series(directory, name, metric)
+            if steps:
+                axes.plot(steps, values, color=color)
+    for name, color in COLORS.items():
+        steps, values = mean_series(directory, name, HELD_OUT)
+        if steps:
+            panels[0].plot(steps, values, "o--", color=color, markersize=4)
+            panels[-1].plot([], [], "o-", color=color, markersize=4, label=LABELS[name])
+    finish_figure(figure, output)
+
+
+def mean_series(directory: Path, name: str, metric: str) -> tuple[list[int], list[float]]:
+    """Return the steps of a line and the means of a metric over the seeds that have it there."""
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for run in finished(directory, name).values():
+        for step, value in zip(*series(read_metrics(run), metric), strict=True):
+            found[step].append(value)
+    return sorted(found), [fmean(found[step]) for step in sorted(found)]
+
+
+if __name__ == "__main__":
+    main()
