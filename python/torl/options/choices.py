@@ -1,82 +1,22 @@
-"""Choices in a configuration: a class or function selected by name, and its options.
+"""Choices in a configuration: a class or function selected by name, with its options."""
 
-A *choice* is a section with a `name`: the name of a component of torl, or the location of a custom one,
-`package.module:Name`. All other keys of the section are the options of the chosen component:
-
-    [rollout.format]
-    name = "zerotir"
-    max_observation_tokens = 512
-
-The options of a class or function are its parameters, except the first ones that torl passes. Annotations validate the
-values, and "Args:" of the docstring describes them. A component with many options has a parameter `options` instead,
-whose annotation is a `Section`.
-"""
-
-import difflib
-import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache, partial
-from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_type_hints
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    PydanticUserError,
-    TypeAdapter,
-    create_model,
-)
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from torl.guard import Check, calling, guard_function, place_in_custom_code, sync_override
-
-PositiveInt = Annotated[int, Field(gt=0)]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-Seed = Annotated[int, Field(ge=0, lt=2**31)]
-"""A random seed. Libraries take 32 bits, and some add the number of a rank."""
-PositiveFloat = Annotated[float, Field(gt=0)]
-NonNegativeFloat = Annotated[float, Field(ge=0)]
-PositiveFraction = Annotated[float, Field(gt=0, le=1)]
-Precision = Literal["float32", "bfloat16"]
+from torl.guard import Check, calling, guard_function, sync_override
+from torl.options.sections import Section, suggestion
+from torl.options.signatures import class_made_by, load_object, options_of, options_parameter
 
 Chosen = TypeVar("Chosen")
-
-
-def _require_path(value: Any) -> Any:
-    if value == "":
-        raise ValueError("an empty path is the current directory: name a directory or a file")
-    return value
-
-
-OutputPath = Annotated[Path, BeforeValidator(_require_path)]
-"""A path to write to."""
-
 _PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """package.module:Name; `torl:` begins the paths of files inside the package."""
-
-
-class Section(BaseModel):
-    """Base class of sections: immutable, without unknown keys, described by the docstrings below the fields."""
-
-    # Deferred: `--help` shows every section and validates none.
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
-    )
-
-    def check_within(self, config: Any) -> None:
-        """Raise ValueError if these options of a choice contradict the rest of the configuration."""
-
-
-class _SignatureSection(Section):
-    """Base class of options that are read from a signature, which has no docstrings below its fields."""
-
-    model_config = ConfigDict(use_attribute_docstrings=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +73,7 @@ class Choice(Generic[Chosen]):
         return {"name": self.name, **{name: value for each in values for name, value in each.items()}}
 
     def _keywords(self) -> dict[str, Any]:
-        if _options_parameter(self.target, self.positional_count) is not None:
+        if options_parameter(self.target, self.positional_count) is not None:
             return {"options": self.options}
         return {name: getattr(self.options, name) for name in type(self.options).model_fields}
 
@@ -325,168 +265,8 @@ def _torl_base(target: Callable[..., Any]) -> str | None:
     return next((base.__name__ for base in bases if inspect.isabstract(base)), None)
 
 
-def class_made_by(target: Callable[..., Any]) -> type:
-    """Return the class itself, or the class that a function is annotated to return; `object` if unknown."""
-    if isinstance(target, type):
-        return target
-    try:
-        returned = get_type_hints(target).get("return")
-    except Exception:  # annotations of custom code may be invalid
-        returned = None
-    return returned if isinstance(returned, type) else object
-
-
 def _with_article(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
-
-
-def load_object(location: str) -> Callable[..., Any]:
-    """Import the class or function `package.module:Name`.
-
-    Raises:
-        ValueError: The module cannot be imported, or does not define a callable of that name.
-    """
-    module_name, _, name = location.partition(":")
-    try:
-        target: Any = importlib.import_module(module_name)
-    except Exception as error:
-        top = module_name.partition(".")[0]
-        if isinstance(error, ModuleNotFoundError) and error.name == top:
-            hint = f"; start torl in the directory that holds {top}, or install its package"
-        else:
-            place = place_in_custom_code(error)
-            hint = f" ({place})" if place else ""
-        raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
-    for part in name.split("."):
-        if not hasattr(target, part):
-            raise ValueError(f"{location}: {module_name} has no {name}{suggestion(name, dir(target))}")
-        target = getattr(target, part)
-    if not callable(target):
-        raise ValueError(f"{location} is neither a class nor a function")
-    return cast(Callable[..., Any], target)
-
-
-@cache
-def options_of(target: Callable[..., Any], positional_count: int = 0) -> type[Section]:
-    """Return the model of the options of a class or function: its parameters after the first `positional_count`.
-
-    Raises:
-        ValueError: The class or function has no signature, or parameters that cannot be options.
-    """
-    target_name = getattr(target, "__name__", type(target).__name__)
-    try:
-        model = _options_parameter(target, positional_count)
-        fields = {} if model else _options_fields(target, positional_count)
-        return model or create_model(f"{target_name}Options", __base__=_SignatureSection, **fields)
-    except Exception as error:  # custom annotations may be undefined names or unsupported types
-        raise ValueError(f"the parameters of {target_name} cannot be options: {error}") from error
-
-
-def arguments_of(function: Callable[..., Any]) -> type[Section]:
-    """Return the model of the arguments of a function, described by its docstring.
-
-    Raises:
-        ValueError: A parameter has no annotation, or cannot be passed by name.
-    """
-    function_name = getattr(function, "__name__", type(function).__name__)
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ValueError(f"{function_name}: the parameter {parameter} cannot be passed by name")
-        if parameter.annotation is parameter.empty:
-            raise ValueError(f"{function_name}: the parameter {parameter.name!r} has no type hint")
-    try:
-        return create_model(function_name, __base__=_SignatureSection, **_fields(function, 0))
-    except Exception as error:
-        raise ValueError(f"{function_name}: a parameter has no schema: {error}") from error
-
-
-def _options_fields(target: Callable[..., Any], positional_count: int) -> dict[str, Any]:
-    for parameter in list(inspect.signature(target).parameters.values())[positional_count:]:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) and target.__module__ != "builtins":
-            raise ValueError(f"{parameter} names no options; declare each option as a parameter")
-    fields = _fields(target, positional_count)
-    if "name" in fields:
-        raise ValueError("'name' is the key of the choice; rename the parameter")
-    if not (target.__module__ or "").startswith("torl."):
-        for name, (annotation, _) in fields.items():
-            _require_schema(name, annotation)
-    return fields
-
-
-def _require_schema(name: str, annotation: Any) -> None:
-    try:
-        TypeAdapter(annotation)
-    except PydanticUserError as error:
-        type_name = getattr(annotation, "__name__", annotation)
-        raise ValueError(f"{name}: no value of a configuration is a {type_name}") from error
-
-
-def _fields(target: Callable[..., Any], positional_count: int) -> dict[str, Any]:
-    """Return the (annotation, field) pairs of a model by name."""
-    meanings = _argument_docs(target)
-    fields: dict[str, Any] = {}
-    for parameter in _parameters(target)[positional_count:]:
-        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-        field = Field(default, description=meanings.get(parameter.name))
-        fields[parameter.name] = (_annotation(target, parameter), field)
-    return fields
-
-
-def _argument_docs(target: Callable[..., Any]) -> dict[str, str]:
-    """Return the descriptions of the parameters in "Args:" of the docstring, for a class of `__init__`."""
-    documented: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
-    _, _, arguments = (inspect.getdoc(documented) or "").partition("\nArgs:\n")
-    meanings: dict[str, str] = {}
-    for line in arguments.splitlines():
-        indent = len(line) - len(line.lstrip())
-        name, colon, meaning = line.strip().partition(":")
-        if indent == 4 and colon:
-            meanings[name] = meaning.strip()
-        elif indent > 4 and meanings:
-            meanings[next(reversed(meanings))] += f" {line.strip()}"
-        else:
-            break
-    return meanings
-
-
-def _options_parameter(target: Callable[..., Any], positional_count: int) -> type[Section] | None:
-    for parameter in _parameters(target)[positional_count:]:
-        if parameter.name == "options":
-            annotation = _annotation(target, parameter)
-            members = [each for each in (annotation, *get_args(annotation)) if isinstance(each, type)]
-            return next((member for member in members if issubclass(member, Section)), None)
-    return None
-
-
-def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each for each in inspect.signature(target).parameters.values() if each.kind not in variable]
-
-
-def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """Return the annotation of a parameter. A quoted one is evaluated in the module of the target."""
-    annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty:
-        return Any
-    if isinstance(annotation, str):
-        function: Any = target.__init__ if isinstance(target, type) else target  # type: ignore[misc]
-        return eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
-    return annotation
-
-
-def suggestion(name: str, names: Sequence[str], prefix: str = "") -> str:
-    """Return "; did you mean ...?" for an unknown name, or an empty text without a close match."""
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""
-
-
-def dotted_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a configuration tree by their dotted names, after `prefix`."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from dotted_leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def default_choice(default: Any) -> Any:

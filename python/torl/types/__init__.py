@@ -1,0 +1,40 @@
+"""The data types that torl's packages exchange. No torch, no vLLM, no DeepSpeed."""
+
+from torl.types.arrays import BoolArray, Float32Array, Int32Array
+from torl.types.grades import Grade, Group, ScoredGroup, ScoredTrajectory
+from torl.types.problems import Problem, Prompt
+from torl.types.samples import TrainingSample, UpdateNumbers
+from torl.types.tools import MalformedCall, Markup, ObservationText, Outcome, OutcomeStatus, ToolRequest
+from torl.types.trajectories import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
+from torl.types.turns import SampledTurn, SamplingParameters, TurnFinish, TurnRequest
+
+__all__ = [
+    "Block",
+    "BoolArray",
+    "FinishReason",
+    "Float32Array",
+    "Grade",
+    "Group",
+    "Int32Array",
+    "MalformedCall",
+    "Markup",
+    "ObservationText",
+    "Outcome",
+    "OutcomeStatus",
+    "Problem",
+    "Prompt",
+    "SampledTurn",
+    "SamplingParameters",
+    "ScoredGroup",
+    "ScoredTrajectory",
+    "StopReason",
+    "ToolCall",
+    "ToolRequest",
+    "TrainingSample",
+    "Trajectory",
+    "Turn",
+    "TurnFinish",
+    "TurnRequest",
+    "UpdateNumbers",
+    "UserMessage",
+]
