@@ -132,15 +132,15 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("recipes/zerotir/__init__.py", "(grade.valid_format and some_succeeded)", "some_succeeded", _MASKING),
     ("algorithms/masks.py", "member.trajectory.text) > above", "member.trajectory.text) < above", _MASKING),
-    ("types.py", "len(self.members) > 1 and ", "", _SELECTION),
-    ("types.py", "position < each.weight", "position > each.weight", _PROMPTS),
+    ("types/grades.py", "len(self.members) > 1 and ", "", _SELECTION),
+    ("types/problems.py", "position < each.weight", "position > each.weight", _PROMPTS),
     (
         "rollout/scheduler.py",
         'prompt.problem.id, sample, "prompt variant"',
         'prompt.problem.id, "prompt variant"',
         _SCHEDULER,
     ),
-    ("types.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
+    ("types/grades.py", "self.reward + sum(self.grade.turn_rewards)", "self.reward", _SELECTION),
     ("recipes/zerotir/__init__.py", "repeated_trigrams(text) > MAX", "repeated_trigrams(text) < MAX", _MASKING),
     ("algorithms/masks.py", "sample.ref_logprobs[sample.loss_mask].mean", "sample.ref_logprobs.mean", _MASKING),
     (
@@ -519,11 +519,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("data/sampler.py", "self._deferred = tuple(deferred)", "self._deferred = ()", _SAMPLER),
     ("seeds.py", "{type(part).__name__}:", "", "unit/test_seeds.py"),
     # --- choices and configuration
-    ("options.py", 'options.pop("name", self.default)', 'options.pop("name", None)', _OPTIONS),
-    ("options.py", '{"name": name, option: value}', '{"name": name}', _OPTIONS),
-    ("options.py", "partial(self.target, **self._keywords())", "self.target", _OPTIONS),
-    ("options.py", "elif indent > 4 and meanings:", "elif False:", _OPTIONS),
-    ("options.py", "(self.options.model_dump(), *values)", "({}, *values)", _OPTIONS),
+    ("options/choices.py", 'options.pop("name", self.default)', 'options.pop("name", None)', _OPTIONS),
+    ("options/choices.py", '{"name": name, option: value}', '{"name": name}', _OPTIONS),
+    ("options/choices.py", "partial(self.target, **self._keywords())", "self.target", _OPTIONS),
+    ("options/signatures.py", "elif indent > 4 and meanings:", "elif False:", _OPTIONS),
+    ("options/choices.py", "(self.options.model_dump(), *values)", "({}, *values)", _OPTIONS),
     ("config/loading.py", "table.clear()  # the options of another choice", "pass", _CONFIG),
     ("config/loading.py", '(not name.endswith(".name"), name.count("."))', 'name.count(".")', _CONFIG),
     ("config/loading.py", "text if is_text and not isinstance(value, str) else value", "value", _CONFIG),
@@ -538,7 +538,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/dynamics.py", "trajectory.turns[1:]]", "trajectory.turns]", _DYNAMICS),
     ("records/behaviors.py", "True in succeeded[succeeded.index(False) :]", "True in succeeded", _DYNAMICS),
     ("records/dynamics.py", "len(np.unique(each)) > 1", "len(np.unique(each)) > 0", _DYNAMICS),
-    ("types.py", "for member in self.members}) == 1", "for member in self.members}) <= 2", _DYNAMICS),
+    ("types/grades.py", "for member in self.members}) == 1", "for member in self.members}) <= 2", _DYNAMICS),
     ("records/dynamics.py", "offset + block.start < answer.start", "block.start < answer.start", _DYNAMICS),
     ("records/reading.py", 'if not line.endswith(b"\\n"):', "if False:", _WRITERS),
     ("records/rows.py", "and not math.isfinite(value) else value for", "and False else value for", _WRITERS),
@@ -706,7 +706,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _BRANCHES,
     ),
     ("training/samples.py", "episode=episode)", "episode=None)", _BRANCHES),
-    ("types.py", "replace(self.grade, turn_rewards=())", "self.grade", _BRANCHES),
+    ("types/grades.py", "replace(self.grade, turn_rewards=())", "self.grade", _BRANCHES),
 ]
 
 # Changes that no test can notice, each with the reason: (file, text, what it becomes, why). They are not tried.
