@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import settings_words
 from demo_maker.chat import conversation, problems
 from demo_maker.chat_model import Conversation, build
 
@@ -57,8 +58,7 @@ def prepare(directory: Path, made: Conversation = conversation) -> dict[str, str
 
 def train(directory: Path, options: Mapping[str, str]) -> dict[str, Any]:
     """The output of the command at its end."""
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    command = [sys.executable, "-m", "torl.train", "demo", "--run.directory", str(directory), *words]
+    command = [sys.executable, "-m", "torl.train", "demo", *settings_words({"run.directory": directory, **options})]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     summary: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return summary

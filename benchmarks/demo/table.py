@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ROOT
+from benchmarks import settings_words
 
 EVALUATION_SETS = {
     "heldout": "torl:demo/problems/heldout.jsonl",
@@ -82,9 +82,8 @@ def train(directory: Path, overrides: Mapping[str, object]) -> Summary:
     summary = directory / "summary.json"
     if not summary.exists():
         shutil.rmtree(directory, ignore_errors=True)
-        command = [sys.executable, "-m", "torl.train", str(ROOT / "python" / "torl" / "presets" / "demo.toml")]
-        for name, value in {"run.directory": directory, **overrides}.items():
-            command += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+        words = settings_words({"run.directory": directory, **overrides})
+        command = [sys.executable, "-m", "torl.train", "demo", *words]
         print(" ".join(command[1:]), file=sys.stderr, flush=True)
         subprocess.run(command, check=True, stdout=sys.stderr)
     loaded: Summary = json.loads(summary.read_text())

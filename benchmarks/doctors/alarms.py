@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks import settings_words
 from benchmarks.doctors.exhibits.peers import score_peers
 from benchmarks.doctors.exhibits.scoring import doctor, steps_of
 from torl.records.files import SUMMARY_FILE
@@ -51,8 +52,7 @@ def main() -> None:
 def run(directory: Path, seed: int) -> None:
     """Make a run from its first step. Raises CalledProcessError if it fails."""
     shutil.rmtree(directory, ignore_errors=True)
-    settings = SETTINGS | {"run.directory": directory, "run.seed": seed}
-    words = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+    words = settings_words(SETTINGS | {"run.directory": directory, "run.seed": seed})
     directory.parent.mkdir(parents=True, exist_ok=True)
     with directory.with_suffix(".log").open("wb") as log:
         command = [sys.executable, "-m", "torl.train", "demo", *words]

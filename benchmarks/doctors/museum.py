@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ROOT
+from benchmarks import ROOT, settings_words
 from benchmarks.doctors.exhibits.catalog import EXHIBITS, load_all
 from benchmarks.doctors.exhibits.peers import score_peers
 from benchmarks.doctors.exhibits.proofs import proof_lines, prove_exhibit
@@ -112,17 +112,11 @@ def train(output: Path, name: str) -> None:
 
 def launch(exhibit: str | None, overrides: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
     """Run `torl train demo`, with the bug of an exhibit if it has a name."""
-    words = [
-        sys.executable,
-        "-m",
-        *(["torl.train"] if exhibit is None else ["benchmarks.doctors.exhibits.start", exhibit]),
-        "demo",
-    ]
-    for name, value in overrides.items():
-        words += [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+    program = ["torl.train"] if exhibit is None else ["benchmarks.doctors.exhibits.start", exhibit]
     paths = [str(Path(__file__).parent / "exhibits" / "site"), str(ROOT), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", *program, "demo", *settings_words(overrides)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 def score(output: Path, name: str, peers: Path) -> dict[str, Any]:

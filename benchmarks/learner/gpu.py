@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import ROOT
+from benchmarks import ROOT, settings_words
 from benchmarks.learner.train_step_problem import ONE_RANK, SETTINGS, Sample, make_samples, write_model
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
 from torl.config.loading import load_config
@@ -120,8 +120,8 @@ def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float
                 "engine.sleep_while_learning": "true",
                 "learner.offload_while_sampling": "true",
             }
-        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        subprocess.run([sys.executable, "-m", "torl.train", str(DEMO), *words], check=True, stdout=sys.stderr)
+        command = [sys.executable, "-m", "torl.train", str(DEMO), *settings_words(options)]
+        subprocess.run(command, check=True, stdout=sys.stderr)
         rows = [json.loads(line) for line in Path(scratch, "run", "metrics.jsonl").read_text().splitlines()]
     return statistics.median([row["time/step"] for row in rows if "time/step" in row][1:])
 

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
+from benchmarks import settings_words
 from benchmarks.pretrained.demo_data import PROBLEMS, SYSTEM
 from benchmarks.pretrained.demo_table import RUNS, SAMPLES, TRAINED
 
@@ -90,7 +90,7 @@ class Demo:
         """Return the evaluation of the untouched model."""
         sets = [f"{name}={path}" for name, path in self.problem_files.items()]
         words = ["evaluate", f"start={self.model}", "--config", "demo", "--suite", *sets]
-        return [*words, "--output", str(self.directory / "start"), *options(SAMPLING | EVALUATION)]
+        return [*words, "--output", str(self.directory / "start"), *settings_words(SAMPLING | EVALUATION)]
 
     def sample(self, seed: int) -> list[str]:
         """Return the sampling of the warm-started model, of as many responses as reinforcement learning samples."""
@@ -102,7 +102,7 @@ class Demo:
             "sample.seed": str(seed),
             "sample.output": str(self.file("samples", seed)),
         }
-        return ["sample", "demo", *options(SAMPLING | own)]
+        return ["sample", "demo", *settings_words(SAMPLING | own)]
 
     def train(self, name: str, seed: int) -> list[str]:
         """Return the run of a line: fine-tuning for `warm`, `further` and `rejection`, else reinforcement learning."""
@@ -119,16 +119,11 @@ class Demo:
             "evaluation.before_training": str(name == TRAINED).lower(),
         }
         if name in CONTROLS:
-            return ["train", "demo", *options({**run, **REINFORCED, **CONTROLS[name]})]
+            return ["train", "demo", *settings_words({**run, **REINFORCED, **CONTROLS[name]})]
         file = self.file("kept" if name == "rejection" else "examples", seed)
         own = SUPERVISED | {"finetune.train": str(file)} | (REJECTION if name == "rejection" else {})
         if name == "warm":
             # Its evaluation is that of reinforcement learning before the first step.
             run = {key: value for key, value in run.items() if not key.startswith("data.evaluation.")}
             own |= {"data.evaluation": "{}", "model.path": self.model, "run.steps": str(EXAMPLES // WARM_BATCH)}
-        return ["finetune", "demo", *options({**run, **own})]
-
-
-def options(settings: Mapping[str, str]) -> list[str]:
-    """Return settings as words of a command line."""
-    return list(chain.from_iterable((f"--{name}", value) for name, value in settings.items()))
+        return ["finetune", "demo", *settings_words({**run, **own})]

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 import torl
-from benchmarks import ROOT
+from benchmarks import ROOT, settings_words
 from benchmarks.learner.train_step_problem import peak_bytes
 from torl.engine.vllm.processes import with_descendants
 from torl.records import metric_names as names
@@ -43,7 +43,7 @@ def train(directory: Path, options: argparse.Namespace) -> dict[str, Any]:
         RuntimeError: The command failed; the message has the end of its output.
     """
     log = directory / "train.log"
-    words = [word for name, value in settings(directory, options).items() for word in (f"--{name}", value)]
+    words = settings_words(settings(directory, options))
     paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])  # for `parity`
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(paths)}
     with log.open("w") as output:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cli import ROOT
 
+from benchmarks import settings_words
 from benchmarks.demo import chat
 from demo_maker.chat import conversation
 
@@ -50,7 +51,7 @@ def finetune(directory: Path, model: str, rows: Iterator[dict[str, Any]], *, epo
         "finetune.epochs": str(epochs),
         "run.directory": str(directory / "run"),
     }
-    words = [word for name, value in (chat.SETTINGS | options).items() for word in (f"--{name}", value)]
+    words = settings_words(chat.SETTINGS | options)
     subprocess.run([sys.executable, "-m", "torl.finetune", "demo", *words], check=True, cwd=ROOT)
     return str(directory / "run" / "model")
 
