@@ -36,6 +36,7 @@ CURVES = (
     ("responses with code", names.CODE_RATIO, "#f59e0b"),
     ("entropy", names.ENTROPY, "#a855f7"),
 )
+COLUMNS = 3
 HELD_OUT = names.evaluation_name("heldout", names.ACCURACY)
 
 
@@ -121,14 +122,17 @@ def lines(runs: Mapping[str, Path]) -> list[str]:
 
 def draw(runs: Mapping[str, Path], output: Path) -> None:
     """Draw a panel for each run; points are the accuracy on held-out problems. Values above 1 are cut."""
-    figure, (panels,) = start_figure(len(runs), (2.6 * len(runs) + 1.6, 2.6))
-    for axes, (name, directory) in zip(panels, runs.items(), strict=True):
-        rows = read_metrics(directory)
+    rows = -(-len(runs) // COLUMNS)
+    figure, panels = start_figure(COLUMNS, (3.2 * COLUMNS + 1.8, 2.3 * rows), rows)
+    for axes in panels.flat[len(runs) :]:
+        axes.remove()
+    for axes, (name, directory) in zip(panels.flat, runs.items(), strict=False):
+        metrics = read_metrics(directory)
         axes.set_title(CASES[name].title, color=GREY, fontsize=9)
         for label, metric, color in CURVES:
-            steps, values = series(rows, metric)
+            steps, values = series(metrics, metric)
             axes.plot(steps, values, color=color, label=label)
-        steps, values = series(rows, HELD_OUT)
+        steps, values = series(metrics, HELD_OUT)
         axes.plot(steps, values, "o--", color="#ef4444", markersize=4, label="held-out accuracy")
     finish_figure(figure, output)
 

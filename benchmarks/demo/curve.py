@@ -36,15 +36,15 @@ def main() -> None:
     finish_figure(figure, arguments.output)
 
 
-def start_figure(count: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """Return a figure of this size in inches, and its row of axes, shape (1, count). Equal data gives equal files."""
+def start_figure(count: int, size: tuple[float, float], rows: int = 1) -> tuple[Any, Any]:
+    """Return a figure of this size in inches, and its axes, shape (rows, count). Equal data gives equal files."""
     import matplotlib
 
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "torl"
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, count, figsize=size, layout="constrained", squeeze=False)
+    figure, axes = pyplot.subplots(rows, count, figsize=size, layout="constrained", squeeze=False)
     return figure, axes
 
 

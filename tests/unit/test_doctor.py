@@ -220,3 +220,24 @@ def test_credit_for_another_number_is_found() -> None:
     wrong = records(lambda index, each: graded(each, answer="1.5") if index == 2 else each)
     (diagnosis,) = examine(wrong.history()).diagnoses
     assert diagnosis.symptom.text.startswith("5 of 80 responses are correct")
+
+
+@pytest.mark.parametrize("steps", [3, STEPS])
+def test_steps_in_which_the_critic_learns_alone_need_no_gradient(steps: int) -> None:
+    """PPO's critic may learn first; a policy without a gradient after that is a disease."""
+    ppo = {"algorithm__estimator": "ppo", "selection__drop_zero_variance_groups": False}
+
+    def without_gradient(step: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {name: value for name, value in row.items() if name != names.GRADIENT_NORM} if step < steps else row
+
+    def found(pretrain_steps: int) -> list[str]:
+        case = Case(config(**ppo, critic__pretrain_steps=pretrain_steps), metrics=without_gradient)
+        history = History(case.config)
+        alarms = set[str]()
+        for each in case.steps():
+            history.add(*each)
+            alarms |= {diagnosis.disease.id for diagnosis in examine(history).diagnoses}
+        return sorted(alarms)
+
+    assert found(pretrain_steps=steps) == []
+    assert found(pretrain_steps=0) == ["no-gradient"]

@@ -104,9 +104,11 @@ def gradient_spikes(history: History) -> Finding | None:
 )
 def no_gradient(history: History) -> Finding:
     """Find steps without a gradient that have groups with different rewards."""
-    steps = [step for step in history.steps[-2 * RECENT :] if step.members]
+    config = history.config
+    first = config.critic.pretrain_steps if config.algorithm.needs_critic else 0
+    steps = [step for step in history.steps[-2 * RECENT :] if step.members and step.number >= first]
     if len(steps) < MIN_RECENT:
-        raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with trajectories")
+        raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with trajectories in which the policy learns")
     mixed = [step for step in steps if any(not is_uniform(group) for group in step.groups)]
     zero = [step for step in mixed if not step.metrics.get(names.GRADIENT_NORM, 0.0)]
     fraction = len(zero) / len(steps)
