@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from benchmarks.demo import algorithm_rows, async_training, chat, dialogue, mcp, search, table
+from benchmarks import ROOT
+from benchmarks.demo import (
+    algorithm_rows,
+    algorithm_table,
+    async_training,
+    chat,
+    collapses,
+    dialogue,
+    mcp,
+    search,
+    table,
+)
+from benchmarks.demo.measurements import read_measurements
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 
@@ -20,6 +32,7 @@ def runs() -> dict[str, Mapping[str, Any]]:
             for demo in (chat, search, dialogue, mcp)
             for name, row in demo.RUNS.items()
         },
+        **{f"collapses {name}": {**collapses.SETTINGS, **case.settings} for name, case in collapses.CASES.items()},
         **{f"async_training {lead}": {"rollout.max_staleness": lead, **async_training.SETTINGS} for lead in (0, 2)},
     }
 
@@ -31,3 +44,16 @@ RUNS = runs()
 def test_the_settings_of_a_benchmark_can_be(name: str) -> None:
     words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in RUNS[name].items()}
     assert load_config(TrainConfig, find_config("demo"), words)
+
+
+def test_measurements_of_the_docs_make_the_table() -> None:
+    file = ROOT / "docs" / "evidence" / "algorithm_table.jsonl"
+    found = read_measurements(file, algorithm_table.Measured)
+    assert found.keys() <= algorithm_rows.ROWS.keys()
+    header, _, *rows = algorithm_table.lines(found)
+    assert len(rows) == len(found)
+    assert {row.count("|") for row in rows} == {header.count("|")}
+    runs = [run for row in found.values() for run in row.values()]
+    assert all(0 <= run.accuracy * 512 == round(run.accuracy * 512) <= 512 for run in runs), (
+        "128 problems, four samples"
+    )
