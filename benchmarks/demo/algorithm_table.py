@@ -21,7 +21,7 @@ from statistics import fmean as mean
 
 from benchmarks.demo.algorithm_rows import ROWS, SETTINGS, base_of
 from benchmarks.demo.measurements import add_measurement, read_measurements
-from benchmarks.demo.table import train
+from benchmarks.demo.table import threads, train
 from torl.apps.sweep.seeds import difference_over_seeds, mean_over_seeds
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
@@ -55,12 +55,11 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    threads = {"engine.cpu_threads": 1, "learner.cpu_threads": 1} if options.jobs > 1 else {}
     file = options.measurements or options.output / "measurements.jsonl"
     found = read_measurements(file, Measured)
 
     def run(seed: int, name: str) -> Measured:
-        settings = {"run.seed": seed, "run.steps": options.steps, **SETTINGS, **threads, **ROWS[name][1]}
+        settings = {"run.seed": seed, "run.steps": options.steps, **SETTINGS, **threads(options.jobs), **ROWS[name][1]}
         directory = options.output / f"{name}_seed_{seed}"
         return measure(directory, train(directory, settings)["train_seconds"])
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torl
 from benchmarks.demo.curve import GREY, finish_figure, series, start_figure
-from benchmarks.demo.table import train
+from benchmarks.demo.table import threads, train
 from benchmarks.doctors.exhibits.scoring import doctor
 from torl.records import metric_names as names
 from torl.records.files import SUMMARY_FILE
@@ -91,10 +91,12 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    threads = {"engine.cpu_threads": 1, "learner.cpu_threads": 1} if options.jobs > 1 else {}
 
     def run(name: str) -> None:
-        train(options.output / name, {"run.steps": options.steps, **SETTINGS, **threads, **CASES[name].settings})
+        train(
+            options.output / name,
+            {"run.steps": options.steps, **SETTINGS, **threads(options.jobs), **CASES[name].settings},
+        )
 
     with ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(run, options.cases or CASES))

@@ -45,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     runs = list(product(options.seeds, VARIANTS))  # all variants of a seed first: a table cut short is still whole
     with ThreadPoolExecutor(options.jobs) as pool:
-        summaries = pool.map(lambda wanted: run(options.output, *wanted, one_thread=options.jobs > 1), runs)
+        summaries = pool.map(lambda wanted: run(options.output, *wanted, options.jobs), runs)
         results: dict[str, list[Summary]] = {variant: [] for variant in VARIANTS}
         for (_, variant), summary in zip(runs, summaries, strict=True):
             results[variant].append(summary)
@@ -60,7 +60,7 @@ def main() -> None:
     print(json.dumps(results))
 
 
-def run(output: Path, seed: int, variant: str, *, one_thread: bool) -> Summary:
+def run(output: Path, seed: int, variant: str, jobs: int) -> Summary:
     """Train a variant, or read what an earlier call trained."""
     overrides: dict[str, object] = {
         "run.seed": seed,
@@ -68,10 +68,14 @@ def run(output: Path, seed: int, variant: str, *, one_thread: bool) -> Summary:
         "evaluation.max_problems": PROBLEMS,
         **{f"data.evaluation.{name}": path for name, path in EVALUATION_SETS.items()},
         **VARIANTS[variant][1],
+        **threads(jobs),
     }
-    if one_thread:
-        overrides |= {"engine.cpu_threads": 1, "learner.cpu_threads": 1}
     return train(output / f"{variant}_seed_{seed}", overrides)
+
+
+def threads(jobs: int) -> dict[str, object]:
+    """Return the settings of one thread for engine and learner if several runs share the cores."""
+    return {"engine.cpu_threads": 1, "learner.cpu_threads": 1} if jobs > 1 else {}
 
 
 def train(directory: Path, overrides: Mapping[str, object]) -> Summary:
