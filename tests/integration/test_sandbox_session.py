@@ -136,6 +136,21 @@ def test_a_stopped_part_takes_its_input_once(pool: SandboxPool) -> None:
     assert session.run("print(a, open('f').read())").stdout == "text 1\n"
 
 
+def test_a_part_that_ends_its_worker_keeps_its_complete_statements(pool: SandboxPool) -> None:
+    session = pool.session()
+    before = pool.stats()["workers_replaced"]
+    stuck = "from scipy.special import eval_legendre\nprint(input())\neval_legendre(2**31 - 1, 0.5)\nb = 2"
+    outcome = session.run("a = input()\n" + stuck, stdin="text\nmore", files={"f": "1"}, cpu_seconds=2)
+    assert (outcome.status, outcome.stdout) == (OutcomeStatus.TIMEOUT, "more\n")
+    assert pool.stats()["workers_replaced"] == before + 1, "the part was stopped without its worker"
+    assert session.cpu_seconds == outcome.cpu_seconds > 2
+    assert session.run("print(a, open('f').read(), 'b' in globals())").stdout == "text 1 False\n"
+    # What is stuck again has no complete statement.
+    outcome = asyncio.run(session.run_async("eval_legendre(2**31 - 1, 0.5)", cpu_seconds=0.2))
+    assert outcome.status is OutcomeStatus.TIMEOUT
+    assert session.run("print(a)").stdout == "text\n"
+
+
 STATEMENTS = [
     "'''A docstring.'''\nx = 1\n'no docstring'\nprint(__doc__, x)",
     "from __future__ import annotations\ndef f(a: unknown) -> unknown: pass\nprint(f.__annotations__)",

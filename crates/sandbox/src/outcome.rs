@@ -90,6 +90,16 @@ impl Outcome {
         self.stdout.len() + self.stderr.len() + exception + value + files
     }
 
+    /// Adds the state and the time of a repetition of the run's complete statements (`Request::up_to`). A repetition that
+    /// timed out has stopped at another place, and leaves no state.
+    #[must_use]
+    pub fn with_state_of(mut self, again: Self) -> Self {
+        self.session = again.session.filter(|_| again.status != Status::Timeout);
+        self.cpu_time += again.cpu_time;
+        self.wall_time += again.wall_time;
+        self
+    }
+
     /// Returns the outcome of a run without a result from the guest: its worker died, or was killed at the wall-clock
     /// deadline.
     pub fn without_guest(status: Status, wall_time: Duration) -> Self {

@@ -1,6 +1,7 @@
 //! The request for one run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::errno;
 use crate::files::Tree;
@@ -49,6 +50,17 @@ impl Request {
             .sum();
         let state = self.session.as_ref().map_or(0, |state| state.size());
         self.code.len() + self.stdin.len() + files + state
+    }
+
+    /// Returns the request that repeats the first bytes of the code for the state that they leave, after an attempt that
+    /// took `elapsed`. Its CPU time is doubled: what did not exceed it once must not do so now.
+    pub fn up_to(&self, bytes: u32, elapsed: Duration) -> Self {
+        let mut again = self.clone();
+        again.code.truncate(bytes as usize);
+        again.value = false;
+        again.limits.cpu_time *= 2;
+        again.limits.wall_time = again.limits.wall_time.saturating_sub(elapsed);
+        again
     }
 
     /// Checks the parts of a request that a caller can get wrong.

@@ -26,8 +26,6 @@ pub struct Child {
     stream: UnixStream,
     /// The received part of an incomplete frame.
     received: Vec<u8>,
-    /// Whether it has sent its last reply.
-    ended: bool,
     /// The CPU time of its process when the last run was sent.
     used_before: Duration,
 }
@@ -92,7 +90,6 @@ impl Child {
             process,
             stream,
             received: Vec::new(),
-            ended: false,
             used_before: Duration::ZERO,
         };
         // A failure is detected by the first `receive`.
@@ -134,7 +131,7 @@ impl Child {
     /// Whether an idle worker still holds its end of the socket. Does not reap an exited process: its process id stays
     /// taken, so that no other process is signaled by mistake.
     pub fn alive(&self) -> bool {
-        !self.ended && self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
+        self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
     }
 
     /// Records the start of a run: from now on its CPU time counts.
@@ -157,11 +154,6 @@ impl Child {
         // SAFETY: `time` is valid for writes. A clock that cannot be read leaves zero.
         unsafe { libc::clock_gettime(clock, &raw mut time) };
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    }
-
-    /// Whether it has sent its last reply.
-    pub fn has_ended(&self) -> bool {
-        self.ended
     }
 
     /// Whether a reply or the worker's exit can be received within `patience`.
@@ -232,7 +224,6 @@ impl Child {
                     let Ok(reply) = Reply::decode(&body) else {
                         return Received::Gone;
                     };
-                    self.ended = matches!(reply, Reply::Last(_));
                     return Received::Reply(reply);
                 }
                 Ok(None) => {}
@@ -332,7 +323,7 @@ pub fn prepare(
             }
             Received::Reply(Reply::Prepared) => break,
             Received::Reply(Reply::Failed(message)) => return Err(SandboxError::new(message)),
-            Received::Reply(Reply::Done(_) | Reply::Last(_) | Reply::Ready(..)) => {
+            Received::Reply(Reply::Done(_) | Reply::Last(..) | Reply::Ready(..)) => {
                 return Err(SandboxError::new(
                     "a sandbox worker sent an unexpected reply",
                 ));

@@ -59,6 +59,14 @@ struct JobState {
     losses: usize,
     /// CPU time of attempts without an outcome.
     spent: Duration,
+    stopped: Option<Stopped>,
+}
+
+/// A session's run that ended with its worker.
+struct Stopped {
+    outcome: Outcome,
+    /// The repetition of its complete statements.
+    again: Arc<Request>,
 }
 
 impl Job {
@@ -73,6 +81,7 @@ impl Job {
                 process: None,
                 losses: 0,
                 spent: Duration::ZERO,
+                stopped: None,
             }),
         }
     }
@@ -109,6 +118,33 @@ impl Job {
         let mut state = self.lock();
         state.process = process.map(|process| process as libc::pid_t);
         state.callback.is_some()
+    }
+
+    /// Returns the request for the next attempt: once the run was stopped, its complete statements.
+    pub fn next_request(&self) -> Arc<Request> {
+        let state = self.lock();
+        let again = state.stopped.as_ref().map(|stopped| &stopped.again);
+        Arc::clone(again.unwrap_or(&self.request))
+    }
+
+    /// Keeps the outcome of a run that ended with its worker, if its complete statements have to be repeated for the
+    /// state of its session. Returns it otherwise.
+    pub fn stop(&self, outcome: Outcome, progress: u32) -> Option<Outcome> {
+        let mut state = self.lock();
+        if self.request.session.is_none() || progress == 0 || state.stopped.is_some() {
+            return Some(outcome);
+        }
+        let again = Arc::new(self.request.up_to(progress, outcome.wall_time));
+        state.stopped = Some(Stopped { outcome, again });
+        None
+    }
+
+    /// Returns the outcome of the run, given that of its last attempt.
+    pub fn complete(&self, last: Outcome) -> Outcome {
+        match self.lock().stopped.take() {
+            Some(stopped) => stopped.outcome.with_state_of(last),
+            None => last,
+        }
     }
 
     /// Counts a worker that died during the job; returns the total.

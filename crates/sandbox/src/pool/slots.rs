@@ -98,6 +98,8 @@ pub struct Shared {
 /// The result of one attempt at a run.
 enum Attempt {
     Outcome(Outcome),
+    /// The run could only be ended with its worker. With its progress in the code, in bytes.
+    Last(Outcome, u32),
     /// Sent to the worker, which must answer by this time.
     Pending(Instant),
     /// The job no longer needs a result.
@@ -117,7 +119,7 @@ enum Progress {
     Done,
     /// Replace the worker.
     Replace,
-    /// Replace the worker, and retry the same job.
+    /// Replace the worker, and continue with the same job.
     Again,
 }
 
@@ -414,6 +416,7 @@ impl Shared {
 
     /// Delivers the result of a job, and delivers it to all jobs that wait for it.
     fn conclude(&self, job: &Arc<Job>, result: RunResult) {
+        let result = result.map(|outcome| job.complete(outcome));
         let mut state = self.lock();
         state.end(job);
         state.statistics.latency.record(job.submitted.elapsed());
@@ -482,7 +485,6 @@ impl Shared {
             Attempt::Pending(deadline) => receive(worker, deadline),
             attempt => attempt,
         };
-        let ended = worker.has_ended();
         let spent = match attempt {
             Attempt::Late | Attempt::Lost => worker.cpu_time_of_run(),
             _ => Duration::ZERO,
@@ -499,10 +501,12 @@ impl Shared {
         match attempt {
             Attempt::Outcome(outcome) => {
                 self.conclude(job, Ok(outcome));
-                if !ended {
-                    return Progress::Done;
-                }
+                return Progress::Done;
             }
+            Attempt::Last(outcome, progress) => match job.stop(outcome, progress) {
+                Some(outcome) => self.conclude(job, Ok(outcome)),
+                None => return Progress::Again,
+            },
             Attempt::Unwanted | Attempt::Pending(_) => {
                 self.conclude(job, Err(RunError::Cancelled));
                 return Progress::Done;
@@ -560,9 +564,10 @@ fn begin(worker: &mut Child, job: &Job, patience: Duration) -> Attempt {
     if !job.assign(Some(worker.id())) {
         return Attempt::Unwanted;
     }
-    let deadline = Instant::now() + job.request.limits.wall_time + GRACE;
+    let request = job.next_request();
+    let deadline = Instant::now() + request.limits.wall_time + GRACE;
     worker.note_run();
-    worker.send(&Command::encode_run(&job.request), deadline);
+    worker.send(&Command::encode_run(&request), deadline);
     if patience > Duration::ZERO && worker.answers_within(patience) {
         receive(worker, deadline)
     } else {
@@ -572,7 +577,8 @@ fn begin(worker: &mut Child, job: &Job, patience: Duration) -> Attempt {
 
 fn receive(worker: &mut Child, deadline: Instant) -> Attempt {
     match worker.receive(Some(deadline)) {
-        Received::Reply(Reply::Done(outcome) | Reply::Last(outcome)) => Attempt::Outcome(*outcome),
+        Received::Reply(Reply::Done(outcome)) => Attempt::Outcome(*outcome),
+        Received::Reply(Reply::Last(outcome, progress)) => Attempt::Last(*outcome, progress),
         Received::Reply(Reply::Failed(message)) => Attempt::Broken(SandboxError::new(message)),
         Received::TimedOut => Attempt::Late,
         Received::Reply(_) | Received::Gone => Attempt::Lost,

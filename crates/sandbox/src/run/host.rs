@@ -58,8 +58,6 @@ pub struct HostState {
     /// Shared with the watchdog, which may have to report the outcome of the run.
     pub output: Arc<Mutex<Output>>,
     pub report: Vec<u8>,
-    /// The end of the last complete statement of a session's run in its code, if the driver has reported one.
-    pub progress: u32,
     /// Whether the guest asked for more memory than its limit.
     pub memory_refused: bool,
     gate: Gate,
@@ -109,7 +107,6 @@ impl HostState {
             counters: None,
             output: Arc::default(),
             report: Vec::new(),
-            progress: 0,
             memory_refused: false,
             gate,
             files_before: request.return_files.then(|| files.tree().clone()),
@@ -234,7 +231,9 @@ impl HostState {
         if descriptor == PROGRESS_DESCRIPTOR {
             match bytes {
                 [held] => self.gate.hold_interrupts(*held != 0),
-                _ => self.progress = bytes.try_into().map_or(0, u32::from_le_bytes),
+                _ => self
+                    .gate
+                    .note_progress(bytes.try_into().map_or(0, u32::from_le_bytes)),
             }
             return Ok(Ok(bytes.len()));
         }

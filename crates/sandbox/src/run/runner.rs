@@ -148,7 +148,7 @@ impl Runner {
     }
 
     /// Sets the callback that reports a run that cannot be ended from outside, right before this process exits.
-    pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
+    pub fn set_last_resort(&mut self, report: impl Fn(Outcome, u32) + Send + 'static) {
         self.watchdog.set_last_resort(report);
     }
 
@@ -209,20 +209,12 @@ impl Runner {
     /// middle of an operation. But the run is repeatable. So its complete statements are executed again, in the
     /// remaining wall-clock time, and the session continues from there.
     pub fn run(&mut self, request: &Request) -> Result<Outcome> {
-        let started = Instant::now();
-        let (mut outcome, progress) = self.run_once(request)?;
-        if request.session.is_some() && outcome.session.is_none() && progress > 0 {
-            let mut again = request.clone();
-            again.code.truncate(progress as usize);
-            again.value = false;
-            again.limits.cpu_time *= 2;
-            again.limits.wall_time = again.limits.wall_time.saturating_sub(started.elapsed());
-            let (again, _) = self.run_once(&again)?;
-            outcome.session = again.session.filter(|_| again.status != Status::Timeout);
-            outcome.cpu_time += again.cpu_time;
-            outcome.wall_time = started.elapsed();
+        let (outcome, progress) = self.run_once(request)?;
+        if request.session.is_none() || outcome.session.is_some() || progress == 0 {
+            return Ok(outcome);
         }
-        Ok(outcome)
+        let (again, _) = self.run_once(&request.up_to(progress, outcome.wall_time))?;
+        Ok(outcome.with_state_of(again))
     }
 
     /// Runs `request`, and returns the end of the last complete statement, if it belongs to a session.
@@ -263,7 +255,6 @@ impl Runner {
             image.layout.interrupt.clear(memory);
         }
         let mut outcome = conclude(result, guest.store.data_mut(), ended);
-        let progress = guest.store.data().progress;
         outcome.peak_memory_bytes = guest.memory.data_size(&guest.store) as u64;
         outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
         if ended_well {
@@ -277,7 +268,7 @@ impl Runner {
             self.keep(guest, tracked);
         }
         outcome.wall_time = started.elapsed();
-        Ok((outcome, progress))
+        Ok((outcome, ended.progress))
     }
 
     /// Keeps a guest for the next run. A trapped guest must not be kept: its state outside of the linear memory is

@@ -17,9 +17,11 @@
 //!
 //! A loop that accesses no memory never faults (a polynomial of degree 2³¹ is such a loop), and a copy of hundreds of
 //! megabytes takes long. Such a run is ended with its process: the watchdog reports the outcome instead of the stuck
-//! thread.
+//! thread. So is a run that seems stuck because the machine took the core away from it.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -71,8 +73,8 @@ struct State {
     report: Option<Report>,
 }
 
-/// Reports the outcome of a run that does not end by itself.
-type Report = Box<dyn Fn(Outcome) + Send>;
+/// Reports the outcome of a run that does not end by itself, and its progress.
+type Report = Box<dyn Fn(Outcome, u32) + Send>;
 
 #[derive(Default)]
 struct Shared {
@@ -80,6 +82,8 @@ struct Shared {
     changed: Condvar,
     phase: AtomicU8,
     memory_bytes: AtomicU64,
+    /// The end of the last complete statement in the code of the active run, in bytes.
+    progress: AtomicU32,
     /// The memory of the active run, for the signal handler. Zero: none.
     base: AtomicUsize,
     /// The flags of an interrupt, once known.
@@ -150,7 +154,7 @@ impl Watchdog {
     }
 
     /// Sets the callback that reports a run that cannot be ended from outside, right before this process exits.
-    pub fn set_last_resort(&mut self, report: impl Fn(Outcome) + Send + 'static) {
+    pub fn set_last_resort(&mut self, report: impl Fn(Outcome, u32) + Send + 'static) {
         self.shared.lock().report = Some(Box::new(report));
     }
 
@@ -182,6 +186,7 @@ impl Watchdog {
         self.shared
             .memory_bytes
             .store(memory_bytes, Ordering::Relaxed);
+        self.shared.progress.store(0, Ordering::Relaxed);
         state.run = Some(ArmedRun {
             limits: *limits,
             cpu_start,
@@ -215,7 +220,7 @@ pub struct WatchedRun<'a> {
 }
 
 impl WatchedRun<'_> {
-    /// Stops the clock, and returns the actions of the watchdog.
+    /// Stops the clock, and returns the progress of the run and the actions of the watchdog.
     pub fn end(self) -> Ended {
         // Not before the watchdog releases the run.
         let shared = &self.watchdog.shared;
@@ -223,17 +228,20 @@ impl WatchedRun<'_> {
         Ended {
             expired: shared.phase.load(Ordering::SeqCst) == EXPIRED,
             interrupted: shared.interrupted.load(Ordering::SeqCst),
+            progress: shared.progress.load(Ordering::Relaxed),
         }
     }
 }
 
-/// The actions of the watchdog on a run whose time was over.
+/// The end of a run, and the actions of the watchdog if its time was over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     /// The run was ended: its memory may be protected.
     pub expired: bool,
     /// It was interrupted. The interpreter may not have handled the interrupt.
     pub interrupted: bool,
+    /// The end of the last complete statement of a session's run in its code, in bytes, if the driver has reported one.
+    pub progress: u32,
 }
 
 impl Drop for WatchedRun<'_> {
@@ -267,6 +275,11 @@ impl Gate {
     /// Notifies the watchdog that the run's memory grows.
     pub fn note_memory(&self, bytes: u64) {
         self.shared.memory_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Notifies the watchdog that the statements up to this byte of the code are complete.
+    pub fn note_progress(&self, bytes: u32) {
+        self.shared.progress.store(bytes, Ordering::Relaxed);
     }
 
     /// Enters a host call; returns `false` if the run's time is over and the call must trap.
@@ -373,7 +386,10 @@ impl Shared {
             {
                 // No host call has started since, so the output does not change; and the run's thread cannot leave
                 // while the state is locked.
-                report(run.outcome(used, self.memory_bytes.load(Ordering::Relaxed)));
+                report(
+                    run.outcome(used, self.memory_bytes.load(Ordering::Relaxed)),
+                    self.progress.load(Ordering::Relaxed),
+                );
                 // SAFETY: ends the process at once, without the destructors that the stuck thread would disturb.
                 unsafe { libc::_exit(0) };
             }

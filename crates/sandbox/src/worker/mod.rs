@@ -72,9 +72,9 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
                 let stream = stream.try_clone()?;
                 load(&prepared, std::mem::take(&mut files), reuse).map(
                     |(mut loaded, reusing, confinement)| {
-                        loaded.set_last_resort(move |outcome| {
+                        loaded.set_last_resort(move |outcome, progress| {
                             // If the reply is lost, the parent detects that its worker exited.
-                            let reply = Reply::Last(Box::new(outcome));
+                            let reply = Reply::Last(Box::new(outcome), progress);
                             let _ = write_frame(&mut &stream, &reply.encode());
                         });
                         runner = Some(loaded);

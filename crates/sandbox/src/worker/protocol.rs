@@ -43,8 +43,9 @@ pub enum Reply {
         fraction: f64,
     },
     Done(Box<Outcome>),
-    /// Like `Done`, for a run that could only be ended with its worker, which then exits.
-    Last(Box<Outcome>),
+    /// Like `Done`, for a run that could only be ended with its worker, which then exits. With the end of the last
+    /// complete statement in the code of a session's run, in bytes.
+    Last(Box<Outcome>, u32),
     /// The host side of the worker failed; it then exits.
     Failed(String),
 }
@@ -352,7 +353,9 @@ impl Reply {
                     .number(fraction.to_bits());
             }
             Self::Done(outcome) => encode_outcome(outcome, writer.byte(2)),
-            Self::Last(outcome) => encode_outcome(outcome, writer.byte(6)),
+            Self::Last(outcome, progress) => {
+                encode_outcome(outcome, writer.byte(6).number((*progress).into()));
+            }
             Self::Failed(message) => {
                 writer.byte(3).bytes(message.as_bytes());
             }
@@ -371,7 +374,10 @@ impl Reply {
                 fraction: f64::from_bits(reader.number()?),
             },
             2 => Self::Done(Box::new(decode_outcome(&mut reader)?)),
-            6 => Self::Last(Box::new(decode_outcome(&mut reader)?)),
+            6 => {
+                let progress = u32::try_from(reader.number()?).map_err(|_| malformed())?;
+                Self::Last(Box::new(decode_outcome(&mut reader)?), progress)
+            }
             3 => Self::Failed(reader.text()?),
             _ => return Err(malformed()),
         };
@@ -465,7 +471,7 @@ mod tests {
             },
             Reply::Done(Box::new(outcome(None))),
             Reply::Done(Box::new(outcome(Some(exception)))),
-            Reply::Last(Box::new(outcome(None))),
+            Reply::Last(Box::new(outcome(None)), 7),
             Reply::Failed("no guest".into()),
         ]
     }
