@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from torl.data.examples import Dialogue, Passages, RecordedTrajectory, SolvedProblem, example_rows, read_example
+from torl.data.examples import (
+    Completion,
+    Dialogue,
+    Passages,
+    RecordedTrajectory,
+    SolvedProblem,
+    example_rows,
+    read_example,
+)
 from torl.errors import DataError
 
 CALL = {"type": "function", "function": {"name": "python", "arguments": {"code": "print(2)"}}}
@@ -75,8 +83,8 @@ def test_sharegpt_conversations_are_read_with_calls_and_results() -> None:
 
 
 def test_completion_alone_is_trained() -> None:
-    assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == Passages(("1 + 1 =", " 2"), (0, 1))
-    assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == Passages(("1 + 1 =", " 2"), (0, 1))
+    assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == Completion("1 + 1 =", " 2")
+    assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == Completion("1 + 1 =", " 2")
     earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     asked = [*earlier, {"role": "user", "content": "1 + 1?"}]
     for completion in ("2", [{"role": "assistant", "content": "2"}]):

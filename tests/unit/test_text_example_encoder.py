@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from tokenizers_for_tests import byte_level_bpe, metaspace_bpe
 from torl.errors import DataError
+from torl.formats.results import split_results
+from torl.recipes.torl import ToRLFormat
 from torl.text.example_encoder import ExampleEncoder, WeightedTokens
 
 # ChatML; `generation` tells transformers which tokens are the model's.
@@ -187,6 +190,18 @@ def test_passages_are_encoded_separately_and_end_with_the_end_token() -> None:
     prompted = encoder.response(ids("Q\n"), "12")
     assert prompted.token_ids == [*ids("Q\n"), *ids("12"), end]
     assert prompted.weights == [*[0.0] * len(ids("Q\n")), *[1.0] * (len(ids("12")) + 1)]
+
+
+def test_results_in_a_message_are_observations() -> None:
+    tokenizer = chat_tokenizer()
+    ends = tokenizer.convert_tokens_to_ids(["<|im_end|>"])
+    encoder = ExampleEncoder(tokenizer, ends, {}, partial(split_results, format=ToRLFormat()))
+    parts = ["```python\n1\n```\n```output", "\n1\n```\n", "```python\n2\n```\n```output", "\n2\n```\n", "So 2."]
+    messages = [said("user", "Q"), said("assistant", "".join(parts))]
+    (sequence,) = encoder.dialogue(messages, [0, 1])
+    pairs = [*zip(sequence.token_ids, sequence.observed, strict=True)]
+    assert tokenizer.decode([token for token, observed in pairs if observed]) == parts[1] + parts[3]
+    assert trained_text(tokenizer, sequence) == parts[0] + parts[2] + parts[4] + "<|im_end|>"
 
 
 def test_sentencepiece_puts_no_space_between_passages() -> None:

@@ -102,6 +102,18 @@ def test_observations_get_their_weight_and_prompts_none(files: Files) -> None:
     assert sample.imitation_weights.max() == 0.25
 
 
+@pytest.mark.parametrize("field", ["problem", "prompt"])
+def test_results_in_a_written_response_are_observations(files: Files, field: str) -> None:
+    record = files.trajectory()
+    rows = [{field: "Q", "response": record.trajectory.text}]
+    (sample,) = files.samples(rows, observation_weight=0.25)
+    length = len(record.trajectory)
+    assert sample.token_ids[-length - 1 : -1].tolist() == record.trajectory.token_ids_T.tolist()
+    assert sample.loss_mask[-length - 1 : -1].tolist() == record.trajectory.loss_mask_T.tolist()
+    assert sample.imitation_weights is not None
+    assert files.text(sample, sample.imitation_weights > 0) == RESPONSE[1]
+
+
 def test_recorded_prompt_can_be_replaced_by_the_template(files: Files) -> None:
     record = files.trajectory()
     (sample,) = files.samples([encode_trajectory(record)], prompts="template")

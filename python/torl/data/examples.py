@@ -7,6 +7,8 @@
 - `segments`, each with `label` and `text`: Axolotl's format. Only segments whose label is true are trained.
 - `text`: a document, trained as a whole.
 - trajectories as torl records and samples them.
+
+A result of a tool in the text of a response, as the run's format writes it, is an observation (`torl.formats.results`).
 """
 
 import json
@@ -52,6 +54,14 @@ class Passages:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """A text, and the response that a model continues it with."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True, slots=True)
 class SolvedProblem:
     """A problem for the prompt template of the run, with a response."""
 
@@ -66,7 +76,7 @@ class RecordedTrajectory:
     row: Mapping[str, Any]
 
 
-ExampleContent: TypeAlias = Dialogue | Passages | SolvedProblem | RecordedTrajectory
+ExampleContent: TypeAlias = Dialogue | Passages | Completion | SolvedProblem | RecordedTrajectory
 
 ExampleRow: TypeAlias = tuple[str, Mapping[str, Any]]
 """The id of an example, such as its location ("train.jsonl, line 3"), and its fields."""
@@ -169,7 +179,7 @@ def _completion_reader(name: str) -> Callable[[str, Mapping[str, Any]], ExampleC
     def read(location: str, row: Mapping[str, Any]) -> ExampleContent:
         prompt, completion = row["prompt"], row[name]
         if isinstance(prompt, str):
-            return Passages((_text(location, "prompt", prompt), _text(location, name, completion)), (0.0, 1.0))
+            return Completion(_text(location, "prompt", prompt), _text(location, name, completion))
         if isinstance(completion, str):
             completion = [{"role": "assistant", "content": completion}]
         before, _ = read_messages(location, "prompt", prompt)

@@ -79,7 +79,7 @@ class Format(Guarded, ABC, kind="format"):
             them.
         every_block_is_a_call: Whether a speculative call of a block stays valid when the turn closes another block.
         result_tags: Text before and after each result. Sampled text with it is a result that the model has invented
-            (`torl.formats.invented`). None if the model's text cannot contain it.
+            (`torl.formats.results`). None if the model's text cannot contain it.
         call_opening: Text that opens a call. The learner records the probability of its first token. None if calls open
             with other texts, too.
         max_observation_tokens: Limit on the tokens of an observation; `shorten_observation` is called above it.

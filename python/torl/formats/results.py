@@ -1,14 +1,14 @@
-"""Results of tools that a model wrote itself, in text that it sampled: nothing ran for them."""
+"""Results of tools in plain text: a model has invented them, or an example shows a whole response."""
 
 from collections.abc import Iterator
 from functools import cache
 
-from torl.formats import FORMATS
+from torl.formats import FORMATS, Format
 from torl.options import load_object
 
 
 def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) -> Iterator[tuple[int, int]]:
-    """Yield the first and last character, exclusive, of each result in the text of a turn.
+    """Yield the first and last character, exclusive, of each result that a model wrote itself. Nothing ran for it.
 
     A format may end a turn at the opening tag of the result ("```output"). This tag is not an invented result.
 
@@ -26,6 +26,30 @@ def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) 
         end = text.find(closing, content)
         position = len(text) if end < 0 else end + len(closing)
         yield start, position
+
+
+def split_results(text: str, format: Format) -> Iterator[tuple[str, bool]]:
+    """Split a whole response into parts, each with whether it is a result, which the model does not write.
+
+    Where the opening tag ends a turn ("```output"), it is the model's. A result ends with the line of its closing tag;
+    one that is never closed is text.
+    """
+    opening, closing = format.result_tags or ("", "")
+    is_sampled = opening.encode() == format.stop_condition().marker_bytes
+    position = 0
+    while opening and (start := text.find(opening, position)) >= 0:
+        content = start + len(opening)
+        stop = text.find(closing, content) + len(closing)
+        if stop < content:
+            break
+        written = text[position:content] if is_sampled else text[position:start].rstrip()
+        if written:
+            yield written, False
+        stop += text.startswith("\n", stop)
+        yield text[position + len(written) : stop], True
+        position = stop
+    if position < len(text):
+        yield text[position:], False
 
 
 @cache

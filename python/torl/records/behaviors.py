@@ -9,7 +9,7 @@ from itertools import pairwise
 from keyword import iskeyword
 from typing import Final
 
-from torl.formats.invented import invented_results, result_tags_of
+from torl.formats.results import invented_results, result_tags_of
 from torl.records import metric_names as names
 from torl.text.answers import find_answer
 from torl.types import Grade, ScoredGroup, ScoredTrajectory, StopReason, ToolCall, Trajectory

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from torl.formats.invented import invented_results, result_tags_of
+from torl.formats.results import invented_results, result_tags_of
 from torl.records.behaviors import cross_check, recovers, same_value
 from torl.records.files import evaluation_files, training_files
 from torl.records.reading import read_trajectories
@@ -129,7 +129,7 @@ def _text_html(trajectory: Trajectory) -> str:
 def response_segments(trajectory: Trajectory) -> list[tuple[str, str]]:
     """Split a response into ("sampled" | "code" | "answer" | "invented" | "observation", text) segments.
 
-    "invented" is a result that the model has written itself (`torl.formats.invented`). A long response is truncated,
+    "invented" is a result that the model has written itself (`torl.formats.results`). A long response is truncated,
     with a last segment ("note", number of missing characters).
     """
     segments: list[tuple[str, str]] = []

@@ -5,7 +5,7 @@ continues the tokens of a prompt, and cannot merge its first token with their la
 """
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ class ExampleEncoder:
         tokenizer: "PreTrainedTokenizerFast",
         stop_token_ids: Collection[int],
         variables: Mapping[str, Any] | None = None,
+        split_results: Callable[[str], Iterable[tuple[str, bool]]] = lambda text: [(text, False)],
     ) -> None:
         """Configure the encoder.
 
@@ -55,9 +56,11 @@ class ExampleEncoder:
             tokenizer: Tokenizer of the model.
             stop_token_ids: Tokens that end a response.
             variables: Variables of the chat template.
+            split_results: Function that splits a text of the model into parts, each with whether it is a tool's result.
         """
         self._tokenizer, self._plain = tokenizer, PlainTextEncoder(tokenizer)
         self._stops, self._variables = frozenset(stop_token_ids), variables or {}
+        self._split_results = split_results
         self._end = tokenizer.eos_token_id if tokenizer.eos_token_id in self._stops else min(self._stops)
         # The model's own messages may contain <tool_call> or <think>, which it samples as tokens.
         self._foreign, self._own = ControlTokenEscaper(tokenizer), ControlTokenEscaper(tokenizer, special_only=True)
@@ -108,16 +111,22 @@ class ExampleEncoder:
             else:
                 sequences.append(WeightedTokens())
                 sequences[-1].add(self._plain.encode_prompt(unescape(prompt, escaped)))
-            self._add_message(sequences[-1], self._encode(whole[len(prompt) :], escaped), weights[place], place)
+            self._add_message(sequences[-1], whole[len(prompt) :], escaped, weights[place], place)
             rendered, replies = whole, []
         return [sequence for sequence in sequences if any(sequence.weights)]
 
-    def _add_message(self, sequence: WeightedTokens, token_ids: list[int], weight: float, place: int) -> None:
+    def _add_message(
+        self, sequence: WeightedTokens, text: str, escaped: Sequence[str], weight: float, place: int
+    ) -> None:
         """Add a message of the model, which ends with a stop token; text after it, such as a line end, is not trained.
 
         Raises:
             DataError: The message has no stop token.
         """
+        *parts, (end, _) = self._split_results(text)
+        for part, observed in parts:
+            sequence.add(self._encode(part, escaped), 0.0 if observed else weight, observed=observed)
+        token_ids = self._encode(end, escaped)
         ends = [index for index, token in enumerate(token_ids, start=1) if token in self._stops]
         if not ends:
             raise DataError(
@@ -138,7 +147,8 @@ class ExampleEncoder:
         """Return a prompt with a response, which the end token follows."""
         sequence = WeightedTokens()
         sequence.add(prompt)
-        sequence.add(self._encode_markup(text), 1.0)
+        for part, observed in self._split_results(text):
+            sequence.add(self._encode_markup(part), float(not observed), observed=observed)
         return self._with_end(sequence, 1.0)
 
     def _with_end(self, sequence: WeightedTokens, weight: float) -> WeightedTokens:

@@ -3,16 +3,25 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from torl._core import Vocabulary
 from torl.config import FinetuneConfig
-from torl.data.examples import Dialogue, ExampleContent, Passages, RecordedTrajectory, SolvedProblem, read_example
+from torl.data.examples import (
+    Completion,
+    Dialogue,
+    ExampleContent,
+    Passages,
+    RecordedTrajectory,
+    SolvedProblem,
+    read_example,
+)
 from torl.errors import DataError
 from torl.formats import FORMATS
+from torl.formats.results import split_results
 from torl.options import load_object
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 from torl.rollout.model_directory import ModelDirectory
@@ -41,7 +50,8 @@ class ExampleReader:
         format = config.rollout.format.make()
         ends = control_token_ids(model.tokenizer, format.end_tokens)
         stops = {*stop_token_ids(model.path, model.tokenizer), *ends}
-        self._encoder = ExampleEncoder(model.tokenizer, stops, config.finetune.variables)
+        split = partial(split_results, format=format)
+        self._encoder = ExampleEncoder(model.tokenizer, stops, config.finetune.variables, split)
         template = config.data.template.bind()
         self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
         self._drop = {name: mask.bind() for name, mask in config.finetune.drop.items()}
@@ -77,9 +87,10 @@ class ExampleReader:
                 return [self._sample(each) for each in self._encoder.dialogue(messages, weights, tools)]
             case Passages(texts, weights):
                 return [self._sample(self._encoder.passages(texts, weights))]
+            case Completion(prompt, completion):
+                return [self._sample(self._encoder.response(self._model.tokenizer.encode(prompt), completion))]
             case SolvedProblem(problem, response):
-                prompt = self._prompts.encode(problem).token_ids
-                return [self._sample(self._encoder.response(prompt, response))]
+                return [self._sample(self._encoder.response(self._prompts.encode(problem).token_ids, response))]
             case RecordedTrajectory(row):
                 return self._trajectory(location, row)
 

@@ -80,16 +80,16 @@ def facts_of(row: Mapping[str, Any]) -> Facts:
 
 def invented_in(turn: Mapping[str, Any], format_name: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of a turn's text that are results which the model wrote itself."""
-    invented = _invented()
-    tags = invented.result_tags_of(format_name)
+    results = _results()
+    tags = results.result_tags_of(format_name)
     if tags is not None:
-        yield from invented.invented_results(turn["text"], tags, ends_with_call=turn["stop_reason"] == StopReason.CALL)
+        yield from results.invented_results(turn["text"], tags, ends_with_call=turn["stop_reason"] == StopReason.CALL)
 
 
 @cache
-def _invented() -> Any:
+def _results() -> Any:
     """Import the formats when they are needed first: they take half of the viewer's start otherwise."""
-    return import_module("torl.formats.invented")
+    return import_module("torl.formats.results")
 
 
 def _status_bits(statuses: Iterable[str], some_not_executed: bool) -> int:
