@@ -145,7 +145,7 @@ def test_a_part_that_ends_its_worker_keeps_its_complete_statements(pool: Sandbox
     assert pool.stats()["workers_replaced"] == before + 1, "the part was stopped without its worker"
     assert session.cpu_seconds == outcome.cpu_seconds > 2
     assert session.run("print(a, open('f').read(), 'b' in globals())").stdout == "text 1 False\n"
-    # What is stuck again has no complete statement.
+    # Without a complete statement, the session stays as it was.
     outcome = asyncio.run(session.run_async("eval_legendre(2**31 - 1, 0.5)", cpu_seconds=0.2))
     assert outcome.status is OutcomeStatus.TIMEOUT
     assert session.run("print(a)").stdout == "text\n"

@@ -171,3 +171,72 @@ pub fn kill(process: libc::pid_t) {
     // SAFETY: callers hold the lock under which a process is cleared before it is reaped.
     unsafe { libc::kill(process, libc::SIGKILL) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::Limits;
+    use crate::outcome::Status;
+    use crate::session::SessionState;
+
+    fn job(session: Option<Arc<SessionState>>) -> Job {
+        let request = Request {
+            code: b"x = 1\nstuck()".to_vec(),
+            value: true,
+            session,
+            ..Request::default()
+        };
+        Job::new(request, None, Box::new(drop))
+    }
+
+    fn timeout() -> Outcome {
+        Outcome {
+            stdout: b"1\n".to_vec(),
+            cpu_time: Duration::from_secs(3),
+            ..Outcome::without_guest(Status::Timeout, Duration::from_secs(4))
+        }
+    }
+
+    #[test]
+    fn a_stopped_run_gets_the_state_of_its_complete_statements() {
+        let state = Arc::new(SessionState::default());
+        for (status, kept) in [
+            (Status::Ok, Some(Arc::clone(&state))),
+            (Status::Timeout, None),
+        ] {
+            let job = job(Some(Arc::default()));
+            assert_eq!(job.next_request(), job.request);
+            assert_eq!(job.stop(timeout(), 5), None);
+            let again = job.next_request();
+            assert_eq!((&again.code[..], again.value), (&b"x = 1"[..], false));
+            let limits = Limits::default();
+            assert_eq!(again.limits.cpu_time, 2 * limits.cpu_time);
+            assert_eq!(
+                again.limits.wall_time + timeout().wall_time,
+                limits.wall_time
+            );
+            // The repetition is not repeated.
+            assert_eq!(job.stop(timeout(), 5), Some(timeout()));
+            let last = Outcome {
+                cpu_time: Duration::from_secs(1),
+                session: Some(Arc::clone(&state)),
+                ..Outcome::without_guest(status, Duration::from_secs(2))
+            };
+            let expected = Outcome {
+                cpu_time: Duration::from_secs(4),
+                wall_time: Duration::from_secs(6),
+                session: kept,
+                ..timeout()
+            };
+            assert_eq!(job.complete(last), expected);
+        }
+    }
+
+    #[test]
+    fn a_run_without_a_session_or_a_complete_statement_is_not_repeated() {
+        assert_eq!(job(None).stop(timeout(), 5), Some(timeout()));
+        let job = job(Some(Arc::default()));
+        assert_eq!(job.stop(timeout(), 0), Some(timeout()));
+        assert_eq!(job.complete(timeout()), timeout());
+    }
+}
