@@ -655,7 +655,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/view/indexing.py", "if file is not None and not _continues(", "if False and not _continues(", _VIEW_INDEX),
     ("apps/view/index.py", 'database.execute("DELETE FROM chunks WHERE file = ?", (file.id,))', "pass", _VIEW_INDEX),
     ("apps/view/facts.py", "correct and True in failed", "True in failed", _VIEW_INDEX),
-    ("formats/invented.py", "if ends_with_call and not text[content:].strip():", "if False:", _VIEW_INDEX),
+    ("formats/results.py", "if ends_with_call and not text[content:].strip():", "if False:", _VIEW_INDEX),
     ("apps/view/selection.py", "((self.failures == 1) & ~own)", "~own", _VIEW_SELECTION),
     ("apps/view/selection.py", "np.where(np.isnan(keys), np.inf, keys)", "keys", _VIEW_SELECTION),
     (
