@@ -35,6 +35,8 @@ FORGETFUL = (
     "{{ text }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+SPLIT = partial(split_results, format=ToRLFormat())
+
 
 def chat_tokenizer(template: str = CHATML) -> PreTrainedTokenizerFast:
     tokenizer = copy.deepcopy(byte_level_bpe())
@@ -195,13 +197,22 @@ def test_passages_are_encoded_separately_and_end_with_the_end_token() -> None:
 def test_results_in_a_message_are_observations() -> None:
     tokenizer = chat_tokenizer()
     ends = tokenizer.convert_tokens_to_ids(["<|im_end|>"])
-    encoder = ExampleEncoder(tokenizer, ends, {}, partial(split_results, format=ToRLFormat()))
+    encoder = ExampleEncoder(tokenizer, ends, {}, SPLIT)
     parts = ["```python\n1\n```\n```output", "\n1\n```\n", "```python\n2\n```\n```output", "\n2\n```\n", "So 2."]
     messages = [said("user", "Q"), said("assistant", "".join(parts))]
     (sequence,) = encoder.dialogue(messages, [0, 1])
     pairs = [*zip(sequence.token_ids, sequence.observed, strict=True)]
     assert tokenizer.decode([token for token, observed in pairs if observed]) == parts[1] + parts[3]
     assert trained_text(tokenizer, sequence) == parts[0] + parts[2] + parts[4] + "<|im_end|>"
+
+
+def test_a_template_that_renders_nothing_of_a_message_is_named() -> None:
+    tokenizer = chat_tokenizer(
+        "{% for message in messages if message.role == 'user' %}{{ message.content }}{% endfor %}"
+    )
+    encoder = ExampleEncoder(tokenizer, tokenizer.convert_tokens_to_ids(["<|im_end|>"]), {}, SPLIT)
+    with pytest.raises(DataError, match="message 1: the chat template ends the model's message without"):
+        encoder.dialogue([said("user", "Q"), said("assistant", "A")], [0, 1])
 
 
 def test_sentencepiece_puts_no_space_between_passages() -> None:

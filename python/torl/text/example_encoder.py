@@ -123,7 +123,7 @@ class ExampleEncoder:
         Raises:
             DataError: The message has no stop token.
         """
-        *parts, (end, _) = self._split_results(text)
+        *parts, (end, _) = [*self._split_results(text)] or [(text, False)]
         for part, observed in parts:
             sequence.add(self._encode(part, escaped), 0.0 if observed else weight, observed=observed)
         token_ids = self._encode(end, escaped)
