@@ -90,7 +90,7 @@ impl Outcome {
         self.stdout.len() + self.stderr.len() + exception + value + files
     }
 
-    /// Adds the state and the time of a repetition of the run's complete statements (`Request::up_to`). A repetition that
+    /// Adds the state and the time of a repetition of the run's complete statements (`Request::repetition`). A repetition that
     /// timed out has stopped at another place, and leaves no state.
     #[must_use]
     pub fn with_state_of(mut self, again: Self) -> Self {

@@ -1,11 +1,11 @@
 //! The request for one run.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::errno;
 use crate::files::Tree;
 use crate::limits::Limits;
+use crate::outcome::Outcome;
 use crate::session::SessionState;
 
 /// Maximum size of the code in bytes: more than practical programs need, and small enough for the guest to parse.
@@ -52,15 +52,18 @@ impl Request {
         self.code.len() + self.stdin.len() + files + state
     }
 
-    /// Returns the request that repeats the first bytes of the code for the state that they leave, after an attempt that
-    /// took `elapsed`. Its CPU time is doubled: what did not exceed it once must not do so now.
-    pub fn up_to(&self, bytes: u32, elapsed: Duration) -> Self {
+    /// Returns the request that repeats the complete statements of a session's run, the first bytes of its code, if its
+    /// outcome has no state for the next run. Its CPU time is doubled: what did not exceed it once must not do so now.
+    pub fn repetition(&self, progress: u32, outcome: &Outcome) -> Option<Self> {
+        if self.session.is_none() || outcome.session.is_some() || progress == 0 {
+            return None;
+        }
         let mut again = self.clone();
-        again.code.truncate(bytes as usize);
+        again.code.truncate(progress as usize);
         again.value = false;
         again.limits.cpu_time *= 2;
-        again.limits.wall_time = again.limits.wall_time.saturating_sub(elapsed);
-        again
+        again.limits.wall_time = again.limits.wall_time.saturating_sub(outcome.wall_time);
+        Some(again)
     }
 
     /// Checks the parts of a request that a caller can get wrong.

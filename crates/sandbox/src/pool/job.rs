@@ -131,10 +131,14 @@ impl Job {
     /// state of its session. Returns it otherwise.
     pub fn stop(&self, outcome: Outcome, progress: u32) -> Option<Outcome> {
         let mut state = self.lock();
-        if self.request.session.is_none() || progress == 0 || state.stopped.is_some() {
+        let again = match state.stopped {
+            // A repetition is not repeated.
+            Some(_) => None,
+            None => self.request.repetition(progress, &outcome),
+        };
+        let Some(again) = again.map(Arc::new) else {
             return Some(outcome);
-        }
-        let again = Arc::new(self.request.up_to(progress, outcome.wall_time));
+        };
         state.stopped = Some(Stopped { outcome, again });
         None
     }

@@ -210,10 +210,10 @@ impl Runner {
     /// remaining wall-clock time, and the session continues from there.
     pub fn run(&mut self, request: &Request) -> Result<Outcome> {
         let (outcome, progress) = self.run_once(request)?;
-        if request.session.is_none() || outcome.session.is_some() || progress == 0 {
+        let Some(again) = request.repetition(progress, &outcome) else {
             return Ok(outcome);
-        }
-        let (again, _) = self.run_once(&request.up_to(progress, outcome.wall_time))?;
+        };
+        let (again, _) = self.run_once(&again)?;
         Ok(outcome.with_state_of(again))
     }
 
