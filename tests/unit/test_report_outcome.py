@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from builders import asked, scored, scored_group, trajectory
 from torl.records import metric_names as names
 from torl.records.rows import group_records
@@ -53,7 +55,29 @@ def test_cost_and_losses_are_sums_over_the_steps(tmp_path: Path) -> None:
 
 def test_changes_compare_the_first_and_the_last_five_steps(tmp_path: Path) -> None:
     rows = [{names.CODE_RATIO: value / 10} for value in range(11)]
-    assert outcome(tmp_path, rows)[0].startswith("training: code ratio 0.20 -> 0.80, entropy 1.000 -> 1.000")
+    assert outcome(tmp_path, rows)[0] == (
+        "training: code ratio 0.20 -> 0.80, entropy 1.000 -> 1.000, loss 0.1000 -> 0.1000 (first and last 5 steps)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2], "pass ratio 0.20, entropy 1.000, loss 0.1000"),
+        ([2, 4], "pass ratio 0.20 -> 0.40, entropy 1.000 -> 1.000, loss 0.1000 -> 0.1000"),
+        (
+            [0, 2, 9, 4, 6],
+            "pass ratio 0.10 -> 0.50, entropy 1.000 -> 1.000, loss 0.1000 -> 0.1000 (first and last 2 steps)",
+        ),
+        (
+            [None, None, 2, 4],
+            "pass ratio - -> 0.30, entropy 1.000 -> 1.000, loss 0.1000 -> 0.1000 (first and last 2 steps)",
+        ),
+    ],
+)
+def test_no_step_of_a_short_run_is_first_and_last(values: list[int | None], expected: str, tmp_path: Path) -> None:
+    rows = [{} if value is None else {names.PASS_RATIO: value / 10} for value in values]
+    assert outcome(tmp_path, rows)[0].partition(", ")[2] == expected
 
 
 def test_an_accuracy_has_its_change_and_the_interval_over_problems(tmp_path: Path) -> None:

@@ -79,14 +79,17 @@ def _evaluations(rows: Sequence[Row], metric: str) -> dict[str, list[tuple[int, 
 
 def _changes(steps: Sequence[Row]) -> Iterator[str]:
     """Yield the metrics of the first and the last training steps in one line."""
+    count = min(_WINDOW, len(steps) // 2)  # no step is at both ends
+    ends = (steps[:count], steps[-count:]) if count else (steps,)
     pieces = []
     for title, name, form in _CHANGES:
-        values = [row[name] for row in steps if name in row]
-        if values:
-            first, last = fmean(values[:_WINDOW]), fmean(values[-_WINDOW:])
-            pieces.append(f"{title} {form.format(first)} -> {form.format(last)}")
+        means = [_mean(rows, name) for rows in ends]
+        if any(mean is not None for mean in means):
+            shown = ("-" if mean is None else form.format(mean) for mean in means)
+            pieces.append(f"{title} {' -> '.join(shown)}")
     if pieces:
-        yield f"training: {', '.join(pieces)} (first and last {min(_WINDOW, len(steps))} steps)"
+        which = f" (first and last {count} steps)" if count > 1 else ""
+        yield f"training: {', '.join(pieces)}{which}"
 
 
 def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
