@@ -617,7 +617,7 @@ def test_help_tells_choices_apart() -> None:
     assert "--rollout.format.max_observation_tokens INT [zerotir] " in words
     assert "[tis] " in words
     assert "--algorithm.aggregation.length INT [fixed_length" in words
-    assert "`data_source` is several sets. (default: unset)" in words  # of a table that is empty
+    assert "replace those that it inherits. (default: unset)" in words  # of a table that is empty
     assert "--data.train PATH Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set" in words
     assert "(default: required for judge; unset for turn_scores)" in words
 
@@ -712,6 +712,36 @@ def test_extending_keeps_or_drops_the_options_of_a_choice(tmp_path: Path) -> Non
     second = extended(f"{chat}[rollout.tools.second]\nname = 'python'\n").rollout.tools
     assert list(second) == ["python", "second"]
     assert list(extended(f"{chat}[rollout.tools]\npython = false\nsecond = 'python'\n").rollout.tools) == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "expected"),
+    [
+        ("", {}, ["heldout"]),
+        ("[data]\n", {}, ["heldout"]),
+        ("[data]\nevaluation = {}\n", {}, []),
+        ("[data]\nevaluation = { mine = 'mine.jsonl' }\n", {}, ["mine"]),
+        ("[data.evaluation]\nmine = 'mine.jsonl'\n", {}, ["mine"]),
+        ("[data.evaluation.mine]\npath = 'mine.jsonl'\nname = 'file'\n", {}, ["mine"]),
+        ("[data.evaluation]\nmine = 'mine.jsonl'\n", {"data.evaluation.more": "more.jsonl"}, ["mine", "more"]),
+        ("", {"data.evaluation.more": "more.jsonl"}, ["heldout", "more"]),
+        ("", {"data.evaluation": {"more": "more.jsonl"}}, ["more"]),
+        ("[data.evaluation]\nmine = 'mine.jsonl'\n", {"data.evaluation": "{}"}, []),
+    ],
+)
+def test_evaluation_sets_of_a_file_replace_inherited_ones(
+    text: str, overrides: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(f"extends = 'demo'\n{text}")
+    assert list(load_config(TrainConfig, mine, overrides).data.evaluation) == expected
+
+
+def test_the_configuration_for_own_data_evaluates_on_own_data(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "your-data.md").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
+    assert list(load_config(TrainConfig, mine).data.evaluation) == ["heldout"]
 
 
 def test_mistakes_in_extended_files_name_the_file(tmp_path: Path) -> None:

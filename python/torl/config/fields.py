@@ -10,6 +10,13 @@ from pydantic import BaseModel
 from torl.options import ChosenFrom
 
 
+class _Replaced:
+    """The mark of a table that a file gives as a whole: it replaces an inherited one instead of adding to it."""
+
+
+REPLACED = _Replaced()
+
+
 def fields_of(config_class: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted name, pydantic FieldInfo) for every leaf of a configuration tree; a choice is a leaf.
 
@@ -38,14 +45,26 @@ def choice_of_field(info: Any) -> ChosenFrom | None:
 
 def choice_at(config_class: type[BaseModel], path: Sequence[str]) -> ChosenFrom | None:
     """Return the choice at a path, including keys of a table of choices; None for other paths."""
+    info, rest = _field_above(config_class, path)
+    return None if info is None else _choice_in(info, rest)
+
+
+def is_replaced(config_class: type[BaseModel], path: Sequence[str]) -> bool:
+    """Whether the field at a path is marked with `REPLACED`."""
+    info, rest = _field_above(config_class, path)
+    return info is not None and not rest and REPLACED in info.metadata
+
+
+def _field_above(config_class: type[BaseModel], path: Sequence[str]) -> tuple[Any, Sequence[str]]:
+    """Return the field that a path is at or below, and the rest of the path; None for a section or an unknown name."""
     if not path:
-        return None
+        return None, path
     info = config_class.model_fields.get(path[0])
     if info is None or info.exclude:
-        return None
+        return None, path
     if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-        return choice_at(info.annotation, path[1:])
-    return _choice_in(info, path[1:])
+        return _field_above(info.annotation, path[1:])
+    return info, path[1:]
 
 
 def _choice_in(info: Any, path: Sequence[str]) -> ChosenFrom | None:

@@ -1,8 +1,9 @@
 """Configurations from TOML files and overrides: find, extend, merge and validate them.
 
 A file may extend others, `extends = "demo"` or `extends = ["demo", "more.toml"]`: its own settings override theirs, and
-later ones override earlier ones. `false` for a choice (`rollout.tools.python = false`) removes an inherited one. In a
-file, a table replaces its default; an override of one of its keys keeps the others.
+later ones override earlier ones. `false` for a choice (`rollout.tools.python = false`) removes an inherited one. The
+sets of `data.evaluation` replace inherited ones. In a file, a table replaces its default; an override of one of its
+keys keeps the others.
 """
 
 import tomllib
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torl.config.explain import Layer, Sources, explain
-from torl.config.fields import choice_at, default_table_at, fields_of, is_text
+from torl.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
 from torl.errors import ConfigError
 from torl.options import suggestion
 
@@ -179,7 +180,7 @@ def _merge(
         choice = choice_at(config_class, [*path, key])
         if choice is None:
             if isinstance(value, Mapping):
-                old = base.get(key)
+                old = {} if is_replaced(config_class, [*path, key]) else base.get(key)
                 value = _merge(config_class, old if isinstance(old, Mapping) else {}, value, [*path, key])
             merged[key] = value
         elif value is False:

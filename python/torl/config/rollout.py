@@ -14,6 +14,7 @@ from torl.config.choices import (
     TemplateChoice,
     ToolChoice,
 )
+from torl.config.fields import REPLACED
 from torl.config.schedule import BY_STEP
 from torl.environments import EnvironmentLimits
 from torl.formats import FORMATS, ChatFormat
@@ -75,9 +76,9 @@ class PromptConfig(Section):
 class EvaluationSets(PromptConfig):
     """Prompts, and problems to evaluate on."""
 
-    evaluation: dict[str, ProblemChoice] = Field(default={})
+    evaluation: Annotated[dict[str, ProblemChoice], REPLACED] = Field(default={})
     """Problems to evaluate on, by the name of the set in the metrics. A file with several values of `data_source` is
-    several sets."""
+    several sets. The sets of a configuration replace those that it inherits."""
 
     @field_validator("evaluation")
     @classmethod
