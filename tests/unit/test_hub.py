@@ -87,8 +87,12 @@ async def test_run_lists_downloads_for_all_missing_files(repository: Repository)
     config = load_config(TrainConfig, find_config("demo"), names | {"data.evaluation": {"held": "hf:GAIR/Other"}})
     with pytest.raises(DataError) as error, Console(io.StringIO()) as console:
         await train(config, console)
-    ways_out = re.findall(r"hf download (\S+)", str(error.value))
-    assert sorted(ways_out) == ["GAIR/Absent", "GAIR/Other", "Qwen/Absent"]
+    ways_out = re.findall(r"^(\S+): .*hf download (\S+)", str(error.value), re.MULTILINE)
+    assert sorted(ways_out) == [
+        ("data.evaluation.held", "GAIR/Other"),
+        ("data.train", "GAIR/Absent"),
+        ("model.path", "Qwen/Absent"),
+    ]
     assert not Path("run").exists()
 
 

@@ -1,10 +1,12 @@
 """Problem files that hold several evaluation sets, as ToRL's and Search-R1's own test files do."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 from torl.config import ProblemChoice
+from torl.errors import DataError
 
 SOURCE_COLUMN = "data_source"
 """Column of verl's layout with the name of the set that a row belongs to."""
@@ -17,11 +19,12 @@ def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoic
     comes first.
 
     Raises:
-        DataError: A file cannot be read.
+        DataError: A file cannot be read. The message begins with the name of the set.
     """
     found: dict[str, ProblemChoice] = {}
     for name, choice in sets.items():
-        sources = _sources(choice)
+        with set_errors(name):
+            sources = _sources(choice)
         if len(sources) < 2:
             found[name] = choice
             continue
@@ -32,6 +35,19 @@ def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoic
             where = {**(getattr(choice.options, "where", None) or {}), SOURCE_COLUMN: source}
             found[label] = replace(choice, options=choice.options.model_copy(update={"where": where}))
     return found
+
+
+@contextmanager
+def set_errors(name: str) -> Iterator[None]:
+    """Add the name of an evaluation set to the errors of its problems.
+
+    Raises:
+        DataError: The block raised one.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"evaluation set {name}: {error}") from error
 
 
 def _sources(choice: ProblemChoice) -> list[str]:

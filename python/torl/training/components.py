@@ -20,6 +20,7 @@ from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
+from torl.rollout.evaluation_sets import set_errors
 from torl.rollout.model_directory import ModelDirectory, require_fitting, require_same_vocabulary
 from torl.rollout.startup import Components, Rollouts
 from torl.runtime.cluster import Cluster
@@ -228,9 +229,11 @@ def read_evaluation_sets(config: LearningConfig, model: ModelDirectory, console:
     """Read the evaluation sets of a run, by name.
 
     Raises:
-        DataError: The problems of a set cannot be read, or all of its prompts are too long.
+        DataError: The problems of a set cannot be read, or all of its prompts are too long. The message begins with its
+            name.
     """
-    return {
-        name: model.problem_set(name, problems, config.data, config.evaluation, console)
-        for name, problems in config.data.evaluation.items()
-    }
+    sets: dict[str, EncodedPrompts] = {}
+    for name, problems in config.data.evaluation.items():
+        with set_errors(name):
+            sets[name] = model.problem_set(name, problems, config.data, config.evaluation, console)
+    return sets

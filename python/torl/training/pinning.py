@@ -18,23 +18,23 @@ def pin_commits(config: Config) -> Config:
     """Replace names of models and datasets on the Hub by names with their commit, and evaluation files by their sets.
 
     Raises:
-        DataError: A model or a dataset is unavailable, or the model cannot be trained. The message lists the downloads
-            that provide them.
+        DataError: A model or a dataset is unavailable, or the model cannot be trained. The message lists the settings
+            and the downloads that provide them.
     """
     missing: list[str] = []
 
-    def pinned(pin: Callable[[str], str], path: str) -> str:
+    def pinned(setting: str, pin: Callable[[str], str], path: str) -> str:
         try:
             return pin(path)
         except DataError as error:
-            missing.append(str(error))
+            missing.append(f"{setting}: {error}")
             return path
 
-    def source(chosen: Choice[Any] | None, pin: Callable[[str], str]) -> Choice[Any] | None:
+    def source(setting: str, chosen: Choice[Any] | None, pin: Callable[[str], str]) -> Choice[Any] | None:
         path = None if chosen is None else getattr(chosen.options, "path", None)
         if chosen is None or path is None:
             return chosen
-        paths = [pinned(pin, str(each)) for each in (path if isinstance(path, tuple) else (path,))]
+        paths = [pinned(setting, pin, str(each)) for each in (path if isinstance(path, tuple) else (path,))]
         value = tuple(paths) if isinstance(path, tuple) else paths[0]
         return replace(chosen, options=chosen.options.model_copy(update={"path": value}))
 
@@ -43,17 +43,21 @@ def pin_commits(config: Config) -> Config:
             require_trainable(resolve_model_config(path))  # before the weights are downloaded
         return pinned_model(path)
 
-    model = config.model.model_copy(update={"path": pinned(trainable_model, config.model.path)})
+    model = config.model.model_copy(update={"path": pinned("model.path", trainable_model, config.model.path)})
     if (teacher := config.algorithm.kl.path) is not None:
-        config = with_value(config, ("algorithm", "kl", "path"), pinned(pinned_model, teacher))
-    sets: dict[str, Any] = {name: source(each, pinned_problems) for name, each in config.data.evaluation.items()}
+        config = with_value(config, ("algorithm", "kl", "path"), pinned("algorithm.kl.path", pinned_model, teacher))
+    sets: dict[str, Any] = {
+        name: source(f"data.evaluation.{name}", each, pinned_problems) for name, each in config.data.evaluation.items()
+    }
     data: dict[str, Any] = {}
     update: Mapping[str, Any] = {}
     if isinstance(config, TrainConfig):
-        data["train"] = source(config.data.train, pinned_problems)
+        data["train"] = source("data.train", config.data.train, pinned_problems)
     elif isinstance(config, FinetuneConfig):
         options = config.finetune
-        examples = {name: source(getattr(options, name), pinned_dataset) for name in ("train", "validation")}
+        examples = {
+            name: source(f"finetune.{name}", getattr(options, name), pinned_dataset) for name in ("train", "validation")
+        }
         update = {"finetune": options.model_copy(update=examples)}
     if missing:
         raise DataError("\n".join(missing))

@@ -42,7 +42,7 @@ async def try_run(config: TrainConfig, console: Console, *, problems: int, sampl
         TorlError: The configuration, the data or a component failed, as it would in the run.
     """
     with ScratchDirectory("torl-try-") as directory:
-        config = _without_files(pin_commits(config), directory)
+        config = pin_commits(_only_training(config, directory))
         async with open_cluster(config.cluster) as cluster, AsyncExitStack() as stack:
             if cluster.is_remote:
                 raise ConfigError("torl try runs on one machine: try the run on one node, without the section cluster")
@@ -53,9 +53,11 @@ async def try_run(config: TrainConfig, console: Console, *, problems: int, sampl
             return await run_with_watchers(work, *watchers, components.learner.watch())
 
 
-def _without_files(config: TrainConfig, directory: Path) -> TrainConfig:
+def _only_training(config: TrainConfig, directory: Path) -> TrainConfig:
+    """Return the configuration without evaluation sets, which a trial does not read, and with no files to keep."""
     run = config.run.model_copy(update={"directory": directory, "trackers": {}, "resume": False})
-    return config.model_copy(update={"run": run})
+    data = config.data.model_copy(update={"evaluation": {}})
+    return config.model_copy(update={"run": run, "data": data})
 
 
 async def _measure(
