@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--peak-tflops", type=float, default=989.0, help="peak of the GPU in bfloat16 (default: H100)")
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--response-tokens", type=int, default=600, help="the median")
-    parser.add_argument("--row-tokens", type=int, default=16384)
+    parser.add_argument("--max-row-tokens", type=int, default=16384)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--calls", type=int, nargs="*", default=[0, 1, 2, 4])

@@ -32,12 +32,17 @@ class Sample:
     advantage: float
 
 
-def make_samples(count: int, response_tokens: int, longest: int, vocabulary: int, seed: int = 0) -> list[Sample]:
-    """Prompts of 40 to 150 tokens; responses lognormal around `response_tokens`, a tenth of them observations."""
+def make_samples(
+    count: int, response_tokens: int, longest: int, vocabulary: int, seed: int = 0, group_size: int = 1
+) -> list[Sample]:
+    """Prompts of 40 to 150 tokens; responses lognormal around `response_tokens`, a tenth of them observations.
+
+    Each prompt has `group_size` responses, one after another.
+    """
     generator = np.random.default_rng(seed)
-    samples = []
-    for _ in range(count):
-        prompt = int(generator.integers(40, 151))
+    samples: list[Sample] = []
+    for index in range(count):
+        prompt = int(generator.integers(40, 151)) if index % group_size == 0 else samples[-1].prompt_tokens
         response = int(np.clip(generator.lognormal(np.log(response_tokens), 0.7), 16, longest))
         sampled = np.arange(prompt + response) >= prompt
         for _ in range(generator.integers(0, 3)):
@@ -45,6 +50,8 @@ def make_samples(count: int, response_tokens: int, longest: int, vocabulary: int
             sampled[start : min(start + response // 10, prompt + response - 1)] = False
         old = -np.log(vocabulary) + generator.normal(0, 0.3, prompt + response)
         ids = generator.integers(5, vocabulary - 300, prompt + response)
+        if index % group_size:
+            ids[:prompt] = samples[-1].token_ids[:prompt]
         samples.append(Sample(ids, prompt, sampled, np.where(sampled, old, 0), float(generator.normal())))
     return samples
 

@@ -50,7 +50,9 @@ def main() -> None:
         rank = Rank(RankSetup(setup, arguments.threads, f"file://{meeting}/store"), 0, 1, lambda written: None)
 
         def step() -> dict[str, float]:
-            batch = pack_batch(samples, max_row_tokens=arguments.max_row_tokens, ranks=1)
+            batch = pack_batch(
+                samples, max_row_tokens=arguments.max_row_tokens, ranks=1, share_prompts=rank.shares_prompts
+            )
             metrics = rank.update_policy(batch.rows[0], batch.sampled_tokens).metrics
             return {name: metrics[name] for name in ("loss", "gradient_norm")}
 

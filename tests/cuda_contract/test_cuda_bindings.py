@@ -14,7 +14,8 @@ import torch.multiprocessing.reductions
 from torch import Tensor
 
 from integration.cli import ROOT
-from torl.learner.model.attention import PackedSamples, varlen_attention
+from torl.learner.model.attention import PackedPieces, varlen_attention
+from torl.learner.rows import RowPieces
 from torl.weights.transports.cuda_ipc import _HANDLE
 from torl.weights.transports.nccl import Nccl
 
@@ -94,11 +95,14 @@ def test_varlen_attention_matches_signature() -> None:
         return torch.zeros(5, 2, 8)
 
     row = torch.zeros(1, 2, 5, 8)
-    samples = PackedSamples.from_lengths((2, 3), torch.device("cpu"))
-    varlen_attention(row, row, row, None, samples, kernel)
-    assert bound["cu_seq_q"].tolist() == bound["cu_seq_k"].tolist() == [0, 2, 5]
-    assert bound["max_q"] == bound["max_k"] == 3
+    pieces = PackedPieces.from_row(RowPieces((2, 3), (None, 0)), torch.device("cpu"))
+    keys = torch.zeros(1, 2, 7, 8)
+    varlen_attention(row, keys, keys, None, pieces, kernel)
+    assert bound["cu_seq_q"].tolist() == [0, 2, 5]
+    assert bound["cu_seq_k"].tolist() == [0, 2, 7]
+    assert (bound["max_q"], bound["max_k"]) == (3, 5)
     assert bound["query"].shape == (5, 2, 8)
+    assert bound["key"].shape == bound["value"].shape == (7, 2, 8)
 
 
 @pytest.mark.parametrize(

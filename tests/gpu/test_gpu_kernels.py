@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from torl.config import ModelConfig
-from torl.learner.model.attention import PackedSamples, packed_attention, per_sample_attention
+from torl.learner.model.attention import PackedPieces, packed_attention
 from torl.learner.model.head import LogprobHead
 from torl.learner.model.loading import use_kernels
+from torl.learner.rows import RowPieces
 
 LENGTHS = (700, 1, 33, 2048, 128)
 VOCABULARY = 151_936
@@ -38,17 +39,19 @@ def distance(found: Tensor, exact: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("heads", "groups", "width"), [(12, 2, 128), (28, 4, 128), (14, 2, 64), (8, 8, 80)])
-def test_a_row_in_one_call_is_attention_sample_by_sample(
-    heads: int, groups: int, width: int, no_questions: None
+@pytest.mark.parametrize("sharing", [False, True])
+def test_a_row_in_one_call_is_attention_piece_by_piece(
+    heads: int, groups: int, width: int, sharing: bool, no_questions: None
 ) -> None:
     inputs = row(heads, groups, width)
-    samples = PackedSamples.from_lengths(LENGTHS, torch.device("cuda"))
+    prompts = (None, *[0 if sharing else None] * (len(LENGTHS) - 1))
+    pieces = PackedPieces.from_row(RowPieces(LENGTHS, prompts), torch.device("cuda"))
     exact_inputs = [part.detach().double().requires_grad_() for part in inputs]
-    expected = per_sample_attention(*exact_inputs, None, samples)  # type: ignore[arg-type]
+    expected, _ = packed_attention(nn.Identity(), *exact_inputs, None, pieces=pieces)  # type: ignore[arg-type]
     upstream = torch.randn_like(expected)
     exact = torch.autograd.grad(expected, exact_inputs, upstream)
     torch.cuda.set_sync_debug_mode("error")
-    found, _ = packed_attention(nn.Identity(), *inputs, None, samples=samples)
+    found, _ = packed_attention(nn.Identity(), *inputs, None, pieces=pieces)
     gradients = torch.autograd.grad(found, inputs, upstream.bfloat16())
     torch.cuda.set_sync_debug_mode("default")
     assert distance(found, expected) < 0.01

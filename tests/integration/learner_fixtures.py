@@ -70,18 +70,22 @@ def write_tiny_model(directory: Path, *, tied: bool = True, seed: int = 0) -> Pa
 
 
 def random_samples(count: int, *, seed: int = 0, shortest: int = 4, longest: int = 40) -> list[TrainingSample]:
-    """Samples with a prompt, sampled and observed stretches, and advantages of either sign."""
+    """Samples with a prompt, sampled and observed stretches, and advantages of either sign. Pairs have one prompt."""
     generator = np.random.default_rng(seed)
-    samples = []
-    for _ in range(count):
+    samples: list[TrainingSample] = []
+    for index in range(count):
         length = int(generator.integers(shortest, longest + 1))
         prompt = int(generator.integers(1, max(2, length // 3)))
         mask = np.repeat(generator.random(length // 3 + 1) < 0.7, 3)[:length]
         mask[:prompt] = False
         mask[-1] = True
+        token_ids = generator.integers(0, VOCABULARY, length).astype(np.int32)
+        if index % 2 and (prompt := int(samples[-1].loss_mask.argmax())) < length:
+            token_ids[:prompt] = samples[-1].token_ids[:prompt]
+            mask[:prompt], mask[prompt] = False, True
         samples.append(
             TrainingSample(
-                token_ids=generator.integers(0, VOCABULARY, length).astype(np.int32),
+                token_ids=token_ids,
                 loss_mask=mask,
                 rollout_logprobs=np.where(mask, -4 * generator.random(length), 0).astype(np.float32),
                 advantages=np.where(mask, generator.normal(), 0).astype(np.float32),

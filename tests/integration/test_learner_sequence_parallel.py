@@ -50,6 +50,7 @@ async def test_ranks_that_share_rows_learn_as_one_rank(
         algorithm=AlgorithmConfig.model_validate({"kl": {"coefficient": 1e-9}}),
     )
     async with learner:
+        assert not learner._group.shares_prompts  # each rank has a slice of a row
         prepared = await learner.annotate(STEPS[0])
         recorded: dict[int, UpdateNumbers | None] = dict.fromkeys(range(len(prepared)))
         metrics = [await learner.update(prepared, step=0, recorded=recorded)]

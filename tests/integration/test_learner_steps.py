@@ -77,6 +77,7 @@ async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
     )
     checkpoint = checkpoint_path(tmp_path, 2)
     async with learner:
+        assert learner._group.shares_prompts
         metrics = [await learner.update(samples, step=step) for step, samples in enumerate(STEPS[:2])]
         await learner.save_checkpoint(checkpoint, {"position": [3, 4]})
         metrics.append(await learner.update(STEPS[2], step=2))

@@ -14,7 +14,11 @@ SCRIPTS = sorted((Path(__file__).parents[2] / "docs" / "tutorials").glob("*.py")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_tutorial_runs(script: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["", *sys.path[1:]])}  # modules that it writes
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(["", *sys.path[1:]]),  # modules that it writes
+        "TORL_TUTORIAL_MODEL": "torl:demo/base_model",  # instead of one in a package
+    }
     ended = subprocess.run(
         [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=850
     )

@@ -72,6 +72,7 @@ _HEAD = "unit/test_learner_head.py"
 _CUDA = "cuda_contract/test_cuda_"
 _LORA = "integration/test_learner_lora.py"
 _BATCH = "unit/test_learner_batch.py"
+_SHARING = "property/test_learner_rows.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
 _TURNS = "unit/test_text_turns.py"
 _TOKENIZER = "unit/test_text_tokenizer.py"
@@ -115,7 +116,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
     ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
-    ("learner/batch.py", "np.concatenate(versions) == policy_version", "np.concatenate(versions) >= 0", _BATCH),
+    ("learner/rows.py", "learned(versions) == policy_version", "learned(versions) >= 0", _BATCH),
     ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
     ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
@@ -365,7 +366,25 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "unit/test_placement_states.py -k critic",
     ),
     # --- batches
-    ("learner/batch.py", "predictor_K=target_index_K - 1", "predictor_K=target_index_K", _BATCH),
+    ("learner/rows.py", "self.start + offsets - 1)", "self.start + offsets)", _BATCH),
+    ("learner/rows.py", "(prompt_start if shared else start) + first - 1", "start + first - 1", _BATCH),
+    (
+        "learner/rows.py",
+        "add(sample.token_ids[shared:], shared, prompt)",
+        "add(sample.token_ids[shared:], 0, prompt)",
+        _BATCH,
+    ),
+    (
+        "learner/rows.py",
+        "add(sample.token_ids[shared:], shared, prompt)",
+        "add(sample.token_ids[shared:], shared, None)",
+        _SHARING,
+    ),
+    ("learner/shared_prompts.py", "sample.loss_mask | (weights > 0)", "sample.loss_mask", _SHARING),
+    ("learner/shared_prompts.py", "(keys + 1) // 2)", "0)", _BATCH),
+    ("learner/shared_prompts.py", "    if ranks > 1:", "    if False:", _BATCH),
+    ("learner/shared_prompts.py", "< _MIN_SAVING * sum(", "< 0 * sum(", _BATCH),
+    ("learner/model/attention.py", ".tril(before)", ".tril()", _ATTENTION),
     ("learner/batch.py", "(counts[index] and not (", "(not (", _BATCH),
     ("learner/optimizer_steps.py", "repr((key, epoch))", "repr(key)", _MINI_BATCHES),
     ("learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),

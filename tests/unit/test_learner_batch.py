@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from torl.learner.batch import pack_batch, scatter_to_samples
+from torl.learner.rows import RowPieces
 from torl.types import TrainingSample
 
 
@@ -25,7 +26,7 @@ def test_a_row_of_two_samples() -> None:
     batch = pack_batch([first, second], max_row_tokens=8, ranks=1)
     (row,) = batch.rows[0]
     assert row.samples == (0, 1)
-    assert row.sample_lengths == (5, 3)
+    assert row.pieces == RowPieces((5, 3), (None, None))
     assert row.token_ids_N.tolist() == [10, 11, 12, 13, 14, 20, 21, 22]
     assert row.position_ids_N.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
     assert row.target_K.tolist() == [12, 14, 21, 22]
@@ -80,7 +81,7 @@ def test_a_rank_without_samples_gets_rows_without_loss() -> None:
     assert [len(rows) for rows in batch.rows] == [1, 1, 1]
     idle = [row for rows in batch.rows for row in rows if not row.samples]
     assert len(idle) == 2
-    assert all(len(row.target_K) == 0 and len(row) > 0 and sum(row.sample_lengths) == len(row) for row in idle)
+    assert all(len(row.target_K) == 0 and len(row) > 0 and sum(row.pieces.lengths) == len(row) for row in idle)
     assert batch.sampled_tokens == 2
 
 
@@ -165,3 +166,39 @@ def test_imitated_tokens_may_be_observed_and_have_their_own_divisor() -> None:
 def test_batch_without_imitated_tokens_has_none() -> None:
     silent = replace(sample([1, 2], [0, 1]), imitation_weights=np.zeros(2, np.float32))
     assert pack_batch([silent, sample([3, 4], [0, 1])], max_row_tokens=2, ranks=3).rows[0][0].imitated is None
+
+
+def test_a_group_has_its_prompt_once() -> None:
+    first = sample([1, 2, 3, 4, 5], [0, 0, 0, 1, 1])
+    second = sample([1, 2, 3, 6], [0, 0, 0, 1])
+    other = sample([7, 8, 9], [0, 1, 1])
+    (row,) = pack_batch([first, other, second], max_row_tokens=100, ranks=1, share_prompts=True).rows[0]
+    assert row.samples in ((0, 2, 1), (1, 0, 2))
+    start = 0 if row.samples[0] == 0 else 3
+    assert row.token_ids_N[start : start + 6].tolist() == [1, 2, 3, 4, 5, 6]
+    assert row.position_ids_N[start : start + 6].tolist() == [0, 1, 2, 3, 4, 3]
+    own = row.sample_K != 1
+    assert row.target_K[own].tolist() == [4, 5, 6]
+    assert (row.predictor_K[own] - start).tolist() == [2, 3, 2]
+    assert len(row) == 9
+
+
+def test_a_shared_first_token_is_not_worth_it() -> None:
+    samples = [sample([1, *range(10, 40)], [0] + [1] * 30), sample([1, *range(50, 80)], [0] + [1] * 30)]
+    (row,) = pack_batch(samples, max_row_tokens=100, ranks=1, share_prompts=True).rows[0]
+    assert row.pieces == RowPieces((31, 31), (None, None))
+
+
+def test_groups_are_divided_between_ranks() -> None:
+    """A group of sixteen samples on two ranks: each computes the prompt."""
+    samples = [sample([*range(10), index], [0] * 10 + [1]) for index in range(16)]
+    rows = pack_batch(samples, max_row_tokens=1000, ranks=2, share_prompts=True).rows
+    assert [sum(len(row.samples) for row in rank) for rank in rows] == [8, 8]
+
+
+def test_keys_of_shared_prompts_are_bounded() -> None:
+    """The keys and values of a prompt are stored for each of its samples: at most twice a row's tokens in all."""
+    samples = [sample([*range(30), index], [0] * 30 + [1]) for index in range(16)]
+    rows = pack_batch(samples, max_row_tokens=100, ranks=1, share_prompts=True).rows[0]
+    assert [sum(len(samples[index]) for index in row.samples) for row in rows] == [186, 186, 124]
+    assert [len(row) for row in rows] == [36, 36, 34]

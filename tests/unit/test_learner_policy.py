@@ -1,6 +1,7 @@
 """The policy without DeepSpeed: packing leaks nothing, chunks change nothing, and only sampled tokens teach."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, Qwen2Config
 
 from torl.config import AlgorithmConfig, LearnerConfig
-from torl.learner.batch import PackedRow, pack_batch
+from torl.learner.batch import pack_batch, scatter_to_samples
 from torl.learner.deepspeed_engine import learning_rate_at
-from torl.learner.model.attention import attention_implementation
+from torl.learner.model.attention import attention_implementation, can_share_prompts
 from torl.learner.model.policy import Critic, Policy, packed_hidden_states
 from torl.learner.objective import RowTensors, policy_objective
+from torl.learner.rows import PackedRow
 from torl.learner.update import run_critic, run_policy
 from torl.types import TrainingSample
 
@@ -89,6 +91,67 @@ def test_packing_leaks_nothing(attention: str) -> None:
         here = torch.from_numpy(packed.sample_K == index)
         torch.testing.assert_close(logprobs[here].double(), alone, atol=1e-5, rtol=0)
         torch.testing.assert_close(entropies[here].double(), entropy, atol=1e-5, rtol=0)
+
+
+def samples_with_equal_prompts() -> list[TrainingSample]:
+    """Three groups of four samples, some of which imitate tokens, in mixed order."""
+    generator = np.random.default_rng(2)
+    samples = []
+    for group in range(3):
+        prompt = generator.integers(0, VOCABULARY, 9 + group).astype(np.int32)
+        for member, sample in enumerate(tiny_samples(4, seed=group)):
+            changes: dict[str, Any] = {}
+            for name, start in (("loss_mask", True), ("rollout_logprobs", -0.5), ("advantages", 0.5)):
+                values = getattr(sample, name).copy()
+                values[0] = start
+                changes[name] = np.concatenate([np.zeros(len(prompt), values.dtype), values])
+            ids = np.concatenate([prompt, sample.token_ids])
+            weights = (np.arange(len(ids)) >= len(prompt) + 1) * np.float32(member == 1)
+            samples.append(TrainingSample(ids, **changes, imitation_weights=weights))
+    return [samples[place] for place in generator.permutation(len(samples))]
+
+
+@pytest.mark.parametrize("max_row_tokens", [4096, 64])
+def test_shared_prompts_change_no_number(max_row_tokens: int) -> None:
+    samples = samples_with_equal_prompts()
+    policy, critic = tiny_policy("sdpa"), Critic(tiny_policy("sdpa").causal_lm)
+    torch.nn.init.normal_(critic.value_head.weight)
+    assert policy.shares_prompts
+    assert critic.shares_prompts
+    found = []
+    for share in (False, True):
+        batch = pack_batch(samples, max_row_tokens=max_row_tokens, ranks=1, share_prompts=share)
+        rows = batch.rows[0]
+        logprobs, values = [], []
+        policy.zero_grad()
+        critic.zero_grad()
+        for row in rows:
+            tensors = RowTensors(row, torch.device("cpu"))
+            outputs, entropies = run_policy(policy, tensors, 0.7, entropy="train", imitated=True)
+            assert tensors.imitated is not None
+            sampled = len(tensors.target_K)
+            weighted = outputs[:sampled] @ tensors.advantage_K + 0.1 * entropies[:sampled].sum()
+            (weighted + outputs[sampled:] @ tensors.imitated.weight_J).backward()
+            value_K = run_critic(critic, tensors)
+            (value_K @ tensors.advantage_K).backward()
+            logprobs.append(outputs[:sampled].detach().numpy())
+            values.append(value_K.detach().numpy())
+        found.append(
+            [
+                *(np.concatenate(scatter_to_samples(samples, rows, arrays)) for arrays in (logprobs, values)),
+                *(weight.grad.numpy() for model in (policy, critic) for weight in model.parameters()),
+            ]
+        )
+        tokens = sum(map(len, rows))
+        assert tokens == batch.tokens if not share else tokens < 0.8 * batch.tokens
+    for separate, shared in zip(*found, strict=True):
+        np.testing.assert_allclose(shared, separate, rtol=1e-4, atol=2e-5 * np.abs(separate).max())
+
+
+@pytest.mark.parametrize("attention", ["eager", "flash_attention_2"])
+def test_prompts_are_shared_under_packed_attention_only(attention: str) -> None:
+    model = SimpleNamespace(config=SimpleNamespace(_attn_implementation=attention))
+    assert not can_share_prompts(model)
 
 
 def test_other_samples_in_the_row_change_nothing() -> None:
@@ -334,7 +397,7 @@ def test_entropy_has_gradient_on_request() -> None:
 
 
 def _hidden(policy: Policy, row: RowTensors) -> torch.Tensor:
-    return packed_hidden_states(policy.causal_lm, row.token_ids_N, row.position_ids_N, row.sample_lengths)
+    return packed_hidden_states(policy.causal_lm, row.token_ids_N, row.position_ids_N, row.pieces)
 
 
 def test_critic_starts_at_zero_and_reads_the_preceding_tokens() -> None:

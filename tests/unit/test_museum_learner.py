@@ -10,11 +10,12 @@ import torch
 from benchmarks.doctors.exhibits.catalog import EXHIBITS, applied, load_all
 from torl.config import AlgorithmConfig
 from torl.learner import objective, update
-from torl.learner.batch import PackedRow, pack_batch
+from torl.learner.batch import pack_batch
 from torl.learner.checkpoint import restore
 from torl.learner.deepspeed_engine import learning_rate_at
 from torl.learner.model.lora import MergedWeight
 from torl.learner.publishing import WeightPublisher
+from torl.learner.rows import PackedRow, RowPieces
 from torl.types import TrainingSample
 
 load_all()
@@ -94,10 +95,10 @@ def test_logprobs_have_temperature_one() -> None:
 
 
 def test_rows_attend_to_all_their_samples() -> None:
-    assert objective.RowTensors(row(), CPU).sample_lengths == (4, 4)
+    assert objective.RowTensors(row(), CPU).pieces.lengths == (4, 4)
     with applied(EXHIBITS["leaking-rows"]):
         leaking = objective.RowTensors(row(), CPU)
-    assert leaking.sample_lengths == (8,)
+    assert leaking.pieces == RowPieces((8,), (None,))
     assert leaking.position_ids_N.tolist() == list(range(8))
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.doctors.exhibits.catalog import exhibit
+from torl.learner.rows import RowPieces
 
 _OBJECTIVE = "torl.learner.update:policy_objective"
 
@@ -38,7 +39,7 @@ def leaking_rows(original: Any) -> Any:
 
     def make(self: Any, row: Any, device: Any) -> None:
         original(self, row, device)
-        self.sample_lengths = (sum(row.sample_lengths),)
+        self.pieces = RowPieces((len(row),), (None,))
         self.position_ids_N = self.position_ids_N.new_tensor(range(len(row)))
 
     return make

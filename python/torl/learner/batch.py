@@ -1,7 +1,4 @@
-"""Pack training samples into rows: samples concatenated without padding, with the same number of rows for each rank.
-
-Axis suffixes: `_N` the tokens of a row, `_K` the sampled tokens of a row, the only ones with a loss.
-"""
+"""Pack training samples into rows, with the same number of rows for each rank."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -11,53 +8,10 @@ import numpy.typing as npt
 
 import torl._core as _core
 from torl.algorithms.aggregation import Aggregation, by_token
-from torl.learner.imitation import ImitatedTokens, check_imitation, count_imitated
-from torl.types import BoolArray, Float32Array, Int32Array, TrainingSample
-
-Int64Array = npt.NDArray[np.int64]
-
-# A rank without samples takes part in every forward and backward pass: ZeRO's collectives need all ranks.
-_EMPTY_ROW_TOKENS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class PackedRow:
-    """Concatenated samples, the unit of a forward and backward pass.
-
-    The optional arrays are None if the samples lack them.
-    """
-
-    token_ids_N: Int32Array
-    position_ids_N: Int32Array
-    """Positions, which start at 0 in each sample, so that attention separates the samples."""
-    sample_lengths: tuple[int, ...]
-    """Length of each sample in the row, in order. Their sum is N."""
-    samples: tuple[int, ...]
-    """Index of each sample in the batch. Empty for a row that only lets a rank take part in collectives."""
-    predictor_K: Int64Array
-    """Index in the row of the token that predicts each target, one to the left of the target."""
-    target_K: Int64Array
-    """Id of each sampled token."""
-    sample_K: Int64Array
-    """Index in the batch of each target's sample."""
-    offset_K: Int64Array
-    """Index of each target in its sample."""
-    weight_K: Float32Array
-    """Weight of each target's loss in the loss of the batch."""
-    rollout_logprob_K: Float32Array
-    on_policy_K: BoolArray | None = None
-    """Whether the policy that is being trained sampled each target. None if its version or a sample's are unknown."""
-    advantage_K: Float32Array | None = None
-    old_logprob_K: Float32Array | None = None
-    ref_logprob_K: Float32Array | None = None
-    value_K: Float32Array | None = None
-    return_K: Float32Array | None = None
-    batch_value_K: Float32Array | None = None
-    imitated: ImitatedTokens | None = None
-    """Imitated tokens. None for a batch without imitated tokens, empty for a row without any."""
-
-    def __len__(self) -> int:
-        return len(self.token_ids_N)
+from torl.learner.imitation import check_imitation, count_imitated
+from torl.learner.rows import SAMPLED_ARRAYS, PackedRow, make_row
+from torl.learner.shared_prompts import separate_units, units_with_shared_prompts
+from torl.types import Float32Array, TrainingSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +23,7 @@ class Batch:
     sampled_tokens: int
     imitated_tokens: int
     tokens: int
+    """Number of tokens of the samples. The rows have fewer if samples share prompts."""
     samples: int
 
 
@@ -81,6 +36,7 @@ def pack_batch(
     skip_zero_advantage: bool = False,
     ranks_per_row: int = 1,
     policy_version: int | None = None,
+    share_prompts: bool = False,
 ) -> Batch:
     """Pack samples into rows for all ranks. The loss does not depend on the numbers of rows and ranks.
 
@@ -97,6 +53,7 @@ def pack_batch(
         ranks_per_row: Number of neighboring ranks that get the same rows (sequence parallelism). Rows may be longer by
             this factor.
         policy_version: Version of the policy that is being trained, for `PackedRow.on_policy_K`.
+        share_prompts: Whether a row has the equal prompts of samples once. The model needs packed attention.
 
     Raises:
         ValueError: No sample remains; only some samples have an array; an array differs from its sample in length or
@@ -105,7 +62,7 @@ def pack_batch(
     for index, sample in enumerate(samples):
         _check(index, sample)
         check_imitation(index, sample)
-    for name in _ARRAYS.values():
+    for name in SAMPLED_ARRAYS.values():
         if len({getattr(sample, name) is None for sample in samples}) > 1:
             raise ValueError(f"some samples of a batch have {name}, others do not")
     counts = [int(sample.loss_mask.sum()) for sample in samples]
@@ -118,17 +75,28 @@ def pack_batch(
     ]
     if not packed:
         raise ValueError(f"a batch of {len(samples)} samples has no sampled or imitated token to learn from")
-    lengths = [len(samples[index]) for index in packed]
-    layout = _core.pack(lengths, max(max_row_tokens * ranks_per_row, max(lengths)), ranks // ranks_per_row)
+    rows_of_ranks, capacity = ranks // ranks_per_row, max_row_tokens * ranks_per_row
+    if share_prompts:
+        units = units_with_shared_prompts(samples, packed, max_row_tokens=capacity, ranks=rows_of_ranks)
+    else:
+        units = separate_units(samples, packed)
+    room = [unit.room for unit in units]
+    layout = _core.pack(room, max(capacity, *room), rows_of_ranks)
     rows = tuple(
         tuple(
-            _row([packed[index] for index in indices], samples, weights, policy_version, sum(imitated))
+            make_row([units[index] for index in indices], samples, weights, policy_version, sum(imitated))
             for indices in rank_rows
         )
         for rank_rows in layout
     )
     rows = tuple(rank_rows for rank_rows in rows for _ in range(ranks_per_row))
-    return Batch(rows, sum(counts[index] for index in packed), sum(imitated), sum(lengths), len(packed))
+    return Batch(
+        rows,
+        sum(counts[index] for index in packed),
+        sum(imitated),
+        sum(len(samples[index]) for index in packed),
+        len(packed),
+    )
 
 
 def _weights(
@@ -175,20 +143,8 @@ def scatter_to_samples(
     return result
 
 
-# The arrays of a sample, by the names of the corresponding arrays of a row.
-_ARRAYS = {
-    "advantage_K": "advantages",
-    "rollout_logprob_K": "rollout_logprobs",
-    "old_logprob_K": "old_logprobs",
-    "ref_logprob_K": "ref_logprobs",
-    "value_K": "values",
-    "return_K": "returns",
-    "batch_value_K": "batch_values",
-}
-
-
 def _check(index: int, sample: TrainingSample) -> None:
-    for name in ("loss_mask", "policy_versions", *_ARRAYS.values()):
+    for name in ("loss_mask", "policy_versions", *SAMPLED_ARRAYS.values()):
         array = getattr(sample, name)
         if array is None:
             continue
@@ -198,67 +154,3 @@ def _check(index: int, sample: TrainingSample) -> None:
             raise ValueError(f"sample {index}: {name} contains a value that is not finite")
     if len(sample) and sample.loss_mask[0]:
         raise ValueError(f"sample {index}: the first token is marked as sampled, but nothing comes before it")
-
-
-def _row(
-    indices: Sequence[int],
-    samples: Sequence[TrainingSample],
-    weights: npt.NDArray[np.float64],
-    policy_version: int | None,
-    imitated_tokens: int,
-) -> PackedRow:
-    members = [samples[index] for index in indices]
-    lengths = [len(member) for member in members]
-    starts = np.cumsum([0, *lengths])[:-1]
-    imitated = ImitatedTokens.from_samples(members, starts.tolist(), imitated_tokens) if imitated_tokens else None
-    if not indices:
-        return _empty_row(imitated)
-    offsets = [np.flatnonzero(member.loss_mask) for member in members]
-    counts = [len(offset) for offset in offsets]
-
-    sampled: dict[str, Float32Array] = {}
-    for name, source in _ARRAYS.items():
-        arrays = [getattr(member, source) for member in members]
-        if all(array is not None for array in arrays):  # either all samples of a batch have it, or no sample
-            sampled[name] = np.concatenate([array[offset] for array, offset in zip(arrays, offsets, strict=True)])
-
-    versions = [
-        member.policy_versions[offset]
-        for member, offset in zip(members, offsets, strict=True)
-        if member.policy_versions is not None
-    ]
-    known = policy_version is not None and len(versions) == len(members)
-    token_ids_N = np.concatenate([member.token_ids for member in members])
-    target_index_K = np.concatenate([start + offset for start, offset in zip(starts, offsets, strict=True)])
-    return PackedRow(
-        token_ids_N=token_ids_N,
-        position_ids_N=np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
-        sample_lengths=tuple(lengths),
-        samples=tuple(indices),
-        predictor_K=target_index_K - 1,
-        target_K=token_ids_N[target_index_K].astype(np.int64),
-        sample_K=np.repeat(np.asarray(indices, dtype=np.int64), counts),
-        offset_K=np.concatenate(offsets),
-        weight_K=np.repeat(weights[list(indices)], counts).astype(np.float32),
-        on_policy_K=np.concatenate(versions) == policy_version if known else None,
-        imitated=imitated,
-        **sampled,
-    )
-
-
-def _empty_row(imitated: ImitatedTokens | None) -> PackedRow:
-    no_indices = np.zeros(0, dtype=np.int64)
-    no_numbers = np.zeros(0, dtype=np.float32)
-    return PackedRow(
-        token_ids_N=np.zeros(_EMPTY_ROW_TOKENS, dtype=np.int32),
-        position_ids_N=np.arange(_EMPTY_ROW_TOKENS, dtype=np.int32),
-        sample_lengths=(_EMPTY_ROW_TOKENS,),
-        samples=(),
-        predictor_K=no_indices,
-        target_K=no_indices,
-        sample_K=no_indices,
-        offset_K=no_indices,
-        weight_K=no_numbers,
-        rollout_logprob_K=no_numbers,
-        imitated=imitated,
-    )

@@ -3,7 +3,7 @@
 Axis suffix `_J`: the imitated tokens of a row. They are separate from its sampled tokens: a token can be both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,25 +26,31 @@ class ImitatedTokens:
     """Weight of each token's cross-entropy in the loss of the batch."""
 
     @classmethod
-    def from_samples(cls, samples: Sequence[TrainingSample], starts: Sequence[int], divisor: int) -> "ImitatedTokens":
+    def from_samples(
+        cls,
+        samples: Sequence[TrainingSample],
+        predictors: Sequence[Callable[[Int64Array], Int64Array]],
+        divisor: int,
+    ) -> "ImitatedTokens":
         """Collect the imitated tokens of a row.
 
         Args:
             samples: Samples of the row, in order. Samples without weights have no imitated token.
-            starts: Index in the row of the first token of each sample.
+            predictors: For each sample, function that returns the index in the row of the token before each of its
+                tokens.
             divisor: Number of imitated tokens in the global batch, by which the weights are divided.
         """
-        present = [(start, each, each.imitation_weights) for start, each in zip(starts, samples, strict=True)]
+        present = [(each, sample, sample.imitation_weights) for each, sample in zip(predictors, samples, strict=True)]
         parts = [
-            (start + np.flatnonzero(weights), sample.token_ids[weights > 0], weights[weights > 0])
-            for start, sample, weights in present
+            (predicting(np.flatnonzero(weights)), sample.token_ids[weights > 0], weights[weights > 0])
+            for predicting, sample, weights in present
             if weights is not None
         ]
         if not parts:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
         places, targets, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return cls(
-            places.astype(np.int64) - 1, targets.astype(np.int64), (weights.astype(np.float64) / divisor).astype("f4")
+            places.astype(np.int64), targets.astype(np.int64), (weights.astype(np.float64) / divisor).astype("f4")
         )
 
 

@@ -17,7 +17,7 @@ from torl.errors import (
     WeightTransferError,
 )
 from torl.hub import resolve_model
-from torl.learner.batch import PackedRow
+from torl.learner.rows import PackedRow
 from torl.types import Float32Array
 from torl.weights.rendezvous import Receivers, Rendezvous
 

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, logprob_gap
 from torl.config import AlgorithmConfig
-from torl.learner.batch import PackedRow
 from torl.learner.imitation import ImitatedTokens
+from torl.learner.rows import PackedRow
 from torl.types import Float32Array
 
 
@@ -38,7 +38,7 @@ class RowTensors:
     def __init__(self, row: PackedRow, device: torch.device) -> None:
         self.token_ids_N = torch.from_numpy(row.token_ids_N).to(device, torch.int64)
         self.position_ids_N = torch.from_numpy(row.position_ids_N).to(device, torch.int64)
-        self.sample_lengths = row.sample_lengths
+        self.pieces = row.pieces
         self.empty = len(row.target_K) == 0
         self.device = device
         self.predictor_K = self._indices(row.predictor_K)

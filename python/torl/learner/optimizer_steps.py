@@ -12,7 +12,6 @@ import numpy as np
 from torl.config import AlgorithmConfig, LearnerConfig
 from torl.learner.batch import (
     Batch,
-    PackedRow,
     carries_advantage,
     has_loss,
     indices_by_episode,
@@ -31,6 +30,7 @@ from torl.learner.messages import (
     UpdatePolicy,
 )
 from torl.learner.ranks import RankGroup
+from torl.learner.rows import PackedRow
 from torl.seeds import derive_seed
 from torl.types import Float32Array, TrainingSample, UpdateNumbers
 
@@ -80,6 +80,7 @@ async def annotate(
         max_row_tokens=learner.resolved_row_tokens,
         ranks=len(group.ranks),
         ranks_per_row=ranks_per_row,
+        share_prompts=group.shares_prompts,
     )
     by_rank = [[row if token is None else _with_target(row, token) for row in rows] for rows in batch.rows]
     replies = await group.call([Annotate(tuple(rows), tuple(annotations), step) for rows in by_rank])
@@ -161,6 +162,7 @@ async def _train_policy(
             aggregation=algorithm.aggregation.bind(),
             skip_zero_advantage=not algorithm.learns_without_advantage,
             policy_version=step,
+            share_prompts=group.shares_prompts,
         )
         wanted = frozenset(place for place, index in enumerate(part) if index in recorded)
         requests = [UpdatePolicy(rows, batch.sampled_tokens, step, wanted) for rows in batch.rows]
@@ -193,6 +195,7 @@ async def _train_critic(
                 max_row_tokens=setup.learner.resolved_row_tokens,
                 ranks=len(group.ranks),
                 ranks_per_row=ranks_per_row,
+                share_prompts=group.shares_prompts,
             )
             replies = await group.call([UpdateCritic(rows, batch.sampled_tokens, step) for rows in batch.rows])
             reports.append(_report(replies[0], batch, ranks_per_row))

@@ -13,7 +13,6 @@ import torch
 
 from torl.config import reference_model
 from torl.errors import DivergedError, LearnerError
-from torl.learner.batch import PackedRow
 from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.snapshot import CheckpointWriter, take_snapshot
@@ -55,6 +54,7 @@ from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
 from torl.learner.recording import TokenRecorder
+from torl.learner.rows import PackedRow
 from torl.learner.update import (
     evaluate_rows,
     has_finite_weights,
@@ -129,6 +129,12 @@ class Rank:
         is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
         self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
         self._empty_cache()
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether the samples of a row can share a prompt in all models."""
+        models = [*self._engines.values(), *([] if self._reference is None else [self._reference])]
+        return all(getattr(model, "module", model).shares_prompts for model in models)
 
     def execute(self, request: RankRequest) -> Any:
         """Run the command of a request and return its value."""

@@ -94,6 +94,8 @@ class RankGroup:
         """Address at which engine workers reach rank 0."""
         self.nodes: RankLaunchers | None = None
         """Launchers of the ranks, if they run on the nodes of a cluster."""
+        self.shares_prompts = False
+        """Whether the samples of a row can share a prompt in all models of the ranks."""
         self._timeout_seconds = timeout_seconds
         self._failure: TorlError | None = None
         self._ended_on_purpose = False  # by `shut_down`, or by the cancellation of a command
@@ -125,7 +127,7 @@ class RankGroup:
 
     async def set_up(self, setup: RankSetup) -> None:
         """Send the setup to every rank and wait until all have loaded the model."""
-        await self._exchange([setup] * len(self.ranks), "start")
+        self.shares_prompts = all(await self._exchange([setup] * len(self.ranks), "start"))
 
     async def shards_written(self) -> list[ShardWritten]:
         """Wait until all ranks have written their parts of the current checkpoint, and return their reports in order.

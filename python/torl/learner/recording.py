@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from torl.learner.batch import PackedRow
+from torl.learner.rows import PackedRow
 from torl.types import Float32Array
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from torl.config import AlgorithmConfig
 from torl.errors import DivergedError
-from torl.learner.batch import PackedRow
 from torl.learner.model.head import EntropyMode
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective, with_imitation
 from torl.learner.recording import TokenRecorder
+from torl.learner.rows import PackedRow
 from torl.types import Float32Array
 
 _SAMPLED_ELEMENTS = 1024  # of each weight, to measure whether updates are lost in rounding
@@ -38,7 +38,7 @@ def run_policy(
         predictors,
         targets,
         temperature,
-        row.sample_lengths,
+        row.pieces,
         entropy,
     )
     if order is not None:
@@ -70,7 +70,7 @@ def policy_outputs(
 
 def run_critic(engine: Any, row: RowTensors) -> Tensor:
     """Return the critic's value before each sampled token of a row, shape (K,), computed by a DeepSpeed engine."""
-    values: Tensor = engine(row.token_ids_N, row.position_ids_N, row.predictor_K, row.sample_lengths)
+    values: Tensor = engine(row.token_ids_N, row.position_ids_N, row.predictor_K, row.pieces)
     return values
 
 

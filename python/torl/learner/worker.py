@@ -44,7 +44,7 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
 
     try:
         worker = Rank(connection.recv(), rank, world_size, send)
-        send(RankReply())
+        send(RankReply(worker.shares_prompts))
         while True:
             request: RankRequest = connection.recv()
             start = time.perf_counter()

@@ -1,9 +1,10 @@
 """Attention over packed rows: each sample attends only to itself, at a cost quadratic in its length.
 
 transformers separates packed samples under `sdpa` with a mask that is quadratic in the length of the *row*, and
-excludes fast kernels. Here the boundaries of the samples are passed once for a row. On CUDA, torch's variable-length
-kernel computes the row in one call, without another package and without synchronizing with the GPU. On the CPU and in
-float32, which that kernel does not support, each sample is a separate call of causal attention.
+excludes fast kernels. Here the boundaries of the pieces are passed once for a row: whole samples, and prompts with the
+rest of the samples that share them. On CUDA, torch's variable-length kernel computes the row in one call, without
+another package and without synchronizing with the GPU. On the CPU and in float32, which that kernel does not support,
+each piece is a separate call of causal attention.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 
+from torl.learner.model.gather import gather_tokens
+from torl.learner.rows import RowPieces
+
 PACKED = "torl_packed"
 """Name of packed attention in transformers' registry."""
 
@@ -26,21 +30,41 @@ _MAX_KERNEL_WIDTH = 256  # of an attention head
 
 
 @dataclass(frozen=True, slots=True)
-class PackedSamples:
-    """The boundaries of the samples in a row, created once for a row and used by every layer."""
+class PackedPieces:
+    """The boundaries of the pieces of a row, created once for a row and used by every layer."""
 
     lengths: tuple[int, ...]
-    """Length of each sample, in order."""
-    cu_seqlens: Tensor
+    """Length of each piece, in order."""
+    key_counts: tuple[int, ...]
+    """Number of keys that each piece attends to: those of the prompt that it continues, then its own."""
+    query_ends: Tensor
     """0 and the cumulative lengths, int32, on the row's device, as in FlashAttention."""
-    max_seqlen: int
-    """Length of the longest sample."""
+    key_ends: Tensor
+    """0 and the cumulative numbers of keys, int32."""
+    key_index: Tensor | None
+    """Index in the row of each of these keys, int64. None if no piece continues a prompt."""
+    longest: int
+    """Length of the longest piece."""
+    most_keys: int
+    """Largest number of keys of a piece."""
 
     @classmethod
-    def from_lengths(cls, lengths: tuple[int, ...], device: torch.device) -> "PackedSamples":
-        """Create the boundaries from the lengths of the samples, in order."""
-        ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-        return cls(lengths, ends.to(device, non_blocking=True), max(lengths))
+    def from_row(cls, pieces: RowPieces, device: torch.device) -> "PackedPieces":
+        """Create the boundaries of the pieces of a row."""
+        own = [range(end - length, end) for length, end in zip(pieces.lengths, accumulate(pieces.lengths), strict=True)]
+        spans = [
+            [own[index]] if prompt is None else [own[prompt], own[index]] for index, prompt in enumerate(pieces.prompts)
+        ]
+        counts = tuple(sum(map(len, parts)) for parts in spans)
+        query_ends, key_ends = (
+            torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(device, non_blocking=True)
+            for lengths in (pieces.lengths, counts)
+        )
+        key_index = None
+        if pieces.share_prompts:
+            key_index = torch.cat([torch.arange(part.start, part.stop) for parts in spans for part in parts])
+            key_index = key_index.to(device, non_blocking=True)
+        return cls(pieces.lengths, counts, query_ends, key_ends, key_index, max(pieces.lengths), max(counts))
 
 
 def attention_implementation(requested: str, settings: Any) -> str:
@@ -65,6 +89,11 @@ def attention_implementation(requested: str, settings: Any) -> str:
     return PACKED
 
 
+def can_share_prompts(model: Any) -> bool:
+    """Whether a model's attention, on one rank, is `packed_attention`, which can attend to a shared prompt."""
+    return bool(model.config._attn_implementation == PACKED)
+
+
 def packed_attention(
     module: nn.Module,
     query: Tensor,
@@ -74,7 +103,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     *,
-    samples: PackedSamples,
+    pieces: PackedPieces,
     **settings: Any,
 ) -> tuple[Tensor, None]:
     """Compute causal attention within each sample of a row. An attention function of transformers.
@@ -89,7 +118,7 @@ def packed_attention(
         attention_mask: Ignored.
         scaling: Factor of the attention scores. Defaults to 1 / sqrt(D).
         dropout: Dropout probability, which must be 0.
-        samples: Samples of the row, with N tokens in total.
+        pieces: Pieces of the row, with N tokens in total.
         **settings: Other arguments of the model.
 
     Returns:
@@ -103,9 +132,11 @@ def packed_attention(
             raise ValueError(f"this model's attention has {name}: set model.attention = 'eager' or 'flash_attention_2'")
     if dropout:
         raise ValueError(f"packed attention requires dropout = 0, got {dropout}")
+    if pieces.key_index is not None:
+        key, value = (gather_tokens(part, pieces.key_index, 2) for part in (key, value))
     kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and query.shape[-1] <= _MAX_KERNEL_WIDTH
-    attention = varlen_attention if kernel else per_sample_attention
-    return attention(query, key, value, scaling, samples), None
+    attention = varlen_attention if kernel else piecewise_attention
+    return attention(query, key, value, scaling, pieces), None
 
 
 def varlen_attention(
@@ -113,24 +144,41 @@ def varlen_attention(
     key: Tensor,
     value: Tensor,
     scaling: float | None,
-    samples: PackedSamples,
+    pieces: PackedPieces,
     kernel: Callable[..., Any] = varlen_attn,
 ) -> Tensor:
-    """Compute `packed_attention` in one call for the row. `kernel` has the signature of torch's `varlen_attn`."""
+    """Compute `packed_attention` in one call for the row.
+
+    FlashAttention aligns the queries of a piece with the last of its keys.
+
+    Args:
+        query: Queries, shape (1, heads, N, D).
+        key: Keys that the pieces attend to, one piece after another, shape (1, groups, keys, D).
+        value: Values of the keys.
+        scaling: Factor of the attention scores.
+        pieces: Pieces of the row.
+        kernel: Function with the signature of torch's `varlen_attn`.
+    """
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-    ends, longest = samples.cu_seqlens, samples.max_seqlen
+    ends = pieces.query_ends, pieces.key_ends, pieces.longest, pieces.most_keys
     window = (-1, 0)  # causal
-    attended: Tensor = kernel(q, k, v, ends, ends, longest, longest, scale=scaling, window_size=window, enable_gqa=True)
+    attended: Tensor = kernel(q, k, v, *ends, scale=scaling, window_size=window, enable_gqa=True)
     return attended[None]
 
 
-def per_sample_attention(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, samples: PackedSamples
+def piecewise_attention(
+    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, pieces: PackedPieces
 ) -> Tensor:
-    """Compute `packed_attention` in one call for each sample."""
-    pieces = [torch.split(part, list(samples.lengths), dim=2) for part in (query, key, value)]
-    attended = [
-        F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=True)
-        for q, k, v in zip(*pieces, strict=True)
-    ]
+    """Compute `packed_attention` in one call for each piece. For arguments, see `varlen_attention`."""
+    queries = torch.split(query, list(pieces.lengths), dim=2)
+    keys, values = (torch.split(part, list(pieces.key_counts), dim=2) for part in (key, value))
+    attended = []
+    for q, k, v in zip(queries, keys, values, strict=True):
+        before = k.shape[2] - q.shape[2]
+        mask = q.new_ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(before) if before else None
+        attended.append(
+            F.scaled_dot_product_attention(
+                q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=True
+            )
+        )
     return torch.cat(attended, dim=2).transpose(1, 2).contiguous()

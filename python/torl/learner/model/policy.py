@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from torl.hub.models import untrainable_reason
-from torl.learner.model.attention import PACKED, PackedSamples
+from torl.learner.model.attention import PACKED, PackedPieces, can_share_prompts
+from torl.learner.model.gather import gather_tokens
 from torl.learner.model.head import EntropyMode, LogprobHead
 from torl.learner.model.sequence_parallel import SequenceParallel
+from torl.learner.rows import RowPieces
 
 
 class Policy(nn.Module):
@@ -38,6 +40,11 @@ class Policy(nn.Module):
         self.causal_lm = causal_lm if parallel is None else parallel.share_attention(causal_lm)
         self.parallel = parallel
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether the samples of a row can share a prompt: other attention separates them by their positions."""
+        return can_share_prompts(self.causal_lm)
+
     def forward(
         self,
         token_ids_N: Tensor,
@@ -45,40 +52,38 @@ class Policy(nn.Module):
         predictor_K: Tensor,
         target_K: Tensor,
         temperature: float,
-        sample_lengths: tuple[int, ...],
+        pieces: RowPieces,
         entropy: EntropyMode = "log",
     ) -> tuple[Tensor, Tensor]:
         """Return the log-probability of each target and the entropy of its distribution, float32, shape (K,).
 
         Args:
             token_ids_N: Tokens of the row.
-            position_ids_N: Positions, which start at 0 in each sample.
+            position_ids_N: Positions in the samples.
             predictor_K: Index in the row of the token that predicts each target. K must not be 0.
             target_K: Token ids.
             temperature: Temperature by which logits are divided.
-            sample_lengths: Length of each sample in the row.
+            pieces: Pieces of the row.
             entropy: Computation of the entropy; see `LogprobHead`.
         """
         head = self.causal_lm.get_output_embeddings()
         if self.parallel is None:
-            hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, sample_lengths)
-            logprob_K, entropy_K = head(hidden_ND.index_select(0, predictor_K), target_K, temperature, entropy)
+            hidden_ND = packed_hidden_states(self.causal_lm, token_ids_N, position_ids_N, pieces)
+            logprob_K, entropy_K = head(_at(hidden_ND, predictor_K, pieces), target_K, temperature, entropy)
             return logprob_K, entropy_K
-        part = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
-        hidden_ND = packed_hidden_states(self.causal_lm, part.token_ids, part.position_ids, part.sample_lengths)
+        part = self.parallel.slice(token_ids_N, position_ids_N, pieces, predictor_K)
+        hidden_ND = packed_hidden_states(self.causal_lm, part.token_ids, part.position_ids, part.pieces)
         targets = target_K[part.first : part.first + len(part.predictors)]
-        outputs = head(hidden_ND.index_select(0, part.predictors), targets, temperature, entropy)
+        outputs = head(_at(hidden_ND, part.predictors, part.pieces), targets, temperature, entropy)
         logprob_K, entropy_K = self.parallel.all_gather(torch.stack(outputs), part.counts).unbind()
         return logprob_K, entropy_K
 
 
-def packed_hidden_states(
-    causal_lm: Any, token_ids_N: Tensor, position_ids_N: Tensor, sample_lengths: tuple[int, ...]
-) -> Tensor:
+def packed_hidden_states(causal_lm: Any, token_ids_N: Tensor, position_ids_N: Tensor, pieces: RowPieces) -> Tensor:
     """Return the last hidden states of a packed row, shape (N, D)."""
     attention_arguments: dict[str, Any] = {}
     if causal_lm.config._attn_implementation.startswith(PACKED):
-        attention_arguments["samples"] = PackedSamples.from_lengths(sample_lengths, token_ids_N.device)
+        attention_arguments["pieces"] = PackedPieces.from_row(pieces, token_ids_N.device)
     hidden_states: Tensor = causal_lm.base_model(
         input_ids=token_ids_N[None],
         position_ids=position_ids_N[None],
@@ -86,6 +91,11 @@ def packed_hidden_states(
         **attention_arguments,
     ).last_hidden_state
     return hidden_states[0]
+
+
+def _at(hidden_ND: Tensor, predictor_K: Tensor, pieces: RowPieces) -> Tensor:
+    """Return the hidden states at the predictors. The last token of a shared prompt predicts several targets."""
+    return gather_tokens(hidden_ND, predictor_K, 0) if pieces.share_prompts else hidden_ND.index_select(0, predictor_K)
 
 
 class Critic(nn.Module):
@@ -105,17 +115,20 @@ class Critic(nn.Module):
         nn.init.zeros_(self.value_head.weight)
         nn.init.zeros_(self.value_head.bias)
 
-    def forward(
-        self, token_ids_N: Tensor, position_ids_N: Tensor, predictor_K: Tensor, sample_lengths: tuple[int, ...]
-    ) -> Tensor:
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether the samples of a row can share a prompt; see `Policy.shares_prompts`."""
+        return can_share_prompts(self.trunk)
+
+    def forward(self, token_ids_N: Tensor, position_ids_N: Tensor, predictor_K: Tensor, pieces: RowPieces) -> Tensor:
         """Return the value before each target is sampled, float32, shape (K,). For arguments, see `Policy.forward`."""
         if self.parallel is None:
-            hidden_ND = packed_hidden_states(self.trunk, token_ids_N, position_ids_N, sample_lengths)
-            return self._values(hidden_ND, predictor_K)
-        part = self.parallel.slice(token_ids_N, position_ids_N, sample_lengths, predictor_K)
-        hidden_ND = packed_hidden_states(self.trunk, part.token_ids, part.position_ids, part.sample_lengths)
-        return self.parallel.all_gather(self._values(hidden_ND, part.predictors), part.counts)
+            hidden_ND = packed_hidden_states(self.trunk, token_ids_N, position_ids_N, pieces)
+            return self._values(_at(hidden_ND, predictor_K, pieces))
+        part = self.parallel.slice(token_ids_N, position_ids_N, pieces, predictor_K)
+        hidden_ND = packed_hidden_states(self.trunk, part.token_ids, part.position_ids, part.pieces)
+        return self.parallel.all_gather(self._values(_at(hidden_ND, part.predictors, part.pieces)), part.counts)
 
-    def _values(self, hidden_ND: Tensor, predictor_K: Tensor) -> Tensor:
-        values: Tensor = self.value_head(hidden_ND.index_select(0, predictor_K)).squeeze(-1)
+    def _values(self, hidden_KD: Tensor) -> Tensor:
+        values: Tensor = self.value_head(hidden_KD).squeeze(-1)
         return values.to(torch.float32)

@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from torl.errors import DataError
 from torl.learner.model.attention import PACKED, packed_attention
+from torl.learner.rows import RowPieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class RowSlice:
 
     token_ids: Tensor
     position_ids: Tensor
-    sample_lengths: tuple[int, ...]
-    """Length of each sample in the complete row, including the padding."""
+    pieces: RowPieces
+    """Pieces of the complete row, including the padding."""
     counts: list[int]
     """Number of predictors in the slice of each rank."""
     first: int
@@ -79,22 +80,19 @@ class SequenceParallel:
         causal_lm.set_attn_implementation(name)
         return causal_lm
 
-    def slice(
-        self, token_ids_N: Tensor, position_ids_N: Tensor, sample_lengths: tuple[int, ...], predictor_K: Tensor
-    ) -> RowSlice:
+    def slice(self, token_ids_N: Tensor, position_ids_N: Tensor, pieces: RowPieces, predictor_K: Tensor) -> RowSlice:
         """Return this rank's slice of a row. For arguments, see `Policy.forward`."""
         padding = -len(token_ids_N) % self.size
         if padding:
             token_ids_N = torch.cat([token_ids_N, token_ids_N.new_zeros(padding)])
             position_ids_N = torch.cat([position_ids_N, torch.arange(padding, device=position_ids_N.device)])
-            sample_lengths = (*sample_lengths, padding)
         length = len(token_ids_N) // self.size
         start, stop = self.rank * length, (self.rank + 1) * length
         counts = torch.bincount(predictor_K // length, minlength=self.size).tolist()
         first = sum(counts[: self.rank])
         predictors = predictor_K[first : first + counts[self.rank]] - start
         ids, positions = token_ids_N[start:stop], position_ids_N[start:stop]
-        return RowSlice(ids, positions, sample_lengths, counts, first, predictors)
+        return RowSlice(ids, positions, pieces.with_padding(padding), counts, first, predictors)
 
     def all_gather(self, part: Tensor, counts: list[int]) -> Tensor:
         """Gather the outputs of all ranks for a row, on every rank.
