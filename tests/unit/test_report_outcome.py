@@ -53,6 +53,13 @@ def test_cost_and_losses_are_sums_over_the_steps(tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith("next")]
 
 
+def test_cost_without_stages_has_no_brackets(tmp_path: Path) -> None:
+    """Fine-tuning has only steps."""
+    with RunWriter(tmp_path) as writer:
+        writer.write_metrics(0, {names.TIME_STEP: 2.0, names.TRAINED_TOKENS: 100.0})
+    assert describe_outcome(tmp_path)[0] == "cost: 1 step in 2 s, 100 trained tokens (50 per second)"
+
+
 def test_changes_compare_the_first_and_the_last_five_steps(tmp_path: Path) -> None:
     rows = [{names.CODE_RATIO: value / 10} for value in range(11)]
     assert outcome(tmp_path, rows)[0] == (

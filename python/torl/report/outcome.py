@@ -99,7 +99,8 @@ def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
     more = [f"{title} {total:.0f} s" for name, title in others if (total := _total(rows, name)) >= 0.5]
     tokens = _total(steps, names.TRAINED_TOKENS)
     rate = f", {tokens:,.0f} trained tokens ({tokens / seconds:,.0f} per second)" if seconds else ""
-    return f"cost: {len(steps)} steps in {seconds:.0f} s ({', '.join([*shares, *more])}){rate}"
+    parts = f" ({', '.join([*shares, *more])})" if shares or more else ""
+    return f"cost: {len(steps)} step{'s' * (len(steps) != 1)} in {seconds:.0f} s{parts}{rate}"
 
 
 def _lost(steps: Sequence[Row]) -> str:
