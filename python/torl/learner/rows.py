@@ -26,6 +26,7 @@ SAMPLED_ARRAYS = {
     "batch_value_K": "batch_values",
 }
 """The arrays of a sample, by the names of the corresponding arrays of a row."""
+
 # A rank without samples takes part in every forward and backward pass: ZeRO's collectives need all ranks.
 _EMPTY_ROW_TOKENS = 2
 

@@ -77,12 +77,8 @@ def _units_of_group(samples: Sequence[TrainingSample], group: Sequence[int], lim
 
 
 def _unit(samples: Sequence[TrainingSample], members: Sequence[int], prompt: int) -> RowUnit:
-    (unit,) = (
-        separate_units(samples, members)
-        if len(members) == 1
-        else [RowUnit(tuple(members), prompt, _room(samples, members, prompt))]
-    )
-    return unit
+    shared = prompt if len(members) > 1 else 0
+    return RowUnit(tuple(members), shared, _room(samples, members, prompt))
 
 
 def _room(samples: Sequence[TrainingSample], members: Sequence[int], prompt: int) -> int:
