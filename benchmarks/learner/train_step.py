@@ -3,14 +3,13 @@
     make peers && python -m benchmarks.learner.train_step [--peers .venv/peers/bin/python] [--rounds 3]
 
 A random model of Qwen2's shape with about 100 million parameters and a vocabulary of 151,936, float32 on the CPU,
-gradient checkpointing on all sides, the clipped loss as a mean over sampled tokens, old log-probabilities given, eight
-responses to each prompt. Each side is a separate process with all cores; they take turns, one step each, `--rounds`
-times after one that is not counted. Times are the best of the rounds, tokens are those of the samples (padding is not
-counted, and a prompt counts for each of its samples), memory is the most that a process ever had. A peer that is not
-installed is left out and reported. The last line is JSON: `vs_trl` and `vs_verl` are torl's tokens per second by
-theirs, `processor_vs_trl` and `processor_vs_verl` the same of processor time, which other work on the machine touches
-less, `memory_vs_trl` and `memory_vs_verl` torl's peak by theirs, `loss_difference` the largest difference between
-torl's first loss and theirs.
+gradient checkpointing on all sides, the clipped loss as a mean over sampled tokens, old log-probabilities given. Each
+side is a separate process with all cores; they take turns, one step each, `--rounds` times after one that is not
+counted. Times are the best of the rounds, tokens are those of the samples (padding is not counted, and a prompt counts
+for each of its samples), memory is the most that a process ever had. A peer that is not installed is left out and
+reported. The last line is JSON: `vs_trl` and `vs_verl` are torl's tokens per second by theirs, `processor_vs_trl` and
+`processor_vs_verl` the same of processor time, which other work on the machine touches less, `memory_vs_trl` and
+`memory_vs_verl` torl's peak by theirs, `loss_difference` the largest difference between torl's first loss and theirs.
 """
 
 import argparse
@@ -97,7 +96,7 @@ def main() -> None:
     parser.add_argument("--peers", default=str(PEERS_PYTHON), help="interpreter of the peers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--samples", type=int, default=16)
-    parser.add_argument("--group-size", type=int, default=8, help="samples with the same prompt")
+    parser.add_argument("--group-size", type=int, default=1, help="samples with the same prompt")
     parser.add_argument("--response-tokens", type=int, default=160, help="the median")
     parser.add_argument("--longest", type=int, default=768)
     parser.add_argument("--hidden", type=int, default=512)
