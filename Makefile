@@ -167,7 +167,7 @@ docs: install $(VENV)/docs/installed
 	$(VENV)/docs/bin/python -m sphinx -b html -q -W --keep-going -d target/doctrees docs target/docs
 	$(VENV)/docs/bin/python -m pytest tests/docs
 
-# The notebooks of docs/tutorials, executed: some ten minutes.
+# The notebooks of docs/tutorials, executed: an hour, most of it for the pre-trained model of the last one.
 tutorials: install $(VENV)/docs/installed
 	$(VENV)/docs/bin/python scripts/write_tutorials.py
 

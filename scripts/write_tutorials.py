@@ -15,7 +15,7 @@ import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
-_CELL_SECONDS = 900
+_CELL_SECONDS = 3600
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 
 
