@@ -17,6 +17,7 @@ from torl.learner.model.policy import Critic
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.objective import RowTensors
 from torl.learner.process_group import join_process_group
+from torl.learner.rows import RowPieces
 from torl.learner.update import policy_logprobs, run_critic
 
 
@@ -87,8 +88,9 @@ def share_row(model: Path) -> list[str]:
         models = [load_causal_lm(setup.model, setup.learner, GPU) for _ in range(2)]
         critic = Critic(models[0], parallel=parallel)
         policy = make_policy(models[1], setup.model, setup.learner, parallel)
-        values = critic(tokens, positions, predictors, (7,))
-        logprobs, entropies = policy(tokens, positions, predictors, tokens, 1.0, (7,))
+        pieces = RowPieces((7,), (None,))
+        values = critic(tokens, positions, predictors, pieces)
+        logprobs, entropies = policy(tokens, positions, predictors, tokens, 1.0, pieces)
         (values.sum() + logprobs.sum()).backward()
         gradients = [each.grad for model in (critic, policy) for each in model.parameters() if each.grad is not None]
         outputs = [logprobs, entropies, values]

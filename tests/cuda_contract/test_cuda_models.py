@@ -19,8 +19,10 @@ from torl.learner.model.head import EntropyMode, _Logprobs
 from torl.learner.model.lora import add_adapters, disabled_adapters, merged_weights
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.objective import RowTensors, policy_objective
+from torl.learner.rows import RowPieces
 
 LENGTHS = (5, 7)
+SAMPLES, SHARING = RowPieces(LENGTHS, (None, None)), RowPieces(LENGTHS, (None, 0))
 MODELS: dict[str, dict[str, Any]] = {family: {"model_type": family, **sizes} for family, sizes in FAMILIES.items()}
 MODELS["mistral without windows"] = MODELS["mistral"] | {"sliding_window": None}
 MASKED = {"mistral", "gemma3_text"}
@@ -64,12 +66,13 @@ def test_policy_computes_on_the_gpu(family: str, lora: bool) -> None:
         policy = Policy(model, max_stored_logits=1 << 20)
         assert {parameter.device for parameter in policy.parameters()} == {GPU}
         tokens, positions, predictors = row()
-        logprobs, entropies = policy(tokens, positions, predictors, tokens[predictors], 0.7, LENGTHS)
+        pieces = SHARING if policy.shares_prompts else SAMPLES
+        logprobs, entropies = policy(tokens, positions, predictors, tokens[predictors], 0.7, pieces)
         assert (logprobs.device, logprobs.dtype, logprobs.shape) == (GPU, torch.float32, predictors.shape)
         assert (entropies.device, entropies.dtype) == (GPU, torch.float32)
         assert logprobs.requires_grad
         with disabled_adapters(policy), torch.no_grad():
-            reference, _ = policy(tokens, positions, predictors, tokens[predictors], 1.0, LENGTHS, "off")
+            reference, _ = policy(tokens, positions, predictors, tokens[predictors], 1.0, pieces, "off")
         assert reference.device == GPU
         assert {weight.value().device for weight in merged_weights(policy)} == {GPU}
 
@@ -116,5 +119,5 @@ def test_critic_computes_on_the_gpu(family: str) -> None:
     with FakeGpuMode():
         critic = Critic(causal_lm(family))
         tokens, positions, predictors = row()
-        values = critic(tokens, positions, predictors, LENGTHS)
+        values = critic(tokens, positions, predictors, SHARING if critic.shares_prompts else SAMPLES)
         assert (values.device, values.dtype, values.shape) == (GPU, torch.float32, predictors.shape)
