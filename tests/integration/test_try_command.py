@@ -19,10 +19,3 @@ def test_a_run_is_tried_without_its_evaluation_sets(tmp_path: Path) -> None:
     assert 0 < found["code_ratio"] < 1
     assert 0 < found["logprob_gap_mean"] <= found["logprob_gap_max"] < 1e-4  # float32 on both sides
     assert list(tmp_path.iterdir()) == [tmp_path / "log"]
-
-
-def test_a_missing_set_of_a_run_is_named(tmp_path: Path) -> None:
-    words = ["demo", "--run.directory", str(tmp_path / "run"), "--data.evaluation.absent", "absent.jsonl"]
-    with running("torl", "train", *words, log=tmp_path / "log") as command:
-        assert command.wait(100) == 1
-    assert "error: evaluation set absent: absent.jsonl: no such file" in command.output()

@@ -96,6 +96,14 @@ async def test_run_lists_downloads_for_all_missing_files(repository: Repository)
     assert not Path("run").exists()
 
 
+async def test_a_missing_evaluation_set_is_named(tmp_path: Path) -> None:
+    settings = {"data.evaluation.absent": "absent.jsonl", "run.directory": str(tmp_path / "run")}
+    config = load_config(TrainConfig, find_config("demo"), settings)
+    missing = pytest.raises(DataError, match=r"^evaluation set absent: absent\.jsonl: no such file")
+    with missing, Console(io.StringIO()) as console:
+        await train(config, console)
+
+
 @pytest.mark.parametrize("path", ["google/Gemma", "local"])
 async def test_run_refuses_a_model_by_its_config_alone(repository: Repository, tmp_path: Path, path: str) -> None:
     """Neither weights nor a tokenizer were downloaded."""
