@@ -75,13 +75,7 @@ async def annotate(
         behind = await annotate(group, list(map(_for_reference, samples)), ["ref_logprobs"], learner, step)
         return list(map(_with_reference, await annotate(group, samples, others, learner, step), behind))
     ranks_per_row = learner.sequence_parallel
-    batch = pack_batch(
-        without_imitation(samples),
-        max_row_tokens=learner.resolved_row_tokens,
-        ranks=len(group.ranks),
-        ranks_per_row=ranks_per_row,
-        share_prompts=group.shares_prompts,
-    )
+    batch = _pack(group, learner, without_imitation(samples))
     by_rank = [[row if token is None else _with_target(row, token) for row in rows] for rows in batch.rows]
     replies = await group.call([Annotate(tuple(rows), tuple(annotations), step) for rows in by_rank])
     replies = replies[::ranks_per_row]  # ranks that share rows return the same
@@ -94,6 +88,18 @@ async def annotate(
         _annotated(sample, {name: arrays[index] for name, arrays in arrays_by_name.items()})
         for index, sample in enumerate(samples)
     ]
+
+
+def _pack(group: RankGroup, learner: LearnerConfig, samples: Sequence[TrainingSample], **options: Any) -> Batch:
+    """Pack samples for the ranks of a group."""
+    return pack_batch(
+        samples,
+        max_row_tokens=learner.resolved_row_tokens,
+        ranks=len(group.ranks),
+        ranks_per_row=learner.sequence_parallel,
+        share_prompts=group.shares_prompts,
+        **options,
+    )
 
 
 def _with_target(row: PackedRow, token: int) -> PackedRow:
@@ -154,15 +160,13 @@ async def _train_policy(
         learns = has_loss(chosen) if algorithm.learns_without_advantage else any(map(carries_advantage, chosen))
         if not learns and not any(map(count_imitated, chosen)):
             continue
-        batch = pack_batch(
+        batch = _pack(
+            group,
+            setup.learner,
             chosen,
-            max_row_tokens=setup.learner.resolved_row_tokens,
-            ranks=len(group.ranks),
-            ranks_per_row=ranks_per_row,
             aggregation=algorithm.aggregation.bind(),
             skip_zero_advantage=not algorithm.learns_without_advantage,
             policy_version=step,
-            share_prompts=group.shares_prompts,
         )
         wanted = frozenset(place for place, index in enumerate(part) if index in recorded)
         requests = [UpdatePolicy(rows, batch.sampled_tokens, step, wanted) for rows in batch.rows]
@@ -190,13 +194,7 @@ async def _train_critic(
         chosen = [samples[index] for index in part]
         if has_loss(chosen):
             ranks_per_row = setup.learner.sequence_parallel
-            batch = pack_batch(
-                without_imitation(chosen),
-                max_row_tokens=setup.learner.resolved_row_tokens,
-                ranks=len(group.ranks),
-                ranks_per_row=ranks_per_row,
-                share_prompts=group.shares_prompts,
-            )
+            batch = _pack(group, setup.learner, without_imitation(chosen))
             replies = await group.call([UpdateCritic(rows, batch.sampled_tokens, step) for rows in batch.rows])
             reports.append(_report(replies[0], batch, ranks_per_row))
     if not reports:
