@@ -18,7 +18,7 @@ endif
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint format reference hashes docs tutorials install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -145,9 +145,15 @@ fuzz:
 	../../target/tools/bin/cargo-fuzz fuzz run --sanitizer none $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 lint: install
+	@$(BIN)/python scripts/side_by_side.py \
+		"rust=$(MAKE) --no-print-directory lint-rust" "python=$(MAKE) --no-print-directory lint-python"
+
+lint-rust:
 	cargo fmt --all --check
 	cargo fmt --check --manifest-path crates/sandbox/fuzz/Cargo.toml
 	cargo clippy --release --workspace --all-targets -- -D warnings
+
+lint-python:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -96,5 +96,9 @@ def running(module: str, *arguments: str, log: Path) -> Iterator[Command]:
 
 def training(settings: Mapping[str, str], *, log: Path) -> AbstractContextManager[Command]:
     """Start `torl train` on the demo with these settings by dotted name, as `running` does."""
-    words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    return running("torl.train", DEMO, *words, log=log)
+    return running("torl.train", *training_words(settings), log=log)
+
+
+def training_words(settings: Mapping[str, str]) -> list[str]:
+    """The demo with these settings by dotted name, as words after `torl train`."""
+    return [DEMO, *(word for name, value in settings.items() for word in (f"--{name}", value))]

@@ -1,6 +1,7 @@
 """Whole training runs through the command line, every part real: how they end, what they write, what they leave."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli import DEMO, ROOT, Command, running, training
+from cli import DEMO, ROOT, Command, running, training, training_words
 from transformers import AutoModelForCausalLM
 
+from torl.__main__ import run
 from torl.text.tokenizer import load_tokenizer
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
@@ -31,9 +33,12 @@ SMALL = {
 
 def train(directory: Path, **changes: str) -> AbstractContextManager[Command]:
     """The demo, smaller; keywords are options with `__` for the dot."""
+    return training(settings(directory, **changes), log=directory.with_suffix(".log"))
+
+
+def settings(directory: Path, **changes: str) -> dict[str, str]:
     options = SMALL | {"run.directory": str(directory)}
-    options |= {name.replace("__", "."): value for name, value in changes.items()}
-    return training(options, log=directory.with_suffix(".log"))
+    return options | {name.replace("__", "."): value for name, value in changes.items()}
 
 
 def metric_rows(directory: Path) -> list[dict[str, float]]:
@@ -182,7 +187,7 @@ def _engine_core(command: Command) -> int:
     return named[0] if named else command.processes("spawn_main")[0]
 
 
-def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
+def test_mistakes_are_found_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"id": "1", "problem": "1 + 1?", "answer": "2"}\n{"id": "2", "problem": 3}\n')
     taken = tmp_path / "taken"
@@ -202,10 +207,11 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
         (taken, {}, "contains a run"),
     ]
     for directory, changes, message in cases:
-        with train(directory, **changes) as command:
-            assert command.wait(60) == 1, command.output()
-            assert message in command.output()
-            assert "Traceback" not in command.output()
+        assert run("train", training_words(settings(directory, **changes))) == 1
+        output = "".join(capsys.readouterr())
+        assert message in output
+        assert "Traceback" not in output
+        assert not multiprocessing.active_children()
         assert directory == taken or not (directory / "config.toml").exists()  # the corrected command may have it
 
 
