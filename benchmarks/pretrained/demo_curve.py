@@ -1,13 +1,9 @@
 """The curves of `demo.py` as SVG: accuracy, code ratio and pass ratio over the steps of each line's runs.
 
-    pip install matplotlib
-    python -m benchmarks.pretrained.demo_curve DIRECTORY FILE
-
 Lines are means over the seeds. Accuracy while training is on the training problems; the points of the first panel are
 the accuracy on held-out pairs before the first update and after the last.
 """
 
-import argparse
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -31,15 +27,6 @@ COLORS = {
     "further": "#ef4444",
     "rejection": "#ec4899",
 }
-
-
-def main() -> None:
-    """Draw the curves of the runs in a directory."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="directory of the runs")
-    parser.add_argument("output", type=Path, help="SVG file")
-    arguments = parser.parse_args()
-    draw(arguments.directory, arguments.output)
 
 
 def draw(directory: Path, output: Path) -> None:
@@ -66,7 +53,3 @@ def mean_series(directory: Path, name: str, metric: str) -> tuple[list[int], lis
         for step, value in zip(*series(read_metrics(run), metric), strict=True):
             found[step].append(value)
     return sorted(found), [fmean(found[step]) for step in sorted(found)]
-
-
-if __name__ == "__main__":
-    main()
