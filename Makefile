@@ -158,7 +158,7 @@ lint-python:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy scripts
-	$(BIN)/python -m mypy.stubtest torl._core
+	$(BIN)/python -m mypy.stubtest torl._core --mypy-config-file scripts/stubtest.ini
 	$(BIN)/python scripts/check_prose.py
 
 format:
