@@ -15,6 +15,7 @@ from torl.environments import BoundedEnvironment, make_environment
 from torl.errors import ConfigError
 from torl.formats import Format, require_chat_format
 from torl.options import Choice
+from torl.placement.cores import slow_precision
 from torl.placement.machine import Machine, combine_machines, this_machine
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.report.console import Console
@@ -108,6 +109,8 @@ async def open_rollouts(
     """
     async with open_cluster(config.cluster) as cluster:
         resolved = resolve(config, await machine_of(cluster))
+        if warning := slow_precision(resolved):
+            console.warning(warning)
         context = RunContext(cluster, seed=seed, directory=log_directory)
         components = components or Components.from_config(resolved.config)
         async with start_rollouts(resolved, model, console, context, components) as rollouts:

@@ -14,6 +14,7 @@ from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
+from torl.placement.cores import slow_precision
 from torl.placement.fit import describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve
 from torl.placement.shape import ModelShape
@@ -70,6 +71,8 @@ async def prepare_inputs(
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
     resolved = resolve(config, await machine_of(cluster))
     console.line(f"placement: {resolved.placement}")
+    if warning := slow_precision(resolved):
+        console.warning(warning)
     if cluster.is_remote:
         await require_shared_storage(cluster, directory, resolved.placement.rank_nodes)
     resolved = _fit_memory(config, resolved, model.path, console)
