@@ -90,7 +90,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.curve is not None and find_spec("matplotlib") is None:
         parser.error("--curve needs matplotlib: pip install matplotlib")
-    demo = Demo(arguments.directory, arguments.model, arguments.steps)
+    demo = Demo(arguments.directory.resolve(), arguments.model, arguments.steps)
     if not demo.has_same_settings():
         parser.error(f"{demo.directory} has runs with other settings: choose another directory")
     file = arguments.measurements or demo.directory / "measurements.jsonl"
