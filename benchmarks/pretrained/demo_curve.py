@@ -42,7 +42,8 @@ def draw(directory: Path, output: Path) -> None:
         steps, values = mean_series(directory, name, HELD_OUT)
         if steps:
             panels[0].plot(steps, values, "o--", color=color, markersize=4)
-            panels[-1].plot([], [], "o-", color=color, markersize=4, label=LABELS[name])
+            panels[-1].plot([], [], color=color, label=LABELS[name])
+    panels[-1].plot([], [], "o--", color=GREY, markersize=4, label="on held-out pairs")
     finish_figure(figure, output)
 
 
