@@ -341,3 +341,9 @@ def test_curve_has_the_mean_over_seeds(tmp_path: Path) -> None:
     (tmp_path / "trained-1" / METRICS_FILE).write_text(json.dumps({"step": 3, names.CODE_RATIO: 0.5}) + "\n")
     assert curve.mean_series(tmp_path, "trained", names.CODE_RATIO) == ([1, 2, 3], [0.1, 0.2, pytest.approx(0.4)])
     assert curve.mean_series(tmp_path, "rewards", names.CODE_RATIO) == ([], [])
+
+
+def test_the_table_of_the_docs_comes_from_its_measurements() -> None:
+    evidence = Path(__file__).parents[2] / "docs" / "evidence"
+    found = measurements.read_measurements(evidence / "pretrained_demo.jsonl", table.Measured)
+    assert "\n".join(table.lines(found)) in (evidence / "learning.md").read_text(encoding="utf-8")
