@@ -1,18 +1,15 @@
 """Whether the cores have instructions for bfloat16, and what a run says of settings that they emulate."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
-from torl.placement import cores
-from torl.placement.machine import Machine
-from torl.placement.resolve import resolve
+from torl.placement.machine import Machine, combine_machines, emulates_bfloat16, this_machine
+from torl.placement.resolve import resolve, slow_precision
 
 WITHOUT = "processor\t: 0\nflags\t\t: fpu sse4_2 fma avx avx2 f16c\n"
-CORES = Machine((), 2, 16 << 30)
+CORES = Machine((), 2, 16 << 30, emulates_bfloat16=True)
 
 
 @pytest.mark.parametrize(
@@ -28,24 +25,27 @@ CORES = Machine((), 2, 16 << 30)
     ],
 )
 def test_flags_of_the_cores(cpu_info: str, emulates: bool) -> None:
-    assert cores.emulates_bfloat16(cpu_info) == emulates
+    assert emulates_bfloat16(cpu_info) == emulates
 
 
 def test_torch_says_the_same_of_this_machine() -> None:
     has_instructions = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    assert cores.emulates_bfloat16(cores.CPU_INFO.read_text()) != has_instructions
+    assert this_machine().emulates_bfloat16 != has_instructions
 
 
-def test_settings_that_are_emulated_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cpuinfo").write_text(WITHOUT)
-    monkeypatch.setattr(cores, "CPU_INFO", tmp_path / "cpuinfo")
-
+def test_settings_that_are_emulated_are_named() -> None:
     def warning(machine: Machine, **changes: str) -> str | None:
         overrides = {name.replace("__", "."): value for name, value in changes.items()}
-        return cores.slow_precision(resolve(load_config(TrainConfig, find_config("demo"), overrides), machine))
+        return slow_precision(resolve(load_config(TrainConfig, find_config("demo"), overrides), machine))
 
     assert warning(CORES) is None  # all in float32
     assert 'engine.dtype = "float32"' in (warning(CORES, engine__dtype="bfloat16") or "")
     both = warning(CORES, engine__dtype="bfloat16", learner__dtype="bfloat16")
     assert "engine.dtype and learner.dtype" in (both or "")
     assert warning(Machine.with_gpus(1, 80 << 30), engine__dtype="bfloat16") is None
+
+
+def test_one_node_that_emulates_slows_the_cluster() -> None:
+    others = Machine((), 2, 16 << 30)
+    assert combine_machines([others, CORES]).emulates_bfloat16
+    assert not combine_machines([others, others]).emulates_bfloat16

@@ -15,7 +15,6 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from torl.errors import ConfigError, SandboxError
-from torl.placement.cores import CPU_INFO, emulates_bfloat16
 from torl.placement.machine import Machine, this_machine
 from torl.sandbox import SandboxPool, cache_directory, prepare_guest
 from torl.version import __version__
@@ -85,7 +84,7 @@ def check() -> Iterator[Line]:
 def _devices(machine: Machine) -> Line:
     found = f"{machine.cores} cores, {machine.host_bytes >> 30} GiB of memory, "
     if not machine.gpus:
-        if emulates_bfloat16(CPU_INFO.read_text(encoding="utf-8")):
+        if machine.emulates_bfloat16:
             remedy = 'several times as fast: learner.dtype = "float32", engine.dtype = "float32"'
             return Line("devices", found + "no GPU: runs compute on the cores, which emulate bfloat16", remedy)
         return Line("devices", found + "no GPU: runs compute on the cores")

@@ -112,6 +112,23 @@ def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
     return ResolvedConfig(config.model_copy(update=update), placement)
 
 
+def slow_precision(resolved: ResolvedConfig[ModelRunConfig]) -> str | None:
+    """Return a warning about the settings with a dtype that the cores emulate; None without such settings."""
+    config, machine = resolved.config, resolved.placement.machine
+    options = local_engine_options(config)
+    dtypes = {
+        "engine.dtype": options.dtype if options else None,
+        "learner.dtype": config.learner.dtype if isinstance(config, LearningConfig) else None,
+    }
+    slow = [name for name, dtype in dtypes.items() if dtype == "bfloat16"]
+    if machine.gpus or not machine.emulates_bfloat16 or not slow:
+        return None
+    return (
+        f'the cores have no instructions for bfloat16: {" and ".join(slow)} = "float32" is several times as fast, '
+        "in twice the memory"
+    )
+
+
 def _learner(learner: LearnerConfig, placement: Placement, *, offloads: bool) -> LearnerConfig:
     can_offload = learner.zero_stage >= 2 and not (learner.offload_optimizer or learner.offload_parameters)
     threads = None if placement.machine.gpus else max(1, placement.learner_cores // placement.ranks_of_node)

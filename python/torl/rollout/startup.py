@@ -15,9 +15,8 @@ from torl.environments import BoundedEnvironment, make_environment
 from torl.errors import ConfigError
 from torl.formats import Format, require_chat_format
 from torl.options import Choice
-from torl.placement.cores import slow_precision
 from torl.placement.machine import Machine, combine_machines, this_machine
-from torl.placement.resolve import ResolvedConfig, resolve
+from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
 from torl.report.console import Console
 from torl.rewards import Reward, make_reward
 from torl.rollout.agents.player import open_agent_player

@@ -14,9 +14,8 @@ from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.placement.cores import slow_precision
 from torl.placement.fit import describe_update, require_division, require_room, with_update_settings
-from torl.placement.resolve import ResolvedConfig, resolve
+from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
 from torl.placement.shape import ModelShape
 from torl.records.reading import find_damage
 from torl.report.console import Console
