@@ -5,6 +5,8 @@ version of the weights that computed it, and checks before each step that all sl
 should. That is the truth that cached prefixes, held blocks and copies are measured by.
 """
 
+import pickle
+import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -124,20 +126,23 @@ class Bench:
             kv_cache_memory_bytes=1 << 20,
         )
         config = arguments.create_engine_config()
-        config.additional_config = ProcessSetup("", {}, VOCABULARY, "/nowhere")
         config.scheduler_config.async_scheduling = in_flight > 1
         config.scheduler_config.enable_chunked_prefill = True
         config.cache_config.num_gpu_blocks = blocks
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
         cache = KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
         kind: Any = AsyncTurnScheduler if in_flight > 1 else TurnScheduler
-        self.scheduler = kind(
-            vllm_config=config,
-            kv_cache_config=cache,
-            structured_output_manager=StructuredOutputManager(config),
-            block_size=BLOCK,
-            log_stats=False,
-        )
+        with tempfile.NamedTemporaryFile() as vocabulary:
+            vocabulary.write(pickle.dumps(VOCABULARY))
+            vocabulary.flush()
+            config.additional_config = ProcessSetup("", {}, vocabulary.name, "/nowhere")
+            self.scheduler = kind(
+                vllm_config=config,
+                kv_cache_config=cache,
+                structured_output_manager=StructuredOutputManager(config),
+                block_size=BLOCK,
+                log_stats=False,
+            )
         self.scheduler.use_v2_model_runner = runner_v2
         self.device = device
         self.turns: dict[str, Turn] = {}

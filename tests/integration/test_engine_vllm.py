@@ -248,6 +248,27 @@ def test_a_start_ends_with_its_controller(
         time.sleep(0.1)  # Python's own process for resources ends a moment after its parent
 
 
+@pytest.mark.usefixtures("temporary_directory")
+async def test_a_core_that_dies_at_once_fails_its_start(tiny_model_directory: Path, tmp_path: Path) -> None:
+    """It has not read its setup, and a pre-trained model's vocabulary is larger than what a pipe holds."""
+    vocabulary = Vocabulary([f"{token:08}".encode() for token in range(100_000)])
+    setup = EngineSetup(tiny_model_directory, vocabulary, 64, stop_token_ids=(0,), log_path=tmp_path / "engine.log")
+    engine = VllmEngine(setup, VllmOptions())
+    others = {process.pid for process in with_descendants([os.getpid()])}
+    starting = asyncio.ensure_future(engine.start())
+    cores: list[int] = []
+    async with asyncio.timeout(120):
+        while not cores:
+            await asyncio.sleep(0.01)
+            started = {process.pid for process in with_descendants([os.getpid()])} - others
+            cores = [pid for pid in started if "spawn_main" in command_line(pid)]
+        os.kill(cores[0], signal.SIGKILL)
+        with pytest.raises(EngineError, match="did not start"):
+            await starting
+    await engine.close()
+    assert has_ended(cores[0])
+
+
 async def test_a_model_that_cannot_be_loaded_leaves_nothing(tmp_path) -> None:
     (tmp_path / "config.json").write_text("{}")
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, stop_token_ids=(0,), log_path=tmp_path / "engine.log")

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import importlib
 import os
+import pickle
 import sys
 import threading
 import time
@@ -134,10 +135,12 @@ class Launch:
         engine_args = AsyncEngineArgs(**arguments, logging_config=LoggingConfig(configure_logging=False))
         config = engine_args.create_engine_config()
         environment = process_environment(self._options, self._paths.directory, devices)
+        vocabulary = self._paths.directory / "vocabulary"
+        vocabulary.write_bytes(pickle.dumps(self._setup.vocabulary))
         self._process_setup = setup = ProcessSetup(
             str(self._paths.log_path.resolve()),
             {**changes(), **environment},
-            self._setup.vocabulary,
+            str(vocabulary),
             self._paths.announcements,
             devices.cores,
         )

@@ -8,6 +8,7 @@ Imports neither torch nor vLLM.
 
 import logging
 import os
+import pickle
 import select
 import sys
 import tempfile
@@ -29,14 +30,23 @@ class ProcessSetup:
     log_path: str
     environment: Mapping[str, str | None]
     """Values of environment variables. None unsets a variable."""
-    vocabulary: Vocabulary
-    """Vocabulary of the scheduler's scanners."""
+    vocabulary: str
+    """File of the vocabulary of the scheduler's scanners, pickled.
+
+    The setup itself must fit into the pipe to a new process, 64 KiB: Python writes it before it listens to the process,
+    and if that dies before it has read the rest, the write never ends.
+    """
     announcements: str
     """Socket for announcements of the core (`torl.engine.vllm.messages`)."""
     cores: tuple[int, ...] = ()
     """CPU cores that the processes are bound to. Empty binds them to none."""
     _spawned: list[Any] = field(default_factory=list, repr=False, compare=False)
     """`multiprocessing`'s handles of the processes that received this setup. Not pickled."""
+
+    def read_vocabulary(self) -> Vocabulary:
+        """Read the vocabulary."""
+        vocabulary: Vocabulary = pickle.loads(Path(self.vocabulary).read_bytes())
+        return vocabulary
 
     def started(self) -> list[int]:
         """Ids of the processes that were started with this setup and are not known to have exited."""
@@ -70,7 +80,7 @@ def _unpickle(
     parent: int,
     log_path: str,
     environment: dict[str, str | None],
-    vocabulary: Vocabulary,
+    vocabulary: str,
     announcements: str,
     cores: tuple[int, ...],
 ) -> ProcessSetup:

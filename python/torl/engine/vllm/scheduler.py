@@ -142,7 +142,7 @@ class _Turns:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         setup: ProcessSetup = self.vllm_config.additional_config
-        self._vocabulary = setup.vocabulary
+        self._vocabulary = setup.read_vocabulary()
         self._announcer = Announcer(setup.announcements)
         self._turns: dict[str, _Turn] = {}
         self._pauses = 0
