@@ -129,7 +129,7 @@ async def test_the_only_engine_is_started_again_and_turns_wait_for_it(caplog: py
     with caplog.at_level(logging.WARNING):
         house.made[0].fail(EngineDiedError("killed\nits log"))
         await house.until(lambda: len(house.made) == 2 and house.made[1].asked == [[0]])
-    assert "engine 0: killed: restarting it (1 of 2)" in caplog.text
+    assert "restarting engine 0 (1 of 2): killed" in caplog.text
     house.made[1].finish.set()
     assert (await turn).token_ids == (0,)
     await house.engine.close()

@@ -235,11 +235,11 @@ class Replicas(Engine):
                 self._give_up(death, f"after {slot.restarts} restarts (engine.max_restarts)")
             slot.restarts += 1
             _logger.warning(
-                "engine %d: %s: restarting it (%d of %d)",
+                "restarting engine %d (%d of %d): %s",
                 slot.number,
-                first_line(death),
                 slot.restarts,
                 self._max_restarts,
+                first_line(death).partition(";")[0],  # without the words that introduce the end of its log
             )
             slot.engine = self._make(slot.number, self._load_weights)
             try:
