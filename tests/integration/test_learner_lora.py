@@ -40,6 +40,14 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("lora-model"))
 
 
+@pytest.fixture(scope="module")
+def bfloat16_directory(model_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model as most are published. A learner in float32 keeps its frozen weights in bfloat16."""
+    directory = tmp_path_factory.mktemp("lora-bfloat16")
+    AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.bfloat16).save_pretrained(directory)
+    return directory
+
+
 def with_adapters(model: Any) -> Any:
     """peft's own, beginning with the same random numbers."""
     torch.manual_seed(0)
@@ -49,10 +57,14 @@ def with_adapters(model: Any) -> Any:
     return get_peft_model(model, settings)
 
 
-@pytest.mark.parametrize(("zero_stage", "ranks"), [(0, 1), (3, 2)])
+@pytest.mark.parametrize(
+    ("directory", "zero_stage", "ranks"),
+    [("model_directory", 0, 1), ("model_directory", 3, 2), ("bfloat16_directory", 1, 2), ("bfloat16_directory", 3, 2)],
+)
 async def test_adapters_learn_as_in_plain_torch_and_leave_merged(
-    zero_stage: int, ranks: int, model_directory: Path, tmp_path: Path
+    directory: str, zero_stage: int, ranks: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    model_directory = request.getfixturevalue(directory)
     expected, losses, norms = plain_steps(
         model_directory,
         STEPS,

@@ -71,6 +71,7 @@ _ATTENTION = "unit/test_learner_attention.py"
 _HEAD = "unit/test_learner_head.py"
 _CUDA = "cuda_contract/test_cuda_"
 _LORA = "integration/test_learner_lora.py"
+_FROZEN = "unit/test_learner_frozen.py"
 _BATCH = "unit/test_learner_batch.py"
 _SHARING = "property/test_learner_rows.py"
 _MINI_BATCHES = "unit/test_learner_mini_batches.py"
@@ -359,6 +360,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("engine/vllm/arguments.py", "if on_cpu and setup.on_gpus:", "if False:", "unit/test_engine_devices.py"),
     ("placement/machine.py", 'visible_gpus("" if hidden else _list_gpus()', "visible_gpus(_list_gpus()", _PLACEMENT),
     ("learner/model/lora.py", 'getattr(layer, "fan_in_fan_out", False)', "False", f"{_LORA} -k refused"),
+    ("learner/model/frozen.py", "if torch.equal(compact.float(), base.weight):", "if True:", _FROZEN),
+    ("learner/model/frozen.py", "base.weight.data = compact", "pass", _FROZEN),
     (
         "placement/learner_bytes.py",
         "return policy, States(critic,",

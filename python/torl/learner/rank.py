@@ -45,6 +45,7 @@ from torl.learner.messages import (
     UpdateCritic,
     UpdatePolicy,
 )
+from torl.learner.model.frozen import compact_frozen_weights
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
@@ -103,6 +104,8 @@ class Rank:
         causal_lm = add_adapters(causal_lm, setup.model.adapters, setup.seed)
         policy = make_policy(causal_lm, setup.model, setup.learner, parallel)
         self.engine = start_engine(policy, setup.learner)
+        if setup.learner.zero_stage < 3:
+            compact_frozen_weights(policy)
         self._engines = {POLICY_TAG: self.engine}
         if setup.algorithm.needs_critic:
             model = setup.model.model_copy(update={"path": setup.critic.path or setup.model.path})

@@ -55,10 +55,15 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
     return adapted
 
 
+def adapted_layers(module: nn.Module) -> "list[LoraLayer]":
+    """Return the layers with adapters."""
+    return [layer for _, layer in _layers(module)]
+
+
 @contextmanager
 def disabled_adapters(module: nn.Module) -> Iterator[None]:
     """Disable adapters in a context, so that the module computes the base model."""
-    layers = [layer for _, layer in _layers(module)]
+    layers = adapted_layers(module)
     for layer in layers:
         layer.enable_adapters(False)
     try:
@@ -85,13 +90,13 @@ class MergedWeight:
         return [self.base, self.adapter.lora_A[_ADAPTER].weight, self.adapter.lora_B[_ADAPTER].weight]
 
     def value(self) -> Tensor:
-        """Return W + alpha / rank * B A, summed in float32 and rounded once to the precision of W."""
+        """Return W + alpha / rank * B A, summed in float32 and rounded once to the learner's precision."""
         if self.adapter is None:
             return self.base.detach()
         with torch.no_grad():
             first, second = (parameter.float() for parameter in self.parameters[1:])
             merged: Tensor = self.base.float() + self.adapter.scaling[_ADAPTER] * (second @ first)
-            return merged.to(self.base.dtype)
+            return merged.to(self.adapter.lora_A[_ADAPTER].weight.dtype)
 
 
 def merged_weights(module: nn.Module) -> list[MergedWeight]:
