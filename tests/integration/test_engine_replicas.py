@@ -117,10 +117,11 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
         watch = asyncio.ensure_future(engine.watch())
         os.kill(engine.engines[1].processes[0].pid, signal.SIGKILL)
         with pytest.raises(
-            EngineError, match=r"died; the end of .*engine_1.log: \(after 1 restarts \(engine.max_restarts\)\)"
+            EngineError,
+            match=r"was ended by SIGKILL; the end of .*engine_1.log: \(after 1 restarts \(engine.max_restarts\)\)",
         ):
             await asyncio.wait_for(watch, 120)
-        with pytest.raises(EngineError, match="died"):
+        with pytest.raises(EngineError, match="was ended by SIGKILL"):
             await play(engine, contexts[:1], SAMPLING, "dead")
     finally:
         await engine.close()

@@ -105,7 +105,7 @@ def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_p
         os.kill(_engine_core(command), signal.SIGKILL)  # the one in its place has the weights of the first step
         assert command.wait() == 0, command.output()
         assert "resuming from" in command.output()
-        assert "restarting engine 0 (1 of 3): the engine died\n" in command.output()
+        assert "restarting engine 0 (1 of 3): the engine was ended by SIGKILL\n" in command.output()
     assert steps_trained(directory) == [0, 1, 2, 3]
     assert metric_rows(directory)[:2] == before[:2]
     # The engine began with the checkpoint's weights, not with the model's.

@@ -7,7 +7,8 @@ process only sends requests and reads tokens.
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torl.engine.vllm.processes import (
 )
 from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError, TorlError
-from torl.runtime.processes.children import first_line, log_tail
+from torl.runtime.processes.children import describe_exit, first_line, log_tail
 from torl.runtime.processes.stacks import dump_stacks
 from torl.types import SampledTurn, TurnRequest
 from torl.weights.rendezvous import Receivers, Rendezvous
@@ -53,6 +54,7 @@ class VllmEngine(Engine):
         self._live = 0
         self._calls: list[str] = []  # pending calls other than requests
         self._llm: Any = None
+        self._cores: Sequence[BaseProcess] = ()
         self._processes: tuple[EngineProcess, ...] = ()
         self._devices = EngineDevices(on_cpu=False, ids=())  # until the start
 
@@ -94,7 +96,8 @@ class VllmEngine(Engine):
             with self._calling("unlink its shared memory") as llm:
                 await llm.collective_rpc("torl_unlink_shared_memory")
             pids = [worker["pid"] for worker in await self.describe_workers()]
-            cores = [process.pid for process in self._llm.engine_core.resources.engine_manager.processes]
+            self._cores = self._llm.engine_core.resources.engine_manager.processes
+            cores = [core.pid for core in self._cores]
             self._processes = tuple(EngineProcess.from_pid(pid) for pid in dict.fromkeys([*cores, *pids]))
             self._watchers.append(asyncio.ensure_future(self._end_when_stalled()))
         except BaseException:
@@ -200,7 +203,7 @@ class VllmEngine(Engine):
             gc.collect()
         # vLLM ends its processes, but not always a worker whose core was killed.
         await asyncio.to_thread(end_processes, self._processes)
-        self._processes = ()
+        self._processes, self._cores = (), ()
         self._directory.close()
 
     async def _end_when_stalled(self) -> None:
@@ -248,7 +251,8 @@ class VllmEngine(Engine):
     def _death(self) -> EngineError:
         log = f"the end of {self._log_path}:\n{self._log_tail()}"
         if self._stall is None:
-            return EngineDiedError(f"the engine died; {log}")
+            status = next((core.exitcode for core in self._cores if core.exitcode), None)
+            return EngineDiedError(f"the engine {'died' if status is None else describe_exit(status)}; {log}")
         return EngineHungError(f"the engine hung and was killed: {self._stall} (engine.stall_timeout_seconds); {log}")
 
     def _log_tail(self) -> str:
