@@ -50,17 +50,19 @@ async def start_learner(
     return await Learner.start(setup, log_directory=logs)
 
 
-def write_tiny_model(directory: Path, *, tied: bool = True, seed: int = 0) -> Path:
-    """Two layers, float32, weights large enough that logprobs differ between tokens."""
+def write_tiny_model(
+    directory: Path, *, tied: bool = True, seed: int = 0, layers: int = 2, intermediate: int = 64, positions: int = 256
+) -> Path:
+    """Two layers by default, float32, weights large enough that logprobs differ between tokens."""
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
         hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
+        intermediate_size=intermediate,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=256,
+        max_position_embeddings=positions,
         tie_word_embeddings=tied,
         initializer_range=0.1,
         attention_dropout=0.1,  # the learner must ignore it

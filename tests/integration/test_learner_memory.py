@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from learner_fixtures import VOCABULARY, random_samples, start_learner
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from learner_fixtures import random_samples, start_learner, write_tiny_model
 
 LAYERS = 12
 TOKENS = 900
@@ -16,17 +15,7 @@ TENSOR_MIB = TOKENS * INTERMEDIATE * 4 / 2**20  # 28, which glibc would allocate
 @pytest.fixture
 def model_directory(tmp_path: Path) -> Path:
     """A model whose temporary tensors are much larger than its hidden states, which checkpointing keeps."""
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=INTERMEDIATE,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
+    return write_tiny_model(tmp_path / "model", layers=LAYERS, intermediate=INTERMEDIATE, positions=1024)
 
 
 def resident_mib(process: int, name: str) -> float:

@@ -94,9 +94,9 @@ class MergedWeight:
         if self.adapter is None:
             return self.base.detach()
         with torch.no_grad():
-            first, second = (parameter.float() for parameter in self.parameters[1:])
-            merged: Tensor = self.base.float() + self.adapter.scaling[_ADAPTER] * (second @ first)
-            return merged.to(self.adapter.lora_A[_ADAPTER].weight.dtype)
+            base, first, second = self.parameters
+            merged: Tensor = base.float() + self.adapter.scaling[_ADAPTER] * (second.float() @ first.float())
+            return merged.to(first.dtype)
 
 
 def merged_weights(module: nn.Module) -> list[MergedWeight]:
