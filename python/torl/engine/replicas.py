@@ -239,7 +239,7 @@ class Replicas(Engine):
                 slot.number,
                 slot.restarts,
                 self._max_restarts,
-                first_line(death).partition(";")[0],  # without the words that introduce the end of its log
+                first_line(death),
             )
             slot.engine = self._make(slot.number, self._load_weights)
             try:

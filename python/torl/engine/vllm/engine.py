@@ -252,8 +252,8 @@ class VllmEngine(Engine):
         log = f"the end of {self._log_path}:\n{self._log_tail()}"
         if self._stall is None:
             status = next((core.exitcode for core in self._cores if core.exitcode), None)
-            return EngineDiedError(f"the engine {'died' if status is None else describe_exit(status)}; {log}")
-        return EngineHungError(f"the engine hung and was killed: {self._stall} (engine.stall_timeout_seconds); {log}")
+            return EngineDiedError(f"the engine {'died' if status is None else describe_exit(status)}\n{log}")
+        return EngineHungError(f"the engine hung and was killed: {self._stall} (engine.stall_timeout_seconds)\n{log}")
 
     def _log_tail(self) -> str:
         return log_tail(self._log_path, start=self._log_start)
