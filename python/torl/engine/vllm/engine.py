@@ -93,8 +93,9 @@ class VllmEngine(Engine):
             paths = LaunchPaths(self._number, directory, self._log_path, self._listener.open(directory))
             self._llm, self._devices = await self._run(Launch(self._setup, self._options, paths))
             self._watchers.append(asyncio.ensure_future(fail_calls_on_engine_death(self._llm)))
-            with self._calling("unlink its shared memory") as llm:
+            with self._calling("free what its start needed") as llm:
                 await llm.collective_rpc("torl_unlink_shared_memory")
+                await llm.collective_rpc("torl_free_loading_memory")
             pids = [worker["pid"] for worker in await self.describe_workers()]
             self._cores = self._llm.engine_core.resources.engine_manager.processes
             cores = [core.pid for core in self._cores]

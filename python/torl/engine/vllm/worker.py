@@ -1,10 +1,12 @@
 """Weight updates in vLLM's worker. Runs in the engine's processes only."""
 
+import ctypes
 import glob
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torl.engine.vllm.embeddings import load_embeddings_in_place, pack_heads
 from torl.weights.channel import WeightChannel
 from torl.weights.rendezvous import Endpoint, Rendezvous
 
@@ -42,6 +44,12 @@ class WeightReceiver:
             for path in Path("/dev/shm").glob(f"{glob.escape(identity)}-*-cpushm_*"):
                 path.unlink(missing_ok=True)
 
+    def torl_free_loading_memory(self) -> None:
+        """Free the memory that only loading the model needed."""
+        pack_heads(self.model_runner.get_model())
+        # The layers before packing, which are smaller than 32 MB, leave holes in glibc's heap.
+        ctypes.CDLL(None).malloc_trim(0)
+
     def torl_receive_weights(self, rendezvous: dict[str, Any], first: int) -> None:
         """Load the tensors of a sender into the live model, by their names in the checkpoint.
 
@@ -68,9 +76,10 @@ class WeightReceiver:
             expected = {name for name, _ in model.named_parameters()}
             _reset_expert_kernels(model)
             initialize_layerwise_reload(model)
+            load_embeddings_in_place(model)
             loaded = model.load_weights(channel.receive())
             finalize_layerwise_reload(model, self.vllm_config.model_config)
-            _pack_tied_heads(model)
+            pack_heads(model)
         if loaded is not None and (missing := expected - loaded):
             raise ValueError(f"{len(missing)} parameters were not sent, the first is {min(missing)}")
 
@@ -98,22 +107,3 @@ def _reset_expert_kernels(model: "torch.nn.Module") -> None:
             method: Any = getattr(module, "quant_method", None)
             if hasattr(method, "moe_kernel"):
                 method.moe_kernel = None
-
-
-def _pack_tied_heads(model: "torch.nn.Module") -> None:
-    """Prepack tied output heads again.
-
-    No tensor is loaded into a head that shares the embedding's weight, so the layerwise reload does not update it: on a
-    CPU, where heads are packed copies, it would keep the first policy's weights.
-    """
-    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
-
-    modules = list(model.modules())
-    embeddings = {
-        id(module.weight)
-        for module in modules
-        if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead)
-    }
-    for module in modules:
-        if isinstance(module, ParallelLMHead) and id(module.weight) in embeddings:
-            module.quant_method.process_weights_after_loading(module)
