@@ -1,18 +1,14 @@
-"""Whole weights of a policy: gathered from all ranks, sent to receivers, or exported as a model directory.
+"""Whole weights of a policy: gathered from all ranks, and sent to receivers.
 
 A channel is kept from one transfer to the next.
 """
 
-import json
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from torl.config import LearnerConfig
-from torl.errors import CheckpointError
 from torl.learner.checkpoint.shards import MODEL_PREFIX
 from torl.learner.messages import OpenChannel
 from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
@@ -155,40 +151,3 @@ def _gathered_together(weights: Sequence[MergedWeight]) -> Iterator[list[MergedW
         size += weight_size
     if group:
         yield group
-
-
-# Files of a model directory other than its weights.
-_COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
-_NOT_COPIED = ("*.index.json",)
-
-
-def export_model(weights: Mapping[str, Tensor], source: Path, directory: Path) -> None:
-    """Write a model directory that transformers and vLLM load.
-
-    Args:
-        weights: Complete weights by their names in the model's files.
-        source: Directory of the initial model, whose other files are copied.
-        directory: Directory to write.
-
-    Raises:
-        CheckpointError: A file could not be written.
-    """
-    from huggingface_hub import save_torch_state_dict
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for pattern in _COPIED_PATTERNS:
-            for path in source.glob(pattern):
-                if not any(path.match(excluded) for excluded in _NOT_COPIED):
-                    shutil.copyfile(path, directory / path.name)
-        config_path = directory / "config.json"
-        config = json.loads(config_path.read_text())
-        dtypes = {str(tensor.dtype).removeprefix("torch.") for tensor in weights.values()}
-        config.pop("torch_dtype", None)
-        config["dtype"] = dtypes.pop() if len(dtypes) == 1 else config.get("dtype", "float32")
-        config_path.write_text(json.dumps(config, indent=2) + "\n")
-        save_torch_state_dict(dict(weights), directory, metadata={"format": "pt"})
-        for path in directory.glob("*.safetensors"):
-            path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
-    except (OSError, RuntimeError) as error:
-        raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error

@@ -23,6 +23,7 @@ from torl.learner.deepspeed_engine import (
     start_engine,
     start_reference,
 )
+from torl.learner.exporting import export_model
 from torl.learner.messages import (
     Annotate,
     Annotation,
@@ -53,7 +54,7 @@ from torl.learner.objective import try_custom_functions
 from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import join_process_group, leave_process_group
-from torl.learner.publishing import WeightPublisher, export_model, full_adapters, full_weights
+from torl.learner.publishing import WeightPublisher, full_adapters, full_weights
 from torl.learner.recording import TokenRecorder
 from torl.learner.rows import PackedRow
 from torl.learner.update import (
@@ -277,13 +278,13 @@ class Rank:
         """Write the model in Hugging Face's format at rank 0, with adapters merged, and the adapters separately."""
         self._require("parameters")
         if self.rank != 0:
-            for _ in chain(full_weights(self.engine), full_adapters(self.engine)):
+            for _ in chain(full_adapters(self.engine), full_weights(self.engine)):
                 pass
             return
         model = self.setup.model
-        weights = {name: tensor.to("cpu", copy=True) for name, tensor in full_weights(self.engine)}
-        export_model(weights, Path(model.path), directory)
         adapters = [(name, tensor.to("cpu", copy=True)) for name, tensor in full_adapters(self.engine)]
+        weights = ((name, tensor.to("cpu", copy=True)) for name, tensor in full_weights(self.engine))
+        export_model(weights, Path(model.path), directory)
         if model.adapters is not None:
             export_adapter(adapters, model.adapters, model.path, directory / "adapter")
 

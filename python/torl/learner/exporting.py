@@ -1,0 +1,94 @@
+"""Exporting a policy as a model directory, with a few weights in memory at a time."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from torch import Tensor
+
+from torl.errors import CheckpointError
+
+MAX_FILE_BYTES = 2_000_000_000
+"""Maximum size of a file of weights, which is also the memory that an export takes; at least the largest tensor."""
+
+# Files of a model directory other than its weights.
+_COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
+_NOT_COPIED = ("*.index.json",)
+
+
+def export_model(weights: Iterable[tuple[str, Tensor]], source: Path, directory: Path) -> None:
+    """Write a model directory that transformers and vLLM load.
+
+    Args:
+        weights: Names in the model's files and complete weights in CPU memory. Exhausted even if writing fails, since
+            other ranks may take part in gathering each.
+        source: Directory of the initial model, whose other files are copied.
+        directory: Directory to write.
+
+    Raises:
+        CheckpointError: A file could not be written.
+    """
+    from safetensors import SafetensorError
+
+    stream = iter(weights)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for pattern in _COPIED_PATTERNS:
+            for path in source.glob(pattern):
+                if not any(path.match(excluded) for excluded in _NOT_COPIED):
+                    shutil.copyfile(path, directory / path.name)
+        dtypes = _write_weights(stream, directory)
+        config_path = directory / "config.json"
+        config = json.loads(config_path.read_text())
+        config.pop("torch_dtype", None)
+        config["dtype"] = dtypes.pop() if len(dtypes) == 1 else config.get("dtype", "float32")
+        config_path.write_text(json.dumps(config, indent=2) + "\n")
+        for path in directory.glob("*.safetensors"):
+            path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
+    except (OSError, RuntimeError, SafetensorError) as error:
+        for _ in stream:
+            pass
+        raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
+
+
+def _write_weights(weights: Iterable[tuple[str, Tensor]], directory: Path) -> set[str]:
+    """Write the files of the weights, and their index if there are several; returns the dtypes."""
+    for path in directory.glob("model*.safetensors*"):
+        path.unlink()  # of an earlier export
+    files: list[list[str]] = []
+    shard: dict[str, Tensor] = {}
+    size = total = 0
+    dtypes = set()
+    for name, tensor in weights:
+        if shard and size + tensor.nbytes > MAX_FILE_BYTES:
+            files.append(_write_shard(shard, directory, len(files)))
+            shard, size = {}, 0
+        shard[name] = tensor.contiguous()
+        size += tensor.nbytes
+        total += tensor.nbytes
+        dtypes.add(str(tensor.dtype).removeprefix("torch."))
+    files.append(_write_shard(shard, directory, len(files)))
+    if len(files) == 1:
+        _shard_path(directory, 0).rename(directory / "model.safetensors")
+        return dtypes
+    file_of_weight: dict[str, str] = {}
+    for number, names in enumerate(files):
+        file = f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
+        _shard_path(directory, number).rename(directory / file)
+        file_of_weight |= dict.fromkeys(names, file)
+    index = {"metadata": {"total_size": total}, "weight_map": file_of_weight}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    return dtypes
+
+
+def _write_shard(shard: dict[str, Tensor], directory: Path, number: int) -> list[str]:
+    """Write one file, whose name does not count all files yet; returns the names of its weights."""
+    from safetensors.torch import save_file
+
+    save_file(shard, _shard_path(directory, number), metadata={"format": "pt"})
+    return list(shard)
+
+
+def _shard_path(directory: Path, number: int) -> Path:
+    return directory / f"model-{number + 1:05d}.safetensors"

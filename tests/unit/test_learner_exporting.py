@@ -1,0 +1,77 @@
+"""Model directories from a stream of weights: transformers loads them, and few weights are in memory at a time."""
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from torl.errors import CheckpointError
+from torl.learner import exporting
+from torl.learner.exporting import export_model
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Qwen2ForCausalLM:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=False,
+    )
+    model = Qwen2ForCausalLM(config).to(torch.bfloat16)
+    model.config.save_pretrained(tmp_path / "source")
+    return model
+
+
+@pytest.mark.parametrize(("limit", "files"), [(1 << 30, 1), (12_000, 6), (1, 39)])
+def test_transformers_loads_the_files(
+    model: Qwen2ForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, files: int
+) -> None:
+    monkeypatch.setattr(exporting, "MAX_FILE_BYTES", limit)
+    directory = tmp_path / "model"
+    directory.mkdir()
+    for name in ("model.safetensors", "model-00007-of-00009.safetensors", "model.safetensors.index.json"):
+        (directory / name).write_text("of an earlier export")
+    export_model(model.state_dict().items(), tmp_path / "source", directory)
+    assert len(list(directory.glob("*.safetensors"))) == files
+    assert (directory / "model.safetensors.index.json").exists() == (files > 1)
+    loaded = AutoModelForCausalLM.from_pretrained(directory, dtype="auto")
+    assert loaded.dtype == torch.bfloat16
+    found = loaded.state_dict()
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(found[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_memory_is_that_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "MAX_FILE_BYTES", 4000)
+    (tmp_path / "config.json").write_text("{}")
+    alive: list[weakref.ref[Tensor]] = []
+    most = 0
+
+    def weights() -> Iterator[tuple[str, Tensor]]:
+        nonlocal most
+        for number in range(40):
+            tensor = torch.zeros(250)
+            alive.append(weakref.ref(tensor))
+            most = max(most, sum(each() is not None for each in alive))
+            yield f"weight {number}", tensor
+
+    export_model(weights(), tmp_path, tmp_path / "model")
+    assert most <= 6  # four of a file, the next, and the one that is being made
+
+
+def test_a_failure_exhausts_the_weights(tmp_path: Path) -> None:
+    """Other ranks gather each of them with this one."""
+    (tmp_path / "model").write_text("a file")
+    weights = iter([("first", torch.zeros(2)), ("second", torch.zeros(2))])
+    with pytest.raises(CheckpointError, match=r"could not be exported to .*model: .*exists"):
+        export_model(weights, tmp_path, tmp_path / "model")
+    assert next(weights, None) is None
