@@ -1,11 +1,11 @@
-"""`torl plan`: predict the bytes of every stage of a run on every GPU and in the host, and a lower bound of a step."""
+"""`torl plan`: predict the bytes of every stage of a run, and on GPUs a lower bound of a step's time."""
 
 import argparse
 import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,15 @@ from torl.config import TrainConfig
 from torl.config.command_line import config_parser, parse_config
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
-from torl.placement.fit import advice, describe_update, explain, gib, require_division, with_update_settings
+from torl.placement.fit import (
+    advice,
+    crowded_memory,
+    describe_update,
+    explain,
+    gib,
+    require_division,
+    with_update_settings,
+)
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine, combine_machines, format_ranges, this_machine
 from torl.placement.resolve import resolve
@@ -21,8 +29,8 @@ from torl.placement.shape import ModelShape
 
 _PROGRAM = "torl plan"
 _DESCRIPTION = (
-    "Predict the memory of a run in every stage, on every GPU and in the host, and a lower bound of a step's time. "
-    "The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not."
+    "Predict the memory of a run in every stage, on every GPU and in the host, and on GPUs a lower bound of a step's "
+    "time. The last line is JSON. The exit status is 0 if the run fits, and 1 if it does not."
 )
 _SIDES = ("learner", "engine", "host")  # bytes of a stage: on one GPU of each side, and in CPU memory
 
@@ -107,12 +115,13 @@ def _require_positive(options: argparse.Namespace) -> None:
 
 
 def _machine(options: argparse.Namespace) -> Machine:
-    this = this_machine() if options.gpus is None else None
-    if this is not None and not this.gpus:
-        raise ConfigError("this machine has no GPU: describe the machine to plan for (--gpus 8 --gpu-memory 79.6)")
-    machine = this or Machine.with_gpus(options.gpus, int(options.gpu_memory * 2**30))
-    host = int(options.host_memory * 2**30) if options.host_memory else machine.host_bytes
-    return combine_machines([Machine(machine.gpus, machine.cores, host, machine.driver)] * options.nodes)
+    if options.gpus is None:
+        machine = this_machine()
+    else:
+        machine = Machine.with_gpus(options.gpus, int(options.gpu_memory * 2**30))
+    if options.host_memory:
+        machine = replace(machine, host_bytes=int(options.host_memory * 2**30), host_used_bytes=0)
+    return combine_machines([machine] * options.nodes)
 
 
 def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: argparse.Namespace) -> int:
@@ -124,14 +133,9 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: arg
     print(_table(ledger))
     print(describe_update(resolved.config.learner))
     print(f"cache: {ledger.engine.cache_tokens:,} tokens in each engine")
-    card = options.card or _known_card(machine)
-    prompt = options.prompt_tokens or config.data.max_prompt_tokens // 2
-    response = options.response_tokens or config.rollout.max_response_tokens // 4
-    seconds = step_seconds(resolved.config, ledger, CARDS[card], prompt=prompt, response=response)
-    print(
-        f"a step takes at least {seconds:.1f} s with prompts of {prompt} and responses of {response} tokens: "
-        f"an unmeasured roofline estimate, from the data sheet of the {card}"
-    )
+    seconds = _step_seconds(resolved.config, ledger, options) if machine.gpus else None
+    if warning := crowded_memory(resolved, shape):
+        print(f"warning: {warning}")
     if warning := config.algorithm.unpublished_aggregation:
         print(f"warning: {warning}")
     fits = not ledger.excess()
@@ -140,6 +144,19 @@ def _plan(config: TrainConfig, shape: ModelShape, machine: Machine, options: arg
         print(advice(config, machine, shape))
     print(json.dumps(_summary(ledger) | {"fits": fits, "roofline_seconds": seconds}))
     return 0 if fits else 1
+
+
+def _step_seconds(config: TrainConfig, ledger: Ledger, options: argparse.Namespace) -> float:
+    """Print and return the estimated time of a step."""
+    card = options.card or _known_card(ledger.placement.machine)
+    prompt = options.prompt_tokens or config.data.max_prompt_tokens // 2
+    response = options.response_tokens or config.rollout.max_response_tokens // 4
+    seconds = step_seconds(config, ledger, CARDS[card], prompt=prompt, response=response)
+    print(
+        f"a step takes at least {seconds:.1f} s with prompts of {prompt} and responses of {response} tokens: "
+        f"an unmeasured roofline estimate, from the data sheet of the {card}"
+    )
+    return seconds
 
 
 def step_seconds(config: TrainConfig, ledger: Ledger, card: Card, *, prompt: int, response: int) -> float:

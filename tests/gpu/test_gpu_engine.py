@@ -10,7 +10,7 @@ from engine_checks import assert_what_is_held_changes_no_token, moved_through_it
 from integration.engines import make_engine
 from integration.tiny_model import build_tiny_model, prompt_text
 from models import write_shape
-from torl.placement.ledger import EngineBytes
+from torl.placement.engine_bytes import GpuEngineBytes
 from torl.placement.shape import ModelShape
 from torl.text.tokenizer import load_tokenizer
 from weight_sending import sending
@@ -44,7 +44,7 @@ async def test_engine_memory_matches_ledger_in_each_state(tmp_path: Path) -> Non
         )
     finally:
         await engine.close()
-    book = EngineBytes(engine._options, ModelShape.read(model), torch.cuda.mem_get_info(0)[1])
+    book = GpuEngineBytes(engine._options, ModelShape.read(model), torch.cuda.mem_get_info(0)[1])
     assert found["asleep"] <= sum(book.asleep().values()), found
     assert 0.95 * book.weights <= found["weights"] - found["asleep"] <= 1.1 * book.weights, found
     assert book.weights + book.cache <= found["awake"] <= 1.05 * book.share, found

@@ -17,7 +17,10 @@ _MASKING = "unit/test_training_masking.py"
 _CLUSTER_CALLS = "unit/test_cluster_calls.py"
 _SAMPLES = "unit/test_training_samples.py"
 _PLACEMENT = "unit/test_placement.py"
+_EXPORTING = "unit/test_learner_exporting.py"
+_EMBEDDINGS = "integration/test_engine_embeddings.py"
 _LEDGER = "unit/test_placement_ledger.py"
+_CORES = "unit/test_placement_cores.py"
 _DEATHS = "unit/test_engine_deaths.py"
 _ARGUMENTS = "unit/test_engine_arguments.py"
 _PLACEMENT_ROWS = "unit/test_placement_rows.py"
@@ -117,6 +120,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
     ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
+    ("learner/exporting.py", "        for _ in stream:\n            pass\n", "", _EXPORTING),
+    ("learner/exporting.py", "shard, size = {}, 0", "size = 0", _EXPORTING),
+    (
+        "engine/vllm/embeddings.py",
+        "    for module in _embeddings(model):\n        info",
+        "    for module in ():\n        info",
+        _EMBEDDINGS,
+    ),
+    ("engine/vllm/embeddings.py", "for head in heads:", "for head in modules:", _EMBEDDINGS),
+    ("engine/vllm/embeddings.py", "for head in heads:", "for head in ():", _EMBEDDINGS),
     ("learner/rows.py", "learned(versions) == policy_version", "learned(versions) >= 0", _BATCH),
     ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
     ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
@@ -613,8 +626,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("engine/replicas.py", "policy_version if load_weights else NO_POLICY", "policy_version", _DEATHS),
     ("engine/vllm/arguments.py", "setup.load_weights or not _is_all_parameters(setup.model)", "False", _ARGUMENTS),
-    ("placement/ledger.py", '_sum(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
-    ("placement/ledger.py", "max(1, self.shape.kv_heads // self", "max(0, self.shape.kv_heads // self", _LEDGER),
+    ("placement/ledger.py", 'add_bytes(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
+    ("placement/engine_bytes.py", "max(1, self.shape.kv_heads // self", "max(0, self.shape.kv_heads // self", _LEDGER),
+    ("placement/cores.py", "_times(workers, engine.with_weights())", "engine.with_weights()", _CORES),
+    ("placement/learner_bytes.py", ' and self.shape.dtype == "bfloat16":', ":", f"{_CORES} -k stored"),
+    ("placement/fit.py", "machine.host_bytes - machine.host_used_bytes", "machine.host_bytes", _CORES),
     ("training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),
     (
         "training/residency.py",

@@ -57,6 +57,22 @@ def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: 
     )
 
 
+def test_a_run_on_cores_is_planned_without_a_roofline(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model", model, "--model.lora.rank", "16", "--learner.max_row_tokens", "1024"]
+    assert main(["demo", *options, "--host-memory", "128"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("7.62 B parameters; colocated: learner on cores 0")
+    stages = ["sample", "update", "step", "sync", "checkpoint", "export"]
+    assert [line.split()[0] for line in lines[1:8]] == ["host", *stages]
+    assert not any(" s with " in line or "warning" in line for line in lines)
+    plan = json.loads(last)
+    assert plan["fits"]
+    assert plan["roofline_seconds"] is None
+    assert list(plan["stages"]) == stages
+    assert main(["demo", *options, "--host-memory", "48"]) == 1
+    assert "host would need" in capsys.readouterr().out
+
+
 def test_run_that_does_not_fit_gets_the_cheapest_change(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--gpus", "2", "--host-memory", "1500", "--learner.max_row_tokens", "8192"]
     assert main(["torl_7b", "--model", model, *options]) == 1

@@ -300,7 +300,7 @@ class PlacementConfig(Section):
     engine: tuple[NonNegativeInt, ...] | None = None
     """Indices of the engines' devices: either the learner's, or none of these. Unset derives them."""
     check_memory: bool = True
-    """Refuse to start a run that needs more memory than its GPUs have, according to `torl plan`."""
+    """Refuse to start a run that needs more memory than its GPUs or the host have, according to `torl plan`."""
 
     @model_validator(mode="after")
     def _same_or_apart(self) -> Self:

@@ -22,6 +22,7 @@ _ROW_STEP = 1 << 10
 # Fraction of a GPU that the ledger does not count: memory that its allocator cannot reuse.
 _SPARE = 0.1
 _MAX_CHANGES = 4
+_FEW_SEQUENCES = 64
 _GPUS = (1, 2, 4, 8, 16, 32, 64, 128)
 _GPUS_OF_NODE = 8
 
@@ -58,6 +59,21 @@ def require_room(config: LearningConfig, resolved: ResolvedConfig[LearningConfig
         raise ConfigError(f"{explain(ledger)}\n{advice(config, resolved.placement.machine, shape)}")
 
 
+def crowded_memory(resolved: ResolvedConfig[LearningConfig], shape: ModelShape) -> str | None:
+    """Return a warning if other programs use CPU memory that the run will need; None otherwise."""
+    machine = resolved.placement.machine
+    if not resolved.has_known_memory:
+        return None
+    stage = compute_ledger(resolved, shape).fullest
+    needed, free = sum(stage.host.values()), machine.host_bytes - machine.host_used_bytes
+    if needed <= free:
+        return None
+    return (
+        f"{stage.name}: the run would need {gib(needed)} of CPU memory and has {gib(free)} free "
+        f"({_largest(stage.host)}): {gib(machine.host_used_bytes)} are used by other programs"
+    )
+
+
 def explain(ledger: Ledger) -> str:
     """List the stages that do not fit, one per line, with their largest users of memory."""
     lines = []
@@ -71,16 +87,24 @@ def explain(ledger: Ledger) -> str:
                 line += f" free: {gib(used)} are used by other programs, which nvidia-smi lists"
         elif location == "host":
             users = stage.host
-        largest = sorted(users.items(), key=lambda item: -item[1])[:4]
-        lines.append(line + (f" ({', '.join(f'{name} {gib(size)}' for name, size in largest)})" if largest else ""))
+        lines.append(line + (f" ({_largest(users)})" if users else ""))
     return "\n".join(lines)
+
+
+def _largest(users: Bytes) -> str:
+    largest = sorted(users.items(), key=lambda item: -item[1])[:4]
+    return ", ".join(f"{name} {gib(size)}" for name, size in largest)
 
 
 def advice(config: LearningConfig, machine: Machine, shape: ModelShape) -> str:
     """Suggest how to make a run fit: the cheapest changes of settings, and a number of GPUs."""
     chosen = cheapest(config, machine, shape)
-    gpus = enough_gpus(config, machine, shape)
-    more = "no number of such GPUs makes it fit as it is" if gpus is None else f"it fits on {gpus} such GPUs as it is"
+    if not machine.gpus:
+        more = "adapters (model.lora) and smaller models need less"
+    elif (gpus := enough_gpus(config, machine, shape)) is None:
+        more = "no number of such GPUs makes it fit as it is"
+    else:
+        more = f"it fits on {gpus} such GPUs as it is"
     if chosen is None:
         return f"no change of its settings makes it fit here; {more}"
     options = " ".join(f"--{change.name} {str(change.value).lower()}" for change in chosen)
@@ -108,10 +132,10 @@ def with_update_settings(resolved: ResolvedConfig[Config], shape: ModelShape) ->
     if it does not fit. Activations are kept instead of recomputed if rows stay long enough for matrix products at full
     speed. Across nodes ZeRO-3 recomputes: gathering the parameters for more rows would cost more than it saves.
 
-    A run whose memory cannot be predicted is returned unchanged.
+    A run on cores, or whose memory cannot be predicted, is returned unchanged.
     """
     learner = resolved.config.learner
-    if not resolved.has_known_memory:
+    if not resolved.placement.machine.gpus or not resolved.has_known_memory:
         return resolved
     recompute = learner.gradient_checkpointing
     if recompute == "auto":
@@ -167,17 +191,23 @@ class Change:
     cost: str
 
 
-def changes(config: LearningConfig) -> Iterator[Change]:
+def changes(config: LearningConfig, machine: Machine) -> Iterator[Change]:
     """Yield changes that save memory, the cheapest first. None of them changes the result of training."""
     learner, options = config.learner, local_engine_options(config)
     if learner.gradient_checkpointing is False:
         yield Change("learner.gradient_checkpointing", True, "a third more compute")
-    if learner.zero_stage < 2:
+    if machine.gpus and learner.zero_stage < 2:
         yield Change("learner.zero_stage", 2, "nothing on more than one GPU")
-    if learner.max_row_tokens != "auto" and learner.max_row_tokens > config.longest_sample:
+    if (learner.max_row_tokens != "auto" or not machine.gpus) and learner.resolved_row_tokens > config.longest_sample:
         yield Change("learner.max_row_tokens", config.longest_sample, "shorter rows")
     if learner.max_stored_logits > 1 << 25:
         yield Change("learner.max_stored_logits", 1 << 25, "smaller products in the head")
+    if not machine.gpus:
+        if options is not None and options.max_sequences > _FEW_SEQUENCES:
+            yield Change("engine.max_sequences", _FEW_SEQUENCES, "smaller batches in the engine")
+        if options is not None and options.cpu_kv_cache_gib > 1:
+            yield Change("engine.cpu_kv_cache_gib", 1, "fewer sequences at a time")
+        return
     for fraction in (0.75, 0.6, 0.45, 0.3):
         if options is not None and fraction < options.gpu_memory_utilization:
             yield Change("engine.gpu_memory_utilization", fraction, "smaller batches in the engine")
@@ -192,7 +222,7 @@ def changes(config: LearningConfig) -> Iterator[Change]:
 
 def cheapest(config: LearningConfig, machine: Machine, shape: ModelShape) -> tuple[Change, ...] | None:
     """Return the smallest set of changes with which the run fits, among equals the cheapest; None if none does."""
-    possible = list(changes(config))
+    possible = list(changes(config, machine))
     for count in range(1, _MAX_CHANGES + 1):
         for chosen in combinations(possible, count):
             different = len({change.name for change in chosen}) == count

@@ -1,4 +1,4 @@
-"""GPU memory of one learner rank, by DeepSpeed's ZeRO stage."""
+"""Memory of one learner rank, on its GPU or on cores, by DeepSpeed's ZeRO stage."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -15,11 +15,14 @@ BUCKET_ELEMENTS = 250_000_000
 """Number of gradients that are reduced together, in float32: 1 GB."""
 
 _CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
+_PROCESS = 700_000_000  # torch, transformers and DeepSpeed in one process, on cores
 _LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
 _GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed's default size of the parts in which ZeRO-3 takes an optimizer step
 _FLOAT = 4
 _ADAM = 2 * _FLOAT
+_COMPACTED = 2  # bytes saved by a parameter in bfloat16 instead of float32
 _LOGITS_COPIES = 3
+_EXPORTED_FILE = 2_000_000_000  # as in `torl.learner.exporting`
 
 
 def page_locked_bytes(size: int) -> int:
@@ -44,6 +47,8 @@ class States:
         itemsize: Bytes of a parameter in forward and backward.
         ranks: Number of ranks.
         frozen_parameters: Number of parameters that are not trained, with adapters.
+        compact_parameters: Number of frozen float32 parameters that are stored in bfloat16
+            (`torl.learner.model.frozen`).
     """
 
     parameters: int
@@ -51,6 +56,7 @@ class States:
     itemsize: int
     ranks: int
     frozen_parameters: int = 0
+    compact_parameters: int = 0
 
     def _divided(self, from_stage: int, parameters: int | None = None) -> int:
         count = self.parameters if parameters is None else parameters
@@ -59,7 +65,7 @@ class States:
     @property
     def frozen(self) -> int:
         """Weights without an optimizer that are never offloaded: those below stage 3."""
-        return 0 if self.stage == 3 else self.frozen_parameters * self.itemsize
+        return 0 if self.stage == 3 else self.frozen_parameters * self.itemsize - self.compact_parameters * _COMPACTED
 
     @property
     def trained_weights(self) -> int:
@@ -109,11 +115,13 @@ class LearnerBytes:
         config: Configuration of the run.
         shape: Shape of the model.
         ranks: Number of ranks.
+        on_cores: Whether the ranks compute on cores.
     """
 
     config: LearningConfig
     shape: ModelShape
     ranks: int
+    on_cores: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -123,11 +131,13 @@ class LearnerBytes:
     @property
     def models(self) -> tuple[States, ...]:
         """States of the policy and, if there is one, of the critic, whose weights are all trained."""
-        trained, frozen = self.shape.parameters, 0
+        trained, frozen, compact = self.shape.parameters, 0, 0
+        stage = self.config.learner.zero_stage
         if (lora := self.config.model.adapters) is not None:
             trained, frozen = self.shape.adapter_parameters(lora.rank, lora.target_modules), trained
-        stage = self.config.learner.zero_stage
-        policy = States(trained, stage, self.itemsize, self.ranks, frozen)
+            if self.itemsize == _FLOAT and stage < 3 and self.shape.dtype == "bfloat16":
+                compact = self.shape.adapted_parameters(lora.target_modules)
+        policy = States(trained, stage, self.itemsize, self.ranks, frozen, compact)
         if not self.config.algorithm.needs_critic:
             return (policy,)
         critic = self.shape.trunk_parameters + self.shape.hidden + 1
@@ -137,7 +147,9 @@ class LearnerBytes:
     def max_row_tokens(self) -> int:
         """Maximum number of tokens of a row on one rank: as configured, but at least its part of the longest sample."""
         configured = self.config.learner.max_row_tokens
-        return self.longest_sample if configured == "auto" else max(configured, self.longest_sample)
+        if configured == "auto":
+            configured = self.config.learner.resolved_row_tokens if self.on_cores else 0
+        return max(configured, self.longest_sample)
 
     @property
     def longest_sample(self) -> int:
@@ -151,8 +163,8 @@ class LearnerBytes:
 
     @property
     def exported(self) -> int:
-        """Bytes of the model that rank 0 collects in CPU memory for an export."""
-        return self.shape.parameters * self.itemsize
+        """Bytes of the weights that rank 0 collects in CPU memory for a file of an export."""
+        return min(_EXPORTED_FILE, self.shape.parameters * self.itemsize)
 
     def parameters(self) -> Bytes:
         """Return the bytes that a forward pass needs on the GPU between two rows."""
@@ -174,7 +186,7 @@ class LearnerBytes:
     def always(self) -> Bytes:
         """Return the bytes that remain on the GPU while the learner is offloaded."""
         return {
-            "context": _CONTEXT,
+            "context": _PROCESS if self.on_cores else _CONTEXT,
             "buckets": sum(model.bucket for model in self.models),
             "frozen weights": sum(model.frozen for model in self.models),
         }

@@ -19,6 +19,7 @@ _QUERY_SECONDS = 30.0  # includes loading a driver that no program keeps loaded
 _CONTROL_DEVICE = Path("/dev/nvidiactl")
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CPU_INFO = Path("/proc/cpuinfo")
+_MEMORY_INFO = Path("/proc/meminfo")
 _CUDA_RUNTIME = "nvidia-cuda-runtime"
 # The oldest driver that runs programs of a CUDA release (NVIDIA's CUDA Toolkit release notes, "minor version
 # compatibility").
@@ -60,6 +61,7 @@ class Machine:
         driver: Version of the GPU driver.
         nodes: Number of devices of each node of a cluster, in order. Empty for a single machine.
         emulates_bfloat16: Whether cores of a node have no instructions for bfloat16.
+        host_used_bytes: CPU memory in use by other programs.
     """
 
     gpus: tuple[Gpu, ...]
@@ -68,6 +70,7 @@ class Machine:
     driver: str | None = None
     nodes: tuple[int, ...] = ()
     emulates_bfloat16: bool = False
+    host_used_bytes: int = 0
 
     @classmethod
     def with_gpus(cls, count: int, memory_bytes: int, *, cores: int = 16, host_bytes: int = 10**12) -> "Machine":
@@ -137,6 +140,7 @@ def combine_machines(machines: Sequence[Machine]) -> Machine:
         driver=machines[0].driver,
         nodes=counts if any(counts) else tuple(machine.cores for machine in machines),
         emulates_bfloat16=any(machine.emulates_bfloat16 for machine in machines),
+        host_used_bytes=sum(machine.host_used_bytes for machine in machines),
     )
 
 
@@ -152,12 +156,14 @@ def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     if gpus:
         require_driver(driver, _installed_cuda())
         require_one_order(gpus, environment.get("CUDA_DEVICE_ORDER"))
+    host_bytes = _host_bytes()
     return Machine(
         gpus,
         len(os.sched_getaffinity(0)),
-        _host_bytes(),
+        host_bytes,
         driver if gpus else None,
         emulates_bfloat16=emulates_bfloat16(_CPU_INFO.read_text(encoding="utf-8")),
+        host_used_bytes=max(0, host_bytes - available_bytes(_MEMORY_INFO.read_text(encoding="ascii"))),
     )
 
 
@@ -168,6 +174,13 @@ def emulates_bfloat16(cpu_info: str) -> bool:
     """
     flags = re.search(r"^(?:flags|Features)\s*:(.*)$", cpu_info, flags=re.MULTILINE)
     return flags is not None and not any(needed <= {*flags.group(1).split()} for needed in _HAVE_BFLOAT16)
+
+
+def available_bytes(memory_info: str) -> int:
+    """Parse /proc/meminfo; returns the memory that programs can allocate without swapping."""
+    available = re.search(r"^MemAvailable:\s*(\d+) kB$", memory_info, flags=re.MULTILINE)
+    assert available is not None  # since Linux 3.14
+    return int(available.group(1)) << 10
 
 
 def visible_gpus(listing: str, visible: str | None) -> tuple[tuple[Gpu, ...], str | None]:

@@ -46,6 +46,11 @@ class LocalEngineOptions(Protocol):
         ...
 
     @property
+    def cpu_kv_cache_gib(self) -> int:
+        """Size of the cache on cores, in GiB."""
+        ...
+
+    @property
     def max_sequences(self) -> int:
         """Maximum number of sequences in a batch."""
         ...
@@ -79,9 +84,8 @@ class ResolvedConfig(Generic[_Resolved]):
 
     @property
     def has_known_memory(self) -> bool:
-        """Whether the memory of the run can be predicted: on GPUs, with an engine whose memory torl knows, or none."""
-        is_known = local_engine_options(self.config) is not None or not self.config.plays_episodes
-        return bool(self.placement.machine.gpus) and is_known
+        """Whether the memory of the run can be predicted: with an engine whose memory torl knows, or none."""
+        return local_engine_options(self.config) is not None or not self.config.plays_episodes
 
 
 def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:

@@ -31,6 +31,7 @@ class ModelShape:
         tied: Whether the head shares the embedding's parameters.
         qkv_bias: Whether queries, keys and values have biases.
         head_norms: Whether queries and keys are normalized.
+        dtype: Precision of the model's files. Empty if unknown.
     """
 
     hidden: int
@@ -43,6 +44,7 @@ class ModelShape:
     tied: bool
     qkv_bias: bool = False
     head_norms: bool = False
+    dtype: str = ""
 
     @classmethod
     def read(cls, model: Path) -> "ModelShape":
@@ -88,6 +90,7 @@ class ModelShape:
             tied=bool(config.get("tie_word_embeddings", False)),
             qkv_bias=kind in _QKV_BIAS or bool(config.get("attention_bias")),
             head_norms=kind in _HEAD_NORMS,
+            dtype=config.get("dtype") or config.get("torch_dtype") or "",
         )
 
     @property
@@ -126,16 +129,24 @@ class ModelShape:
             rank: Rank of the adapters.
             targets: Names of the linear layers with adapters. Empty stands for all but the head.
         """
-        widths = {
-            "q_proj": self.hidden + self.query,
-            "k_proj": self.hidden + self.key,
-            "v_proj": self.hidden + self.key,
-            "o_proj": self.query + self.hidden,
-            "gate_proj": self.hidden + self.intermediate,
-            "up_proj": self.hidden + self.intermediate,
-            "down_proj": self.intermediate + self.hidden,
+        return self.layers * rank * sum(first + second for first, second in self._adapted(targets))
+
+    def adapted_parameters(self, targets: Sequence[str] = ()) -> int:
+        """Count the weights of the linear layers with adapters, without the adapters."""
+        return self.layers * sum(first * second for first, second in self._adapted(targets))
+
+    def _adapted(self, targets: Sequence[str]) -> list[tuple[int, int]]:
+        """Return the sizes of input and output of the linear layers with adapters, in one layer of the model."""
+        sizes = {
+            "q_proj": (self.hidden, self.query),
+            "k_proj": (self.hidden, self.key),
+            "v_proj": (self.hidden, self.key),
+            "o_proj": (self.query, self.hidden),
+            "gate_proj": (self.hidden, self.intermediate),
+            "up_proj": (self.hidden, self.intermediate),
+            "down_proj": (self.intermediate, self.hidden),
         }
-        return self.layers * rank * sum(width for name, width in widths.items() if not targets or name in targets)
+        return [size for name, size in sizes.items() if not targets or name in targets]
 
     @property
     def embedding_parameters(self) -> int:

@@ -14,7 +14,7 @@ from torl.errors import ConfigError
 from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.placement.fit import describe_update, require_division, require_room, with_update_settings
+from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
 from torl.placement.shape import ModelShape
 from torl.records.reading import find_damage
@@ -98,8 +98,6 @@ def _fit_memory(
     config: Config, resolved: ResolvedConfig[Config], model: Path, console: Console
 ) -> ResolvedConfig[Config]:
     """Set rows and recomputation; raise ConfigError if the model cannot be divided or a stage does not fit."""
-    if not resolved.placement.machine.gpus:
-        return resolved
     try:
         shape = ModelShape.read(model)
     except ConfigError as error:
@@ -108,6 +106,10 @@ def _fit_memory(
     if config.placement.check_memory:
         require_division(config, shape)
         require_room(config, resolved, shape)
+        if warning := crowded_memory(resolved, shape):
+            console.warning(warning)
+    if not resolved.placement.machine.gpus:
+        return resolved
     fitted = with_update_settings(resolved, shape)
     console.line(describe_update(fitted.config.learner))
     return fitted
