@@ -66,6 +66,7 @@ from torl.learner.update import (
     update_critic,
     update_policy,
 )
+from torl.runtime.processes.heap import trim_heap
 from torl.types import Float32Array
 from torl.weights.rendezvous import Rendezvous, TransferSummary
 
@@ -262,6 +263,7 @@ class Rank:
     def send_weights(self, rendezvous: Rendezvous, checksum: bool) -> TransferSummary | None:
         """Send the weights to this rank's engine workers."""
         self._require("parameters")
+        trim_heap()  # the engine needs memory, too, and the update's is free
         return self._publisher.send(rendezvous, checksum)
 
     def save_checkpoint(self, directory: Path) -> None:

@@ -1,12 +1,12 @@
 """Weight updates in vLLM's worker. Runs in the engine's processes only."""
 
-import ctypes
 import glob
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torl.engine.vllm.embeddings import load_embeddings_in_place, pack_heads
+from torl.runtime.processes.heap import trim_heap
 from torl.weights.channel import WeightChannel
 from torl.weights.rendezvous import Endpoint, Rendezvous
 
@@ -47,8 +47,7 @@ class WeightReceiver:
     def torl_free_loading_memory(self) -> None:
         """Free the memory that only loading the model needed."""
         pack_heads(self.model_runner.get_model())
-        # The layers before packing, which are smaller than 32 MB, leave holes in glibc's heap.
-        ctypes.CDLL(None).malloc_trim(0)
+        trim_heap()  # layers of less than 32 MB were in it before they were packed
 
     def torl_receive_weights(self, rendezvous: dict[str, Any], first: int) -> None:
         """Load the tensors of a sender into the live model, by their names in the checkpoint.
