@@ -20,7 +20,7 @@ from torl.learner.checkpoint.snapshot import take_snapshot
 from torl.learner.deepspeed_engine import start_engine
 from torl.learner.model.policy import Policy
 from torl.learner.optimizer_shards import OptimizerShards
-from torl.placement.learner_bytes import BUCKET_ELEMENTS
+from torl.placement.states import BUCKET_ELEMENTS
 
 # (hidden, intermediate, layers, heads, heads of keys, vocabulary, tied)
 SHAPES = [

@@ -13,8 +13,8 @@ from torl.config import TrainConfig
 from torl.config.command_line import config_parser, parse_config
 from torl.errors import ConfigError, TorlError
 from torl.hub import resolve_model_config
+from torl.placement.changes import advice
 from torl.placement.fit import (
-    advice,
     crowded_memory,
     describe_update,
     explain,

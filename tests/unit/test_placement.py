@@ -10,14 +10,8 @@ from torl.config import PlacementConfig, TrainConfig
 from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.placement.assign import place
-from torl.placement.machine import (
-    Machine,
-    combine_machines,
-    require_driver,
-    require_one_order,
-    this_machine,
-    visible_gpus,
-)
+from torl.placement.gpus import require_driver, require_one_order, visible_gpus
+from torl.placement.machine import Machine, combine_machines, this_machine
 from torl.placement.resolve import resolve
 from torl.placement.sides import PlacementRequest
 from torl.rewards import MathOptions, RubricOptions

@@ -11,15 +11,8 @@ from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.learner.exporting import MAX_FILE_BYTES
-from torl.placement.fit import (
-    cheapest,
-    fits,
-    require_division,
-    require_room,
-    try_ledger,
-    with_changes,
-    with_update_settings,
-)
+from torl.placement.changes import cheapest, fits, try_ledger, with_changes
+from torl.placement.fit import require_division, require_room, with_update_settings
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine, combine_machines
 from torl.placement.resolve import resolve

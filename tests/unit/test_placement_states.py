@@ -19,8 +19,9 @@ from torl.errors import ConfigError
 from torl.learner.model.attention import PACKED, attention_implementation
 from torl.learner.model.lora import add_adapters
 from torl.learner.model.policy import Critic
-from torl.placement.learner_bytes import LearnerBytes, States
+from torl.placement.learner_bytes import LearnerBytes
 from torl.placement.shape import ModelShape
+from torl.placement.states import States
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 500}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}

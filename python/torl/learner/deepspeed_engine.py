@@ -16,7 +16,7 @@ from torl.learner.model.attention import attention_implementation
 from torl.learner.model.loading import build_empty_model, distribute_weights, open_weights, use_kernels
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
-from torl.placement.learner_bytes import BUCKET_ELEMENTS
+from torl.placement.states import BUCKET_ELEMENTS
 
 
 def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int = 0) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The memory of a run on cores: every process takes its part of the same memory, in every stage of a step."""
 
 from torl.placement.engine_bytes import CoreEngineBytes
-from torl.placement.learner_bytes import Bytes, LearnerBytes
-from torl.placement.stages import Stage, add_bytes
+from torl.placement.learner_bytes import LearnerBytes
+from torl.placement.stages import Bytes, Stage, add_bytes
 
 _CONTROLLER = 1_100_000_000  # with the graders and idle workers of the sandbox
 

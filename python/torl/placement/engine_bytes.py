@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from torl.placement.learner_bytes import Bytes
 from torl.placement.resolve import LocalEngineOptions
 from torl.placement.shape import ModelShape
+from torl.placement.stages import Bytes
 
 _ASLEEP = 2_500_000_000  # context and graphs, which a sleeping engine keeps
 _PARALLEL = 500_000_000  # NCCL and the buffers of all-reduces, of tensor-parallel workers

@@ -7,104 +7,15 @@ from itertools import chain
 from torl.config import LearningConfig, reference_model
 from torl.hub import resolve_model
 from torl.placement.shape import ModelShape
-
-Bytes = dict[str, int]
-"""Bytes by purpose."""
-
-BUCKET_ELEMENTS = 250_000_000
-"""Number of gradients that are reduced together, in float32: 1 GB."""
+from torl.placement.stages import Bytes
+from torl.placement.states import ADAM_BYTES, BUCKET_ELEMENTS, FLOAT_BYTES, States, page_locked_bytes
 
 _CONTEXT = 1_500_000_000  # CUDA and NCCL in one process
 _PROCESS = 700_000_000  # torch, transformers and DeepSpeed in one process, on cores
 _LIVE_PARAMETERS = 1_000_000_000  # DeepSpeed's default number of gathered parameters under ZeRO-3
 _GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed's default size of the parts in which ZeRO-3 takes an optimizer step
-_FLOAT = 4
-_ADAM = 2 * _FLOAT
-_COMPACTED = 2  # bytes saved by a parameter in bfloat16 instead of float32
 _LOGITS_COPIES = 3
 _EXPORTED_FILE = 2_000_000_000  # as in `torl.learner.exporting`
-
-
-def page_locked_bytes(size: int) -> int:
-    """Return the memory of a page-locked buffer: torch's allocator rounds its size up to a power of two.
-
-    The threshold of its option `pinned_max_round_threshold_mb` must not be used: above it torch 2.13 reuses a freed
-    buffer for a larger one (`get_free_block` in ATen/core/CachingHostAllocator.h compares only the rounded sizes).
-    """
-    return 1 << (size - 1).bit_length() if size else 0
-
-
-@dataclass(frozen=True, slots=True)
-class States:
-    """Bytes of one trained model on each rank, as counted in DeepSpeed 0.19.
-
-    The sum of parameters, master copy, gradients and Adam's state is 18 bytes a parameter in bfloat16, sharded across
-    the ranks according to the stage.
-
-    Attributes:
-        parameters: Number of trained parameters.
-        stage: ZeRO stage.
-        itemsize: Bytes of a parameter in forward and backward.
-        ranks: Number of ranks.
-        frozen_parameters: Number of parameters that are not trained, with adapters.
-        compact_parameters: Number of frozen float32 parameters that are stored in bfloat16
-            (`torl.learner.model.frozen`).
-    """
-
-    parameters: int
-    stage: int
-    itemsize: int
-    ranks: int
-    frozen_parameters: int = 0
-    compact_parameters: int = 0
-
-    def _divided(self, from_stage: int, parameters: int | None = None) -> int:
-        count = self.parameters if parameters is None else parameters
-        return -(-count // self.ranks) if self.stage >= from_stage else count
-
-    @property
-    def frozen(self) -> int:
-        """Weights without an optimizer that are never offloaded: those below stage 3."""
-        return 0 if self.stage == 3 else self.frozen_parameters * self.itemsize - self.compact_parameters * _COMPACTED
-
-    @property
-    def trained_weights(self) -> int:
-        """Trained parameters in the precision of forward and backward."""
-        return self._divided(3) * self.itemsize
-
-    @property
-    def weights(self) -> int:
-        """Parameters in the precision of forward and backward. At stage 3, with the shards of frozen ones."""
-        shards = self._divided(3, self.frozen_parameters) if self.stage == 3 else 0
-        return self.trained_weights + shards * self.itemsize
-
-    @property
-    def master(self) -> int:
-        """Float32 master copy. Without ZeRO, float32 parameters need no copy."""
-        return 0 if self.stage == 0 and self.itemsize == _FLOAT else self._divided(1) * _FLOAT
-
-    @property
-    def adam(self) -> int:
-        """Both moments of Adam, from the first step on."""
-        return self._divided(1) * _ADAM
-
-    @property
-    def gradients(self) -> int:
-        """Gradients, summed in float32 from stage 1 on. Present before an optimizer step and, at stage 3, always."""
-        return self._divided(2) * _FLOAT if self.stage > 0 else self.parameters * self.itemsize
-
-    @property
-    def bucket(self) -> int:
-        """Buffer in which gradients are reduced, in float32. Stage 3 never frees it."""
-        return BUCKET_ELEMENTS * _FLOAT if self.stage == 3 else 0
-
-    @property
-    def reduced(self) -> int:
-        """Two buckets at stages 1 and 2, with two copies of one. Copies at other stages need less than the head."""
-        if self.stage not in (1, 2):
-            return 0
-        buckets = 2 * BUCKET_ELEMENTS * (_FLOAT if self.stage == 1 else self.itemsize)
-        return buckets + min(BUCKET_ELEMENTS, self.parameters) * (self.itemsize + _FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,22 +37,26 @@ class LearnerBytes:
     @property
     def itemsize(self) -> int:
         """Bytes of a parameter in forward and backward."""
-        return 2 if self.config.learner.dtype == "bfloat16" else _FLOAT
+        return 2 if self.config.learner.dtype == "bfloat16" else FLOAT_BYTES
 
     @property
     def models(self) -> tuple[States, ...]:
         """States of the policy and, if there is one, of the critic, whose weights are all trained."""
         trained, frozen, compact = self.shape.parameters, 0, 0
-        stage = self.config.learner.zero_stage
         if (lora := self.config.model.adapters) is not None:
             trained, frozen = self.shape.adapter_parameters(lora.rank, lora.target_modules), trained
-            if self.itemsize == _FLOAT and stage < 3 and self.shape.dtype == "bfloat16":
+            if self.itemsize == FLOAT_BYTES and self.config.learner.zero_stage < 3 and self.shape.dtype == "bfloat16":
                 compact = self.shape.adapted_parameters(lora.target_modules)
-        policy = States(trained, stage, self.itemsize, self.ranks, frozen, compact)
+        policy = self._states(trained, frozen, compact)
         if not self.config.algorithm.needs_critic:
             return (policy,)
         critic = self.shape.trunk_parameters + self.shape.hidden + 1
-        return policy, States(critic, stage, self.itemsize, self.ranks)
+        return policy, self._states(critic)
+
+    def _states(self, trained: int, frozen: int = 0, compact: int = 0) -> States:
+        # On cores, pages of a buffer that are never written take no memory.
+        bucket = min(BUCKET_ELEMENTS, trained) if self.on_cores else BUCKET_ELEMENTS
+        return States(trained, self.config.learner.zero_stage, self.itemsize, self.ranks, frozen, compact, bucket)
 
     @property
     def max_row_tokens(self) -> int:
@@ -159,7 +74,7 @@ class LearnerBytes:
     @property
     def written(self) -> int:
         """Bytes that one rank copies to CPU memory for a checkpoint: its shard of master copy and moments."""
-        return sum(-(-model.parameters // self.ranks) for model in self.models) * (_FLOAT + _ADAM)
+        return sum(-(-model.parameters // self.ranks) for model in self.models) * (FLOAT_BYTES + ADAM_BYTES)
 
     @property
     def exported(self) -> int:
@@ -198,14 +113,16 @@ class LearnerBytes:
         saved = shape.hidden * size if learner.gradient_checkpointing else shape.activation_bytes(size)
         one_layer = shape.activation_bytes(size) + 2 * size * (shape.intermediate + shape.hidden)
         logits = min(learner.max_stored_logits, self.max_row_tokens * shape.vocabulary)
-        head_gradient = 0 if self.config.model.adapters is not None else shape.embedding_parameters * (_FLOAT + size)
+        head_gradient = (
+            0 if self.config.model.adapters is not None else shape.embedding_parameters * (FLOAT_BYTES + size)
+        )
         head = head_gradient + self.max_row_tokens * 2 * shape.hidden * size
         gathered = min(shape.parameters, _LIVE_PARAMETERS + shape.embedding_parameters) * size if stage == 3 else 0
         gradients = 0 if learner.offload_optimizer or stage == 3 else sum(model.gradients for model in self.models)
         return {
             "gradients": gradients,
             "activations": self.max_row_tokens * (shape.layers * saved + one_layer),
-            "head": logits * _FLOAT * _LOGITS_COPIES + head,
+            "head": logits * FLOAT_BYTES * _LOGITS_COPIES + head,
             "gathered": gathered,
             "reduced": max(model.reduced for model in self.models),
         }
@@ -220,8 +137,8 @@ class LearnerBytes:
             return {}
         gradients = max(model.gradients for model in self.models)
         if self.config.learner.zero_stage == 3:
-            return {"gradients": min(gradients, _GROUP_ELEMENTS * _FLOAT)}
-        copies = 2 if self.config.learner.zero_stage in (1, 2) and self.itemsize == _FLOAT else 1
+            return {"gradients": min(gradients, _GROUP_ELEMENTS * FLOAT_BYTES)}
+        copies = 2 if self.config.learner.zero_stage in (1, 2) and self.itemsize == FLOAT_BYTES else 1
         return {"gradients": copies * gradients}
 
     def page_locked(self) -> Bytes:
@@ -243,7 +160,7 @@ class LearnerBytes:
 
     def _state(self, size: int) -> int:
         """Return the page-locked memory of a state of `size` bytes, which ZeRO-3 divides into parts."""
-        part = _GROUP_ELEMENTS * _FLOAT if self.config.learner.zero_stage == 3 else max(size, 1)
+        part = _GROUP_ELEMENTS * FLOAT_BYTES if self.config.learner.zero_stage == 3 else max(size, 1)
         return size // part * page_locked_bytes(part) + page_locked_bytes(size % part)
 
     def _tensors(self, ranks: int) -> int:

@@ -7,10 +7,11 @@ from torl.errors import ConfigError
 from torl.placement.assign import Placement
 from torl.placement.cores import core_stages
 from torl.placement.engine_bytes import CoreEngineBytes, EngineBytes, GpuEngineBytes
-from torl.placement.learner_bytes import Bytes, LearnerBytes, page_locked_bytes
+from torl.placement.learner_bytes import LearnerBytes
 from torl.placement.resolve import ResolvedConfig, local_engine_options
 from torl.placement.shape import ModelShape
-from torl.placement.stages import Stage, add_bytes
+from torl.placement.stages import Bytes, Stage, add_bytes
+from torl.placement.states import page_locked_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from torl.placement.assign import Placement
-from torl.placement.learner_bytes import Bytes
+
+Bytes = dict[str, int]
+"""Bytes by purpose."""
 
 
 @dataclass(frozen=True, slots=True)
