@@ -1,15 +1,25 @@
 """Whole runs of pre-trained models: train, evaluate, resume, audit and export, then sample and evaluate the export."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from settings_for_real import is_large, settings
 from transformers import AutoModelForCausalLM
 
 import torl
+from torl.config import TrainConfig
+from torl.config.loading import find_config, load_config
+from torl.placement.ledger import compute_ledger
+from torl.placement.machine import this_machine
+from torl.placement.resolve import resolve
+from torl.placement.shape import ModelShape
 from torl.records import metric_names as names
 from torl.text.tokenizer import load_tokenizer
 
@@ -23,7 +33,11 @@ def test_a_run_trains_resumes_audits_and_exports(
     dtype = "bfloat16" if is_large(model) else "float32"
     overrides: dict[str, Any] = settings(model, template, tmp_path / "run")
     overrides |= {"engine.dtype": dtype, "learner.dtype": dtype, "model.lora.rank": 8 if lora else 0}
-    run = torl.train("demo", overrides | {"run.steps": 2})
+    with watched_memory() as watch:
+        run = torl.train("demo", overrides | {"run.steps": 2})
+    planned = planned_bytes(overrides, directory)
+    print(f"planned {planned / 1e9:.2f} GB, used {watch.most / 1e9:.2f} GB")
+    assert 0.75 * planned < watch.most < planned
     resumed = torl.train("demo", overrides | {"run.resume": True})
     assert [row["step"] for row in resumed.metrics if names.TIME_STEP in row] == [0, 1, 2]
     assert all(np.isfinite(row["learner/loss"]) for row in resumed.metrics if "learner/loss" in row)
@@ -46,6 +60,44 @@ def test_a_run_trains_resumes_audits_and_exports(
     assert [len(group.members) for group in groups] == [2, 2]
     assert len(evaluation.groups) == 2
     assert 0 <= evaluation.metrics[names.ACCURACY] <= 1
+
+
+class MemoryWatch:
+    """The memory of this process and its descendants, each page counted once."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self.ended = threading.Event()
+
+    def watch(self) -> None:
+        while not self.ended.wait(0.5):
+            processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+            self.most = max(self.most, sum(map(proportional_bytes, processes)))
+
+
+def proportional_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_full_info().pss)
+    except psutil.Error:  # it has just exited
+        return 0
+
+
+@contextmanager
+def watched_memory() -> Iterator[MemoryWatch]:
+    watch = MemoryWatch()
+    thread = threading.Thread(target=watch.watch)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.ended.set()
+        thread.join()
+
+
+def planned_bytes(overrides: dict[str, Any], directory: Path) -> int:
+    config = load_config(TrainConfig, find_config("demo"), overrides | {"model.path": str(directory)})
+    ledger = compute_ledger(resolve(config, this_machine()), ModelShape.read(directory))
+    return sum(ledger.fullest.host.values())
 
 
 def changed_weights(exported: Path, original: Path) -> list[str]:
