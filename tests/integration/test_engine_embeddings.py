@@ -44,7 +44,7 @@ async def check_logprobs(engine: Any, model: Path) -> None:
     ("family", "tied"), [(Qwen2Config, False), pytest.param(LlamaConfig, True, marks=pytest.mark.slow)]
 )
 async def test_embeddings_are_not_copied(
-    engine, tiny_model_directory, tmp_path, family: type[PretrainedConfig], tied: bool
+    tiny_model_directory, tmp_path, family: type[PretrainedConfig], tied: bool
 ) -> None:
     config = family(
         vocab_size=ROWS,
@@ -59,11 +59,14 @@ async def test_embeddings_are_not_copied(
         eos_token_id=0,
     )
     first, second = (write_model(tmp_path / str(seed), config, tiny_model_directory, seed) for seed in (1, 2))
-    large = make_engine(first, tmp_path / "engine.log")
+    small, large = (make_engine(model, tmp_path / "engine.log") for model in (tiny_model_directory, first))
+    await small.start()
+    without = memory(small.processes[0].pid, "smaps_rollup", "Pss_Anon")
+    await small.close()
     await large.start()
     try:
-        process, small = large.processes[0].pid, engine.processes[0].pid
-        difference = memory(process, "smaps_rollup", "Pss_Anon") - memory(small, "smaps_rollup", "Pss_Anon")
+        process = large.processes[0].pid
+        difference = memory(process, "smaps_rollup", "Pss_Anon") - without
         assert difference == pytest.approx((2 if tied else 3) * EMBEDDING, abs=EMBEDDING / 2)  # one is the packed head
         await check_logprobs(large, first)
         before = memory(process, "status", "VmRSS")
