@@ -11,7 +11,7 @@ _ASLEEP = 2_500_000_000  # context and graphs, which a sleeping engine keeps
 _PARALLEL = 500_000_000  # NCCL and the buffers of all-reduces, of tensor-parallel workers
 _PROFILED = 2_000_000_000  # activations of the largest batch, which reduce the cache
 _BUCKETS = 2 * (256 << 20)  # of weights in transfer, as in `torl.weights.channel`
-_PROCESS = 700_000_000  # a process with vLLM, without a model
+_PROCESS = 1_200_000_000  # a process with vLLM that has sampled for some minutes, without a model
 _BATCH_TOKENS = 4096  # of a forward pass on cores
 _LOGITS_COPIES = 4  # of a batch, in the sampler
 
