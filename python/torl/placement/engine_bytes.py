@@ -63,10 +63,6 @@ class EngineBytes(ABC):
         """Return the bytes of an engine that samples."""
 
     @abstractmethod
-    def asleep(self) -> Bytes:
-        """Return the bytes of an engine that sleeps."""
-
-    @abstractmethod
     def with_weights(self) -> Bytes:
         """Return the bytes of an engine that receives weights."""
 
@@ -107,6 +103,7 @@ class GpuEngineBytes(EngineBytes):
         return {"engine": rest, "engine weights": self.weights, "cache": max(0, self.cache)}
 
     def asleep(self) -> Bytes:
+        """Return the bytes of an engine that sleeps."""
         return {"engine": self._kept}
 
     def with_weights(self) -> Bytes:
@@ -138,9 +135,6 @@ class CoreEngineBytes(EngineBytes):
             "packed head": self.shape.embedding_parameters * itemsize // workers,
             "cache": self.cache,
         }
-
-    def asleep(self) -> Bytes:
-        return self.awake()
 
     def with_weights(self) -> Bytes:
         return self.awake() | {"transfer": self._transfer}

@@ -91,6 +91,11 @@ def require_one_order(gpus: tuple[Gpu, ...], order: str | None) -> None:
 
 
 def list_gpus() -> str:
+    """Return the listing of nvidia-smi. Empty on a machine without NVIDIA GPUs.
+
+    Raises:
+        ConfigError: nvidia-smi is missing, fails or does not respond.
+    """
     if shutil.which(_QUERY[0]) is None:
         if _CONTROL_DEVICE.exists():
             raise ConfigError(
@@ -112,6 +117,7 @@ def list_gpus() -> str:
 
 
 def installed_cuda() -> str | None:
+    """Return the version of the installed CUDA runtime; None without one."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import, and rarely needed
 
     try:
