@@ -1,6 +1,7 @@
-"""Compile the Triton kernels that Liger puts into a model for an H100, forward and backward, and print them as JSON.
+"""Compile the Triton kernels that Liger puts into a model for an H100, forward and backward.
 
-A separate program, because it replaces Triton's driver and launches nothing: Triton's compiler needs no GPU.
+Prints JSON: for each model type, the bytes of each kernel, and those that a layer saves of a token. A separate program,
+because it replaces Triton's driver and launches nothing: Triton's compiler needs no GPU.
 """
 
 import json
@@ -14,8 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from saved_tensors import saved_bytes
 from torl.config import ModelConfig
 from torl.learner.model.loading import use_kernels
+
+TOKENS = 64
 
 
 class H100:
@@ -31,12 +35,13 @@ class H100:
         return 0
 
 
-def compiled_kernels(model_type: str) -> dict[str, int]:
-    """Return the bytes of each kernel's machine code, by its name."""
+def compiled_kernels(model_type: str) -> dict[str, Any]:
+    """Return the bytes of each kernel's machine code by its name, and those that a layer saves of a token."""
     settings = AutoConfig.for_model(
         model_type, vocab_size=64, hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4
     )
-    settings.num_key_value_heads, settings.head_dim = 2, 16
+    settings.num_key_value_heads, settings.head_dim, settings.sliding_window = 2, 16, None
+    settings._attn_implementation = "sdpa"
     model = AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16)
     with patch("torch.cuda.is_available", return_value=True):
         use_kernels(model, ModelConfig(path="m", kernels="liger"))
@@ -50,7 +55,8 @@ def compiled_kernels(model_type: str) -> dict[str, int]:
 
     with patch.object(JITFunction, "run", compile_only):
         model(torch.zeros(1, 9, dtype=torch.int64)).logits.sum().backward()
-    return sizes
+        saved = saved_bytes(model, TOKENS)
+    return {"config": settings.to_dict(), "kernels": sizes, "saved": saved / TOKENS}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.cli import ROOT
+from torl.placement.shape import ModelShape
 
 pytestmark = pytest.mark.skipif(
     find_spec("liger_kernel") is None or find_spec("triton") is None,
@@ -36,7 +37,10 @@ def test_kernels_compile_for_every_supported_family(families: tuple[str, ...], t
     assert ended.returncode == 0, ended.stderr[-3000:]
     compiled = json.loads(ended.stdout.splitlines()[-1])
     assert [*compiled] == [*families]
-    for kernels in compiled.values():
+    for family in compiled.values():
+        kernels = family["kernels"]
         assert len(kernels) == 5  # norm and gated layer in both directions; rotary positions are their own inverse
         assert all(any(part in name for name in kernels) for part in ("rms_norm", "swiglu", "rope"))
         assert min(kernels.values()) > 1000
+        predicted = ModelShape.from_config(family["config"]).activation_bytes(2, fused=True)
+        assert family["saved"] == pytest.approx(predicted, rel=0.05)

@@ -98,7 +98,7 @@ def test_seven_billion_on_eight_gpus_match_the_arithmetic() -> None:
     assert sum((states.weights, states.master, states.adam, states.gradients)) == parameters * 18 // 8
     assert of.engine.token_bytes == 57_344
     assert pytest.approx(sum(of.engine.awake().values())) == 0.85 * GPU_BYTES
-    assert total(of, "sample") == pytest.approx(0.85 * GPU_BYTES + 2.5e9, rel=1e-6)
+    assert total(of, "sample") == pytest.approx(0.85 * GPU_BYTES + 2.9e9, rel=1e-6)
     assert total(of, "update") > total(of, "step") > total(of, "export")
     resident = sum(
         sum(part.values()) for part in (of.learner.always(), of.learner.parameters(), of.learner.optimizer())
@@ -148,7 +148,7 @@ def test_sharding_over_nodes_counts_all_ranks() -> None:
     given = config("ztrl_reinforce_32b")
     shape, there = shape_of(given), machine(8)
     settled = resolve(given, there)
-    with pytest.raises(ConfigError, match=r"update: GPU 0 would need 100\.9 GiB"):
+    with pytest.raises(ConfigError, match=r"update: GPU 0 would need 99\.8 GiB"):
         require_room(given, settled, shape)
     one, eight = compute_ledger(settled, shape), compute_ledger(resolve(given, combine_machines([there] * 8)), shape)
     assert total(eight, "step") < total(one, "step") / 4
@@ -187,7 +187,7 @@ def test_memory_of_other_programs_is_not_counted_on() -> None:
     there = machine(8)
     used = 10 << 30
     shared = replace(there, gpus=(*there.gpus[:3], replace(there.gpus[3], used_bytes=used), *there.gpus[4:]))
-    message = r"sample: GPU 3 would need 70\.0 GiB and has 69\.6 GiB free: 10\.0 GiB are used by other programs, which"
+    message = r"sample: GPU 3 would need 70\.4 GiB and has 69\.6 GiB free: 10\.0 GiB are used by other programs, which"
     with pytest.raises(ConfigError, match=message):
         require_room(given, resolve(given, shared), shape_of(given))
     smaller = config("torl_7b", engine__gpu_memory_utilization=0.75)
@@ -196,7 +196,7 @@ def test_memory_of_other_programs_is_not_counted_on() -> None:
         with_update_settings(resolve(smaller, each), shape_of(given)).config.learner for each in (there, shared)
     ]
     assert [learner.gradient_checkpointing for learner in learners] == [False, False]
-    assert [learner.max_row_tokens for learner in learners] == [6144, 5120]
+    assert [learner.max_row_tokens for learner in learners] == [9216, 7168]
 
 
 def test_arriving_weights_take_the_largest_table_once_more() -> None:

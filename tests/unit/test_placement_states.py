@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
 from deepspeed_memory import SHAPES, STAGES, model_config
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
+from saved_tensors import saved_bytes
 from torl.config import LoraConfig, TrainConfig
 from torl.errors import ConfigError
 from torl.learner.model.attention import PACKED, attention_implementation
@@ -157,31 +157,25 @@ def test_deepspeed_memory_equals_the_prediction(ranks: int, dtypes: list[str], t
 
 
 @pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "llama"])
 @pytest.mark.parametrize(
     ("hidden", "intermediate", "heads", "keys"),
     [(256, 1024, 8, 2), (128, 512, 4, 4), (384, 2240, 12, 2), (320, 1728, 5, 1), (64, 128, 2, 2)],
 )
-def test_layer_keeps_predicted_activations(
-    hidden: int, intermediate: int, heads: int, keys: int, itemsize: int
+def test_layer_saves_predicted_activations(
+    hidden: int, intermediate: int, heads: int, keys: int, family: str, itemsize: int
 ) -> None:
-    tokens = 64
-    config = model_config((hidden, intermediate, 1, heads, keys, 100, True))
+    config = AutoConfig.for_model(
+        family,
+        vocab_size=100,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_hidden_layers=1,
+        num_attention_heads=heads,
+        num_key_value_heads=keys,
+        head_dim=hidden // heads,
+    )
     config._attn_implementation = "sdpa"
-    dtype = torch.bfloat16 if itemsize == 2 else torch.float32
-    layer = Qwen2DecoderLayer(config, 0).to(dtype)
-    positions = torch.arange(tokens)[None]
-    hidden_states = torch.randn(1, tokens, hidden, dtype=dtype, requires_grad=True)
-    embeddings = Qwen2RotaryEmbedding(config)(hidden_states, positions)
-    # All layers share those of the positions.
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*layer.parameters(), *embeddings)}
-    kept: dict[int, torch.Tensor] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        layer(hidden_states, position_embeddings=embeddings, attention_mask=None, position_ids=positions)
-    counted = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in own)
-    predicted = tokens * ModelShape.from_config(config.to_dict()).activation_bytes(itemsize)
-    assert counted == pytest.approx(predicted, rel=0.05)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16 if itemsize == 2 else torch.float32)
+    predicted = 64 * ModelShape.from_config(config.to_dict()).activation_bytes(itemsize)
+    assert saved_bytes(model, 64) == pytest.approx(predicted, rel=0.05)

@@ -163,13 +163,17 @@ class ModelShape:
         """Number of parameters of the model. Tied embeddings count once."""
         return self.trunk_parameters + (not self.tied) * self.embedding_parameters
 
-    def activation_bytes(self, itemsize: int) -> int:
-        """Count the bytes that one layer saves per token for its backward pass (as in transformers' Qwen2).
+    def activation_bytes(self, itemsize: int, *, fused: bool = False) -> int:
+        """Count the bytes that one layer saves per token for its backward pass (as in transformers).
 
-        The norms compute in float32, regardless of the precision of the rest.
+        Args:
+            itemsize: Bytes of an element. Without `fused`, the norms save their inputs in float32 as well.
+            fused: Count for Liger's kernels, which compute the insides of norms and gates again.
         """
-        norms = 2 * self.hidden * (4 + 2 * itemsize)
-        return norms + itemsize * (2 * self.query + 2 * self.key + 4 * self.intermediate)
+        norms = 2 * self.hidden * itemsize  # their outputs
+        norms += (2 * self.hidden + self.head_norms * (self.query + self.key)) * (itemsize if fused else 4 + itemsize)
+        gates = (3 if fused else 4) * self.intermediate
+        return norms + itemsize * (2 * self.query + 2 * self.key + gates)
 
 
 def _has_windows(config: Mapping[str, Any]) -> bool:
