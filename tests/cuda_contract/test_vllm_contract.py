@@ -204,5 +204,18 @@ def test_environment_variables_are_read_by_vllm(tmp_path: Path) -> None:
         assert {name for name in names if name.startswith("VLLM_")} <= bound_names(environs)
 
 
+def test_flashinfer_is_not_imported(tmp_path: Path) -> None:
+    """vLLM imports it to find out whether its sampler could be used, unless a variable excludes the sampler."""
+    assert (
+        process_environment(VllmOptions(), tmp_path, EngineDevices(False, (0,)))["VLLM_USE_FLASHINFER_SAMPLER"] == "0"
+    )
+    _, function = VLLM.find("vllm.v1.sample.ops.topk_topp_sampler", "flashinfer_sampler_supported")
+    statements = [ast.unparse(statement) for statement in function.body]
+    (excluded,) = [n for n, text in enumerate(statements) if text.startswith("if not envs.VLLM_USE_FLASHINFER_SAMPLER")]
+    (imported,) = [number for number, text in enumerate(statements) if "FlashInferBackend" in text and "import" in text]
+    assert excluded < imported
+    assert "return False" in statements[excluded]
+
+
 def is_super_call(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "super()"

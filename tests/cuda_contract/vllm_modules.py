@@ -47,6 +47,7 @@ MODULES = (
     "v1/metrics/stats",
     "v1/outputs",
     "v1/request",
+    "v1/sample/ops/topk_topp_sampler",
     "v1/worker/gpu/model_runner",
     "v1/worker/gpu/sample/gumbel",
     "v1/worker/gpu/sample/logprob",

@@ -223,4 +223,7 @@ def process_environment(options: VllmOptions, directory: Path, devices: EngineDe
         }
         if threads := options.cpu_threads or len(devices.cores) // options.tensor_parallel:
             environment["OMP_NUM_THREADS"] = str(threads)
+    else:
+        # Seeded sampling never takes FlashInfer's sampler, but vLLM would import and probe FlashInfer at each start.
+        environment["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
     return environment
