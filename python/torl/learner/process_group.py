@@ -34,6 +34,7 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
+        _allocate_workspaces(device)
     deepspeed.init_distributed(
         "nccl" if device.type == "cuda" else "gloo",
         auto_mpi_discovery=False,
@@ -44,6 +45,15 @@ def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.de
         world_size=world_size,
     )
     return device
+
+
+def _allocate_workspaces(device: torch.device) -> None:
+    """Make cuBLAS allocate its workspaces, one for each thread, while torch's cache is empty.
+
+    They stay for good. Later they would be parts of cached blocks, which then could never be freed for an engine.
+    """
+    ones = torch.ones(16, 16, dtype=torch.bfloat16, device=device, requires_grad=True)
+    (ones @ ones).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _require_safe_allocator() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import os
 import pickle
@@ -25,6 +24,7 @@ from torl.engine.vllm.arguments import (
 )
 from torl.engine.vllm.process_setup import ProcessSetup, log_to_file
 from torl.engine.vllm.processes import end_processes, with_descendants
+from torl.runtime.processes.heap import exclude_from_collection
 
 # In parts, because a start cannot be cancelled during an import: together they take about 10 s.
 _IMPORTS = ("torch", "transformers", "vllm", "vllm.config", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
@@ -111,7 +111,7 @@ class Launch:
                     self._check_cancelled()
                     imports.submit(importlib.import_module, module).result()
             if first:
-                _freeze_modules()
+                exclude_from_collection()
             config, setup, devices = self._vllm_config(changes)
         self._check_cancelled()
         # A fork of a process with threads and an event loop may deadlock, and would not unpickle the setup.
@@ -152,15 +152,6 @@ class Launch:
     def _check_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise _CancelledError
-
-
-def _freeze_modules() -> None:
-    """Exclude imported objects from garbage collection: millions, which take a third of a second each time.
-
-    They live as long as the process. Later objects, above all an AsyncLLM, are collected as usual.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def _async_llm(config: Any) -> Any:
