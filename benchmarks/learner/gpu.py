@@ -53,7 +53,9 @@ def useful_flop(samples: list[Sample], shape: dict[str, int]) -> float:
     return 3 * (2 * layer * shape["layers"] * tokens + 2 * shape["hidden"] * VOCABULARY * sampled + attention)
 
 
-def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cpu: bool) -> dict[str, Any]:
+def update(
+    directory: Path, samples: list[Sample], rows: int, recomputes: bool, rounds: int, on_cpu: bool
+) -> dict[str, Any]:
     """Seconds of each optimizer step, and the most bytes that torch had."""
     os.environ |= ONE_RANK
     given = [
@@ -65,7 +67,14 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
         )
         for sample in samples
     ]
-    learner = LearnerConfig(ranks=1, zero_stage=2, dtype="bfloat16", max_row_tokens=rows, **SETTINGS)
+    learner = LearnerConfig(
+        ranks=1,
+        zero_stage=2,
+        dtype="bfloat16",
+        max_row_tokens=rows,
+        gradient_checkpointing=recomputes,
+        **SETTINGS,
+    )
     setup = LearnerSetup(
         ModelConfig(path=str(directory)), learner, AlgorithmConfig(), CriticConfig(), 1.0, total_steps=1000, seed=0
     )
@@ -82,10 +91,11 @@ def update(directory: Path, samples: list[Sample], rows: int, rounds: int, on_cp
     return {"seconds": seconds[1:], "peak_bytes": peak}
 
 
-def planned_bytes(directory: Path, rows: int) -> int:
+def planned_bytes(directory: Path, rows: int, recomputes: bool) -> int:
     """Torch's memory in the ledger, in the fuller of the stages "update" and "step"."""
     words = {"model.path": str(directory), "learner.max_row_tokens": str(rows)}
-    words |= {"learner.dtype": "bfloat16", "learner.zero_stage": "2", "learner.gradient_checkpointing": "true"}
+    words |= {"learner.dtype": "bfloat16", "learner.zero_stage": "2"}
+    words["learner.gradient_checkpointing"] = str(recomputes).lower()
     learner = LearnerBytes(load_config(TrainConfig, DEMO, words), ModelShape.read(directory), 1)
     resident = learner.always() | learner.parameters() | learner.optimizer()
     del resident["context"]
@@ -135,6 +145,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=256)
     parser.add_argument("--response-tokens", type=int, default=600, help="the median")
     parser.add_argument("--max-row-tokens", type=int, default=16384)
+    parser.add_argument("--gradient-checkpointing", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--calls", type=int, nargs="*", default=[0, 1, 2, 4])
@@ -147,7 +158,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         parameters = write_model(directory, vocabulary=VOCABULARY, dtype=torch.bfloat16, **shape)
-        found = update(directory, samples, arguments.max_row_tokens, arguments.rounds, arguments.on_cpu)
+        rows, recomputes = arguments.max_row_tokens, arguments.gradient_checkpointing
+        found = update(directory, samples, rows, recomputes, arguments.rounds, arguments.on_cpu)
         seconds = min(found["seconds"])
         tokens = sum(len(sample.token_ids) for sample in samples)
         result: dict[str, Any] = {
@@ -157,7 +169,7 @@ def main() -> None:
             "tokens_per_s": tokens / seconds,
             "update_seconds": seconds,
             "peak_bytes": found["peak_bytes"],
-            "peak_vs_plan": found["peak_bytes"] / planned_bytes(directory, arguments.max_row_tokens),
+            "peak_vs_plan": found["peak_bytes"] / planned_bytes(directory, rows, recomputes),
         }
         print(result, flush=True)
         gc.collect()
