@@ -21,9 +21,11 @@ from demo_maker.interpreter import run_here
 from demo_maker.operations import OPERATIONS
 from demo_maker.problems import HELD_OUT_PAIRS, SOURCE_SINGLES, draw_program, problem_set
 from demo_maker.rewording import reword
+from integration.cli import ROOT
 from torl.apps.evaluation.command import read_arguments
 from torl.config import FinetuneConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
+from torl.config.loading import find_config, load_config
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, SUMMARY_FILE
 from torl.records.reading import read_rows
@@ -347,3 +349,10 @@ def test_the_table_of_the_docs_comes_from_its_measurements() -> None:
     evidence = Path(__file__).parents[2] / "docs" / "evidence"
     found = measurements.read_measurements(evidence / "pretrained_demo.jsonl", table.Measured)
     assert "\n".join(table.lines(found)) in (evidence / "learning.md").read_text(encoding="utf-8")
+
+
+def test_configuration_of_the_large_model_on_a_laptop_is_valid() -> None:
+    config = load_config(TrainConfig, [find_config("demo"), ROOT / "benchmarks" / "pretrained" / "lora.toml"])
+    assert config.model.adapters is not None
+    assert config.learner.dtype == config.engine.options.dtype == "float32"  # bfloat16 is emulated on most laptops
+    assert config.checkpoint.every_steps == 1
