@@ -66,7 +66,7 @@ from torl.learner.update import (
     update_critic,
     update_policy,
 )
-from torl.runtime.processes.heap import exclude_from_collection, trim_heap
+from torl.runtime.processes.heap import trim_heap
 from torl.types import Float32Array
 from torl.weights.rendezvous import Rendezvous, TransferSummary
 
@@ -133,7 +133,6 @@ class Rank:
             self._reference = start_reference(reference, setup.learner, device, parallel)
         is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
         self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
-        exclude_from_collection()  # DeepSpeed collects garbage at each move of the state
         self._empty_cache()
 
     @property

@@ -27,6 +27,7 @@ from torl.learner.messages import (
 from torl.learner.process_group import exit_rank, select_gloo_interface
 from torl.learner.rank import Rank
 from torl.runtime.processes.children import die_with_parent
+from torl.runtime.processes.heap import exclude_from_collection
 from torl.runtime.processes.stacks import enable_stack_dumps
 
 
@@ -44,6 +45,7 @@ def serve(connection: Connection, rank: int, world_size: int) -> int:
 
     try:
         worker = Rank(connection.recv(), rank, world_size, send)
+        exclude_from_collection()  # DeepSpeed collects garbage at each move of the state
         send(RankReply(worker.shares_prompts))
         while True:
             request: RankRequest = connection.recv()

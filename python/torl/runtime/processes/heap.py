@@ -13,6 +13,7 @@ def exclude_from_collection() -> None:
     """Exclude all present objects from garbage collection, after collecting it once.
 
     Imported libraries have millions, which live as long as the process and take up to a second in each collection.
+    Present reference cycles are never freed: call it where all present objects live as long as the process.
     """
     gc.collect()
     gc.freeze()
