@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from integration.learner_fixtures import random_samples
 from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig, TrainConfig
 from torl.config.loading import load_config
 from torl.learner.batch import pack_batch
@@ -26,23 +26,10 @@ from torl.learner.publishing import full_weights
 from torl.learner.rank import Rank
 from torl.placement.learner_bytes import LearnerBytes
 from torl.placement.shape import ModelShape
-from torl.types import TrainingSample
 
 STEPS, ROW_TOKENS = 3, 4096
 LORA = LoraConfig(rank=8)
 DEMO = Path(__file__).parents[2] / "python" / "torl" / "presets" / "demo.toml"
-
-
-def samples(seed: int) -> list[TrainingSample]:
-    """Return 24 samples of 100 to 900 tokens, the first 60 of which are the prompt."""
-    generator = np.random.default_rng(seed)
-    made = []
-    for length in generator.integers(100, 901, 24):
-        sampled = np.arange(length) >= 60
-        advantages = np.where(sampled, generator.normal(), 0).astype(np.float32)
-        old = np.where(sampled, -12 + generator.normal(0, 0.1, length), 0).astype(np.float32)
-        made.append(TrainingSample(generator.integers(5, 150_000, length).astype(np.int32), sampled, old, advantages))
-    return made
 
 
 def digests(rank: Rank) -> list[int]:
@@ -114,7 +101,8 @@ def main() -> None:
         rank = Rank(RankSetup(setup, 4, f"file://{meeting}/store"), 0, 1, lambda written: None)
         found["device"] = str(rank.engine.device)
         for step in range(STEPS):
-            batch = pack_batch(samples(step), max_row_tokens=ROW_TOKENS, ranks=1)
+            samples = random_samples(24, seed=step, shortest=100, longest=900)
+            batch = pack_batch(samples, max_row_tokens=ROW_TOKENS, ranks=1)
             update = rank.update_policy(batch.rows[0], batch.sampled_tokens, step)
             found["metrics"] = {name: float(value) for name, value in update.metrics.items()}
             if arguments.stage >= 2:

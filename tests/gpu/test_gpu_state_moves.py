@@ -1,6 +1,7 @@
 """A rank on a GPU: loaded and trained at every ZeRO stage, and its state moved to the CPU and back."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_state_comes_back_and_leaves_the_planned_memory(model_directory: Path, stage: int, lora: bool) -> None:
     script = ROOT / "tests" / "gpu" / "state_moves.py"
     command = [sys.executable, str(script), str(model_directory), str(stage), *(["--lora"] if lora else [])]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["device"] == "cuda:0"
