@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.loading import load_config
+from torl.report.console import Console, ProgressLine
 from torl.rewards import Reward, make_reward
 from torl.types import Grade, Group
 
@@ -254,6 +256,24 @@ async def test_change_of_one_trajectory_is_found_in_it_alone(
         assert len(found[check].examples) == 1
         other = next(index for index, row in enumerate(rows) if row["group"] != changed["group"])
         assert [each.name for each in await audit.verify(path, other) if each.wrong] == []
+
+
+def test_progress_reaches_its_total(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits: list[tuple[str, float, float | None]] = []
+    progress = Console.progress
+
+    @contextmanager
+    def recorded(console: Console, description: str, total: float | None = None) -> Iterator[ProgressLine]:
+        with progress(console, description, total) as wait:
+            yield wait
+        waits.append((description, wait.completed, wait.total))
+
+    monkeypatch.setattr(Console, "progress", recorded)
+    _, checks = verified(run, capsys)
+    compared = checks["logprobs"]["compared"]
+    assert waits == [("checking steps and evaluations", 4, 4), ("comparing log-probabilities", compared, compared)]
 
 
 def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,8 +101,20 @@ class SampledTrajectories:
             temperature = 1.0 if greedy else config.evaluation.temperature
             self._add_sampled(record, temperature, inexact_logprobs(exact))
 
-    def check(self, logprobs: Check, export: Check) -> None:
-        """Check the log-probabilities of the collected trajectories, and the weights of the exported model."""
+    @property
+    def count(self) -> int:
+        """The number of collected trajectories."""
+        groups = (self._by_version, self._by_learner, self._by_reference)
+        return sum(len(samples) for group in groups for samples in group.values())
+
+    def check(self, logprobs: Check, export: Check, on_compared: Callable[[], None]) -> None:
+        """Check the log-probabilities of the collected trajectories, and the weights of the exported model.
+
+        Args:
+            logprobs: Result that trajectories are counted in.
+            export: Result that a mismatch of the exported model is counted in.
+            on_compared: Callback after each trajectory, in the thread of the call.
+        """
         if self._skip_reason:
             logprobs.add_note(self._skip_reason)
         elif self._count and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
@@ -110,8 +122,9 @@ class SampledTrajectories:
         if self._after_other_prompts:
             logprobs.add_note("the reference model's were computed after the prompts of algorithm.kl.prompt")
         if self._count:
-            gaps = check_weights(logprobs, export, self._history, [self._by_version, self._by_learner])
-            gaps += check_references(logprobs, self._by_reference)
+            groups = [self._by_version, self._by_learner]
+            gaps = check_weights(logprobs, export, self._history, groups, on_compared)
+            gaps += check_references(logprobs, self._by_reference, on_compared)
             logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
 
     def _add_sampled(self, record: TrajectoryRecord, temperature: float, reason: str | None) -> None:
@@ -132,7 +145,11 @@ class SampledTrajectories:
 
 
 def check_weights(
-    logprobs: Check, export: Check, history: RunHistory, groups: Sequence[Mapping[int, Sequence[Sample]]]
+    logprobs: Check,
+    export: Check,
+    history: RunHistory,
+    groups: Sequence[Mapping[int, Sequence[Sample]]],
+    on_compared: Callable[[], None],
 ) -> list[float]:
     """Compare log-probabilities with plain transformers, and the exported model with the last checkpoint.
 
@@ -141,6 +158,7 @@ def check_weights(
         export: Result that a mismatch of the exported model is counted in.
         history: History of the run.
         groups: Samples by the policy versions that they belong to. Versions without weights are left out.
+        on_compared: Callback after each sample.
 
     Returns:
         The differences of all tokens.
@@ -155,7 +173,9 @@ def check_weights(
         with logprobs.reading(f"policy version {version}"):
             policy = policies.load(version)
             for group in groups:
-                gaps += _check_samples(logprobs, policy, f"policy version {version}", group.get(version, ()))
+                gaps += _check_samples(
+                    logprobs, policy, f"policy version {version}", group.get(version, ()), on_compared
+                )
             if has_export and version == history.steps:
                 check_export(export, policies.load_rounded(version), exported, config)
     if versions:
@@ -163,13 +183,16 @@ def check_weights(
     return gaps
 
 
-def check_references(logprobs: Check, samples: Mapping[str, Sequence[Sample]]) -> list[float]:
+def check_references(
+    logprobs: Check, samples: Mapping[str, Sequence[Sample]], on_compared: Callable[[], None]
+) -> list[float]:
     """Compare log-probabilities of reference models with plain transformers.
 
     Args:
         logprobs: Result that trajectories are counted in.
         samples: Samples by the path of the reference model, `algorithm.kl.path`. A model that is not there any more is
             a note.
+        on_compared: Callback after each sample.
 
     Returns:
         The differences of all tokens.
@@ -182,12 +205,14 @@ def check_references(logprobs: Check, samples: Mapping[str, Sequence[Sample]]) -
             logprobs.add_note(f"reference model: {error}")
             continue
         with logprobs.reading(f"reference model {path}"):
-            gaps += _check_samples(logprobs, load_model(directory), f"reference model {path}", compared)
+            gaps += _check_samples(logprobs, load_model(directory), f"reference model {path}", compared, on_compared)
             logprobs.add_note(f"reference model {path}")
     return gaps
 
 
-def _check_samples(check: Check, model: Any, name: str, samples: Sequence[Sample]) -> list[float]:
+def _check_samples(
+    check: Check, model: Any, name: str, samples: Sequence[Sample], on_compared: Callable[[], None]
+) -> list[float]:
     """Compare samples with a model, and return the differences of all tokens."""
     gaps: defaultdict[str, list[float]] = defaultdict(list)
     for sample, difference in _gaps(model, samples):
@@ -195,6 +220,7 @@ def _check_samples(check: Check, model: Any, name: str, samples: Sequence[Sample
         example = f"{place_of(sample.record)}: a logprob differs by {worst:.2g} ({name})"
         check.add(worst <= _LIMITS[sample.dtype][1], example, worst)
         gaps[sample.dtype] += difference
+        on_compared()
     for dtype, per_token in gaps.items():
         if per_token and (mean := statistics.fmean(per_token)) > _LIMITS[dtype][0]:
             check.add(False, f"{name}: logprobs differ by {mean:.2g} on average", mean)

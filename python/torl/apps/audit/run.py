@@ -41,10 +41,11 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from torl.apps.audit.checkpoints import check_checkpoints
 from torl.apps.audit.checks import COLUMNS, Check
@@ -60,6 +61,7 @@ from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
 from torl.errors import ConfigError, TorlError
+from torl.report.console import Console, ProgressLine
 from torl.rewards import Reward, make_reward
 
 
@@ -113,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
-    """Run all checks of a run without blocking the event loop.
+    """Run all checks of a run without blocking the event loop. Progress goes to standard error.
 
     Args:
         directory: Run directory, also of a run in progress, or file of trajectories.
@@ -129,38 +131,54 @@ async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
     checks = Checks()
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
-    order = ProblemOrder(checks.prompts)
-    for _, config in history.configs:
-        steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
-        evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
-        if not steps and not evaluations:
-            continue  # the run was started again before a step was played with this configuration
-        if isinstance(config, FinetuneConfig):
-            await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
-        if not config.plays_episodes:
-            continue
-        audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks, sampled)
-        context = RunContext(seed=config.run.seed, directory=directory)
-        async with _started(make_reward(config.reward), context) as reward:
-            if isinstance(config, TrainConfig) and steps:
-                step_audit = await asyncio.to_thread(StepAudit.open, config, order, audit, steps[0])
-                for step in steps:
-                    await step_audit.at_step(step).check_step(step, reward)
-            if config.evaluation.reward is None:
-                await _check_evaluations(audit, evaluations, reward)
-        if config.evaluation.reward is not None:
-            async with _started(make_reward(config.evaluation.reward), context) as reward:
-                await _check_evaluations(audit, evaluations, reward)
-    history.check_files(checks.files)
-    await asyncio.to_thread(check_summary, checks.metrics, history)
-    await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, order.positions)
-    await asyncio.to_thread(sampled.check, checks.logprobs, checks.checkpoints)
+    with Console(sys.stderr) as console:
+        positions = await _check_records(history, checks, sampled, console)
+        history.check_files(checks.files)
+        await asyncio.to_thread(check_summary, checks.metrics, history)
+        await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, positions)
+        with console.progress("comparing log-probabilities", sampled.count) as progress:
+            await asyncio.to_thread(sampled.check, checks.logprobs, checks.checkpoints, progress.advance)
     return Audit(tuple(vars(checks).values()))
 
 
-async def _check_evaluations(audit: EvaluationAudit, steps: Sequence[int], reward: Reward) -> None:
+async def _check_records(
+    history: RunHistory, checks: Checks, sampled: SampledTrajectories, console: Console
+) -> Mapping[int, Mapping[str, Any]]:
+    """Check all steps and evaluations, collect samples of them, and return the sampler's states by step."""
+    order = ProblemOrder(checks.prompts)
+    with console.progress("checking steps and evaluations", history.steps + len(history.evaluations())) as progress:
+        for _, config in history.configs:
+            steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
+            evaluations = [step for step in history.evaluations() if history.start_config_at(step) is config]
+            if not steps and not evaluations:
+                continue  # the run was started again before a step was played with this configuration
+            if isinstance(config, FinetuneConfig):
+                await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
+                progress.advance(len(steps))
+            if not config.plays_episodes:
+                continue
+            audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks, sampled)
+            context = RunContext(seed=config.run.seed, directory=history.directory)
+            async with _started(make_reward(config.reward), context) as reward:
+                if isinstance(config, TrainConfig) and steps:
+                    step_audit = await asyncio.to_thread(StepAudit.open, config, order, audit, steps[0])
+                    for step in steps:
+                        await step_audit.at_step(step).check_step(step, reward)
+                        progress.advance()
+                if config.evaluation.reward is None:
+                    await _check_evaluations(audit, evaluations, reward, progress)
+            if config.evaluation.reward is not None:
+                async with _started(make_reward(config.evaluation.reward), context) as reward:
+                    await _check_evaluations(audit, evaluations, reward, progress)
+    return order.positions
+
+
+async def _check_evaluations(
+    audit: EvaluationAudit, steps: Sequence[int], reward: Reward, progress: ProgressLine
+) -> None:
     for step in steps:
         await audit.check_evaluation(step, reward)
+        progress.advance()
 
 
 @asynccontextmanager
