@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import settings_words
 from benchmarks.pretrained.demo_data import PROBLEMS, SYSTEM
-from benchmarks.pretrained.demo_table import RUNS, SAMPLES, TRAINED
+from benchmarks.pretrained.demo_table import LABELS, RUNS, SAMPLES, TRAINED
 
 EXAMPLES, WARM_BATCH = 80, 16
 PROMPTS_PER_STEP, SAMPLES_PER_PROMPT = 16, 8
@@ -115,6 +115,7 @@ class Demo:
             "run.seed": str(seed),
             "run.steps": str(self.steps),
             "run.directory": str(self.run(name, seed)),
+            "run.note": f"{self.model}: {LABELS[name]}.",
             # Reinforcement learning begins with the model that the others begin with.
             "evaluation.before_training": str(name == TRAINED).lower(),
         }
