@@ -9,6 +9,7 @@ from builders import asked, player
 from scripted_engine import ENCODER, Request, ScriptedEngine, ScriptedInterpreter
 from torl.component import RunContext
 from torl.config import EvaluationConfig
+from torl.errors import EngineError
 from torl.formats import Format
 from torl.recipes.torl import ToRLFormat
 from torl.recipes.zerotir import ZeroTIRFormat
@@ -111,6 +112,21 @@ async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward:
     kept = [member.trajectory.group_id for group in evaluation.greedy for member in group.members]
     assert kept == [f"set-greedy/{problem}" for problem in "dcb"]
     assert (playing.settings.temperature, playing.settings.top_p) == (0.9, 1.0)  # training continues with its own
+
+
+async def test_greedy_and_sampled_episodes_are_played_together(reward: MathReward) -> None:
+    _, playing = await evaluated(reward, problems="dcb", greedy=True, samples_per_problem=2)
+    assert isinstance(playing.engine, ScriptedEngine)
+    assert playing.engine.most_open == 9
+
+
+async def test_error_of_one_kind_ends_the_episodes_of_the_other(reward: MathReward) -> None:
+    engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}" * 50), fail_on="set-greedy/b/0/0")
+    rollouts = Rollouts(player(engine, ScriptedInterpreter()), reward)
+    settings = EvaluationConfig(greedy=True, samples_per_problem=2)
+    with pytest.raises(EngineError, match="the engine died"):
+        await evaluate(rollouts, of([asked(name, token_ids=(5,)) for name in "ab"]), settings, name="set")
+    assert (engine.open, rollouts.player.slots.sampling) == (0, 0)
 
 
 async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(reward: MathReward) -> None:

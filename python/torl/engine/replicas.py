@@ -13,7 +13,7 @@ from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart
 from torl.engine.routing import Router
 from torl.errors import EngineDiedError, EngineError
 from torl.runtime.processes.children import first_line
-from torl.runtime.processes.supervision import first_error
+from torl.runtime.processes.supervision import task_group
 from torl.types import SampledTurn, TurnRequest
 from torl.weights.rendezvous import Receivers, Rendezvous
 
@@ -105,13 +105,11 @@ class Replicas(Engine):
     async def start(self) -> None:
         """Start all engines at once. On failure it raises the first error and leaves nothing running."""
         try:
-            async with asyncio.TaskGroup() as starts:
+            async with task_group() as starts:
                 for slot in self._slots:
                     starts.create_task(slot.engine.start())
-        except BaseException as error:
+        except BaseException:
             await self.close()
-            if isinstance(error, ExceptionGroup):
-                raise first_error(error) from error
             raise
         for slot in self._slots:
             slot.up = True
@@ -148,13 +146,11 @@ class Replicas(Engine):
         """Receive new weights on the selected engines. Their receivers are numbered in order."""
         self._version, self._load_weights = policy_version, False
         try:
-            async with asyncio.TaskGroup() as transfers:
+            async with task_group() as transfers:
                 for slot, receivers in self._selected:
                     transfers.create_task(slot.engine.receive_weights(rendezvous, policy_version, first=first))
                     first += receivers.count
             self._connected = [slot.engine for slot, _ in self._selected]
-        except ExceptionGroup as errors:
-            raise first_error(errors) from errors
         finally:
             self._notify()
 

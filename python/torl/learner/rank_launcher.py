@@ -16,7 +16,7 @@ from torl.runtime.cluster import ActorHandle, Cluster
 from torl.runtime.cluster.logs import LogFolder, gather_logs
 from torl.runtime.processes.children import describe_exit, log_tail
 from torl.runtime.processes.stacks import dump_stacks
-from torl.runtime.processes.supervision import first_error
+from torl.runtime.processes.supervision import task_group
 
 _POLL_SECONDS = 0.2
 _CALL_TIMEOUT_SECONDS = 20.0  # of a launcher that dumps stacks or kills its ranks
@@ -157,12 +157,9 @@ class RankLaunchers:
         Raises:
             ActorDiedError: A node was lost.
         """
-        try:
-            async with asyncio.TaskGroup() as starts:
-                for node in set(nodes):
-                    starts.create_task(self._start_on(cluster, node, logs))
-        except ExceptionGroup as errors:
-            raise first_error(errors) from errors
+        async with task_group() as starts:
+            for node in set(nodes):
+                starts.create_task(self._start_on(cluster, node, logs))
 
     async def _start_on(self, cluster: Cluster, node: int, logs: Path) -> None:
         launcher = await cluster.start_actor(node, RankLauncher, name="the launcher of the learner's ranks")

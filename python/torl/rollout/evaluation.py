@@ -19,7 +19,7 @@ from torl.rollout.grading import score_groups
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.scheduler import play_groups
 from torl.rollout.startup import OpenRollouts, Rollouts
-from torl.runtime.processes.supervision import run_with_watchers
+from torl.runtime.processes.supervision import run_with_watchers, task_group
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
 
@@ -107,8 +107,10 @@ async def evaluate(
     failures: list[ToolUnavailableError] = []
 
     async def play(label: str, temperature: float, samples: int) -> tuple[ScoredGroup, ...]:
+        if not samples:
+            return ()
         player = evaluation_player(rollouts.player, config, temperature)
-        playing = play_groups(
+        episodes = play_groups(
             player,
             problems.prompts,
             batch_id=f"{name}-{label}",
@@ -116,21 +118,22 @@ async def evaluate(
             on_episode=on_episode,
             on_failure=failures.append,
         )
-        async with aclosing(playing):
-            groups = [group async for group in playing]
+        async with aclosing(episodes):
+            groups = [group async for group in episodes]
         order = _order(problems.prompts)
         groups.sort(key=lambda group: order[group.prompt.problem.id])
         return await score_groups(rollouts.evaluation_reward or rollouts.reward, groups, player.open_calls)
 
+    async with task_group() as tasks:
+        playing_greedy = tasks.create_task(play("greedy", 0.0, int(config.greedy)))
+        playing = tasks.create_task(play("sampled", config.temperature, config.samples_per_problem))
+    greedy, groups = playing_greedy.result(), playing.result()
     greedy_metrics: dict[str, float] = {}
-    groups: tuple[ScoredGroup, ...] = ()
-    greedy: tuple[ScoredGroup, ...] = ()
     if config.greedy:
-        groups = await play("greedy", 0.0, 1)
-        greedy_metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in groups) / len(groups)
-        greedy_metrics[names.GREEDY_CODE_RATIO] = code_ratio([member for group in groups for member in group.members])
-    if config.samples_per_problem:
-        greedy, groups = groups, await play("sampled", config.temperature, config.samples_per_problem)
+        greedy_metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in greedy) / len(greedy)
+        greedy_metrics[names.GREEDY_CODE_RATIO] = code_ratio([member for group in greedy for member in group.members])
+    if not config.samples_per_problem:
+        greedy, groups = (), greedy
     counts = {names.TOO_LONG: len(problems.too_long), names.FAILED_EPISODES: len(failures)}
     metrics = training_dynamics(groups) | greedy_metrics | counts
     played = len(problems.prompts) / (len(problems.prompts) + len(problems.too_long))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,17 +88,42 @@ async def play_to_file(
     samples: int,
     player: EpisodePlayer | None = None,
 ) -> None:
+    """Play and grade prompts as `append_groups` does, with a line of progress on the console."""
+    with console.progress(name, len(prompts) * samples) as progress:
+        await append_groups(
+            rollouts,
+            prompts,
+            output,
+            name=name,
+            batch_id=batch_id,
+            samples=samples,
+            player=player or rollouts.player,
+            on_episode=progress.advance,
+        )
+
+
+async def append_groups(
+    rollouts: Rollouts,
+    prompts: Sequence[Prompt],
+    output: GroupSink,
+    *,
+    name: str,
+    batch_id: int | str,
+    samples: int,
+    player: EpisodePlayer,
+    on_episode: Callable[[], object],
+) -> None:
     """Play and grade prompts, and append each group to the file as it finishes.
 
     Args:
         rollouts: The running components.
         prompts: Prompts whose groups the file does not contain.
         output: The file.
-        console: Console for the progress.
-        name: Name of the episodes on the console.
+        name: Name of the episodes in errors.
         batch_id: Batch of the episodes, from which their seeds are derived.
         samples: Number of trajectories per prompt.
-        player: Player with other settings than `rollouts.player`.
+        player: Player of the episodes.
+        on_episode: Callback for each episode that ends.
 
     Raises:
         ToolUnavailableError: Episodes failed. Their groups are not in the file.
@@ -106,21 +131,20 @@ async def play_to_file(
         RecordError: The file cannot be written.
     """
     failures: list[ToolUnavailableError] = []
-    with console.progress(name, len(prompts) * samples) as progress:
-        groups = play_groups(
-            player or rollouts.player,
-            prompts,
-            batch_id=batch_id,
-            samples_per_prompt=samples,
-            on_episode=progress.advance,
-            on_failure=failures.append,
-        )
-        async with aclosing(groups):
-            async for group in groups:
-                if len(group.trajectories) < samples:
-                    continue
-                scored = await score_group(rollouts.reward, group, rollouts.player.open_calls)
-                await asyncio.to_thread(output.append, scored)
+    groups = play_groups(
+        player,
+        prompts,
+        batch_id=batch_id,
+        samples_per_prompt=samples,
+        on_episode=on_episode,
+        on_failure=failures.append,
+    )
+    async with aclosing(groups):
+        async for group in groups:
+            if len(group.trajectories) < samples:
+                continue
+            scored = await score_group(rollouts.reward, group, player.open_calls)
+            await asyncio.to_thread(output.append, scored)
     if failures:
         raise ToolUnavailableError(
             f"{name}: {len(failures)} episodes failed; run the command again to play their problems. "

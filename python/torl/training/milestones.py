@@ -14,6 +14,8 @@ from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
+from torl.runtime.processes.supervision import task_group
+from torl.text.prompts import EncodedPrompts
 from torl.training.components import RunComponents
 from torl.types import ScoredGroup
 
@@ -40,21 +42,34 @@ class Milestones:
         with timed(metrics, names.TIME_EVALUATION):
             if self.measure is not None:
                 await self.measure(step, metrics)
-            for name, problems in components.evaluation_sets.items():
-                episodes = config.episodes(len(problems.prompts))
-                with components.console.progress(f"evaluating {name}", episodes) as progress:
-                    result = await evaluate(
-                        components.rollouts, problems, config, name=name, on_episode=progress.advance
-                    )
-                metrics |= names.evaluation_metrics(name, result.metrics | self.metrics_by_value(result.groups))
-                for label, groups in result.by_file(name).items():
-                    records = group_records(step, groups)
-                    await asyncio.to_thread(components.writer.write_trajectories, step, records, evaluation_set=label)
-                components.console.evaluation(step, name, result.metrics)
+            metrics |= await self._evaluate(step)
         components.writer.write_metrics(step, metrics)
         components.checkpoints.record_evaluation(step, metrics)
         if step:  # before the first step, nothing has been compared
             await asyncio.to_thread(write_report, components.directory, components.config.run.note)
+
+    async def _evaluate(self, step: int) -> dict[str, float]:
+        """Play the evaluation sets, each beginning while the last episodes of the one before are still sampled."""
+        components, config = self.components, self.components.config.evaluation
+        sets = components.evaluation_sets
+        metrics: dict[str, dict[str, float]] = {name: {} for name in sets}
+        writing = asyncio.Lock()
+
+        async def play(name: str, problems: EncodedPrompts) -> None:
+            result = await evaluate(components.rollouts, problems, config, name=name, on_episode=progress.advance)
+            metrics[name] = names.evaluation_metrics(name, result.metrics | self.metrics_by_value(result.groups))
+            for label, groups in result.by_file(name).items():
+                records = group_records(step, groups)
+                async with writing:  # from one thread at a time
+                    await asyncio.to_thread(components.writer.write_trajectories, step, records, evaluation_set=label)
+            components.console.evaluation(step, name, result.metrics)
+
+        episodes = sum(config.episodes(len(problems.prompts)) for problems in sets.values())
+        with components.console.progress(f"evaluating {', '.join(sets)}", episodes) as progress:
+            async with task_group() as tasks:
+                for name, problems in sets.items():
+                    tasks.create_task(play(name, problems))
+        return {key: value for each in metrics.values() for key, value in each.items()}
 
     def metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         """Return the metrics by value of `run.group_metrics_by`; empty if it is unset."""

@@ -8,14 +8,15 @@ from pathlib import Path
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
 from torl.component import RunContext
 from torl.config import EvaluateModelConfig, ProblemChoice
+from torl.errors import ToolUnavailableError
 from torl.report.console import Console
 from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.grading import score_group
-from torl.rollout.group_file import play_to_file
+from torl.rollout.group_file import append_groups
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import Rollouts, open_rollouts
-from torl.runtime.processes.supervision import run_with_watchers
+from torl.runtime.processes.supervision import run_with_watchers, task_group
 from torl.text.prompts import EncodedPrompts
 from torl.types import Group, Prompt, ScoredGroup
 
@@ -60,11 +61,64 @@ async def play_model(
         return
     async with AsyncExitStack() as stack:
         rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
-        for cell, prompts in missing:
-            await run_with_watchers(
-                _fill(cell, prompts, rollouts, config, console),
-                *rollouts.watchers(config.rollout.stall_timeout_seconds),
+        await run_with_watchers(
+            play_cells(
+                missing, replace(rollouts, reward=rollouts.evaluation_reward or rollouts.reward), config, console
+            ),
+            *rollouts.watchers(config.rollout.stall_timeout_seconds),
+        )
+
+
+async def play_cells(
+    missing: Sequence[tuple[EvaluationCell, Sequence[Prompt]]],
+    rollouts: Rollouts,
+    config: EvaluateModelConfig,
+    console: Console,
+) -> None:
+    """Play the cells of each number of calls together: a cell begins while the last episodes of others are sampled.
+
+    Args:
+        missing: Cells with the prompts that they lack.
+        rollouts: The running components.
+        config: Configuration of the evaluation.
+        console: Console for progress.
+
+    Raises:
+        ToolUnavailableError: Episodes failed. All others were played.
+        TorlError: A component failed. Written groups are kept.
+    """
+    episodes = sum(len(prompts) * _samples(cell, config) for cell, prompts in missing)
+    failed: list[ToolUnavailableError] = []
+
+    async def fill(cell: EvaluationCell, prompts: Sequence[Prompt]) -> None:
+        name = f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}"
+        evaluation = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
+        temperature = 0.0 if cell.mode == "greedy" else evaluation.temperature
+        try:
+            await append_groups(
+                rollouts,
+                prompts,
+                cell.file,
+                name=name,
+                batch_id=cell.batch_id,
+                samples=_samples(cell, config),
+                player=evaluation_player(rollouts.player, evaluation, temperature),
+                on_episode=progress.advance,
             )
+        except ToolUnavailableError as error:  # episodes of other cells may not need the tool
+            failed.append(error)
+        else:
+            console.line(f"{name}: done")
+
+    with console.progress("episodes", episodes) as progress:
+        # Episodes with other numbers of calls have the same seeds, and with them the same names in the engine.
+        for calls in dict.fromkeys(cell.calls for cell, _ in missing):
+            async with task_group() as tasks:
+                for cell, prompts in missing:
+                    if cell.calls == calls:
+                        tasks.create_task(fill(cell, prompts))
+    if failed:
+        raise failed[0]
 
 
 async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
@@ -116,24 +170,3 @@ def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateMod
 
 def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
     return 1 if cell.mode == "greedy" else config.evaluation.samples_per_problem
-
-
-async def _fill(
-    cell: EvaluationCell,
-    prompts: Sequence[Prompt],
-    rollouts: Rollouts,
-    config: EvaluateModelConfig,
-    console: Console,
-) -> None:
-    evaluation = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
-    temperature = 0.0 if cell.mode == "greedy" else evaluation.temperature
-    await play_to_file(
-        replace(rollouts, reward=rollouts.evaluation_reward or rollouts.reward),
-        prompts,
-        cell.file,
-        console,
-        name=f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}",
-        batch_id=cell.batch_id,
-        samples=_samples(cell, config),
-        player=evaluation_player(rollouts.player, evaluation, temperature),
-    )

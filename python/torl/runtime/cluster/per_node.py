@@ -9,7 +9,7 @@ from typing import Any
 from torl.errors import ActorDiedError, ClusterError, TorlError
 from torl.runtime.cluster.protocol import ActorHandle, Cluster
 from torl.runtime.processes.children import first_line
-from torl.runtime.processes.supervision import first_error
+from torl.runtime.processes.supervision import task_group
 
 _logger = logging.getLogger(__name__)
 
@@ -36,12 +36,12 @@ class PerNode:
         """Make and start all objects; raises the first error of an object that does not start."""
         self._actors = [None] * cluster.nodes
         try:
-            async with asyncio.TaskGroup() as starts:
+            async with task_group() as starts:
                 for node in range(cluster.nodes):
                     starts.create_task(self._start_on(cluster, node))
-        except ExceptionGroup as errors:
+        except Exception:
             await self.close()
-            raise first_error(errors) from errors
+            raise
         self._monitors = [asyncio.create_task(self._monitor(cluster, node)) for node in range(cluster.nodes)]
 
     async def call(self, key: str, method: str, *arguments: Any) -> Any:

@@ -7,7 +7,7 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from torl.errors import ComponentError, TorlError
@@ -84,6 +84,16 @@ def first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+@contextlib.asynccontextmanager
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Wait for tasks as `asyncio.TaskGroup` does, but raise the first error alone."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from errors
 
 
 async def call_function(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:

@@ -1,0 +1,75 @@
+"""Evaluation sets of a run: played together, and recorded each under its own name."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripted_run import ScriptedRun
+from torl.errors import EngineError
+from torl.records.files import evaluation_files
+from torl.records.reading import read_metrics, read_trajectories
+from torl.records.writers import RunWriter
+from torl.report.console import Console
+from torl.rollout.startup import Rollouts
+from torl.text.prompts import EncodedPrompts
+from torl.training.checkpoints import Checkpoints
+from torl.training.components import RunComponents
+from torl.training.milestones import Milestones
+
+
+def milestones(run: ScriptedRun, said: io.StringIO) -> Milestones:
+    """The milestones of a run without a learner, whose evaluations have four problems and three."""
+    absent: Any = None
+    components: RunComponents[Any] = RunComponents(
+        config=run.config,
+        directory=run.config.run.directory,
+        console=Console(said),
+        sampler=run.sampler,
+        encode=None,
+        evaluation_sets={
+            "easy": EncodedPrompts(tuple(run.prompts[:4]), ()),
+            "hard": EncodedPrompts(tuple(run.prompts[4:7]), ("p9",)),
+        },
+        playing=Rollouts(run.player, run.reward),
+        learner=absent,
+        writer=RunWriter(run.config.run.directory),
+        checkpoint=None,
+        first_step=0,
+        colocated=False,
+        on_gpus=False,
+        checkpoints=Checkpoints(run.config.checkpoint, run.config.run.directory, absent),
+    )
+    return Milestones(components)
+
+
+def scripted(directory: Path) -> ScriptedRun:
+    """The model solves the second sample of each easy problem; a greedy response is a first sample."""
+    evaluation = {"greedy": True, "samples_per_problem": 2}
+    return ScriptedRun(directory, lambda number: number < 4, steps=1, evaluation=evaluation)
+
+
+async def test_sets_are_played_together_and_recorded_apart(tmp_path: Path) -> None:
+    run, said = scripted(tmp_path), io.StringIO()
+    await milestones(run, said).evaluate_if_due(0)
+    assert run.engine.most_open == 21
+    (row,) = read_metrics(tmp_path)
+    found = {name: row[f"evaluation/{name}/reward/accuracy"] for name in ("easy", "hard")}
+    assert found == {"easy": 0.5, "hard": 0.0}
+    files = {name: files[0] for name, files in evaluation_files(tmp_path).items()}
+    counts = {name: len(list(read_trajectories(path))) for name, path in files.items()}
+    assert counts == {"easy": 8, "easy.greedy": 4, "hard": 6, "hard.greedy": 3}
+    assert sorted(line.split(":")[0] for line in said.getvalue().splitlines()) == [
+        "evaluation of easy at step 0",
+        "evaluation of hard at step 0",
+    ]
+
+
+async def test_error_in_one_set_ends_the_evaluation(tmp_path: Path) -> None:
+    run = scripted(tmp_path)
+    run.engine.fail_on = "hard-sampled/p5/1/0"
+    with pytest.raises(EngineError, match="the engine died"):
+        await milestones(run, io.StringIO()).evaluate_if_due(0)
+    assert (run.engine.open, run.player.slots.sampling) == (0, 0)
+    assert not (tmp_path / "metrics.jsonl").exists() or not read_metrics(tmp_path)
