@@ -187,9 +187,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "if sample is None:", "if False:", _STEP_RECORDS),
     # --- evaluation
     ("apps/evaluation/estimates.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
-    ("apps/evaluation/playing.py", "if cell.calls == calls:", "if cell.calls >= 0:", "unit/test_evaluation_playing.py"),
     ("apps/evaluation/estimates.py", "right or answer is not None", "answer is not None", _STATISTICS),
     ("apps/evaluation/estimates.py", "means / len(sets)", "means", _STATISTICS),
+    ("apps/evaluation/playing.py", "if cell.calls == calls:", "if cell.calls >= 0:", "unit/test_evaluation_playing.py"),
     ("apps/evaluation/results.py", "values_P - others_P", "others_P - values_P", _RESULTS),
     (
         "apps/evaluation/results.py",

@@ -51,25 +51,22 @@ class Milestones:
     async def _evaluate(self, step: int) -> dict[str, float]:
         """Play the evaluation sets, each beginning while the last episodes of the one before are still sampled."""
         components, config = self.components, self.components.config.evaluation
-        sets = components.evaluation_sets
-        metrics: dict[str, dict[str, float]] = {name: {} for name in sets}
-        writing = asyncio.Lock()
+        sets, writing = components.evaluation_sets, asyncio.Lock()
 
-        async def play(name: str, problems: EncodedPrompts) -> None:
+        async def play(name: str, problems: EncodedPrompts) -> dict[str, float]:
             result = await evaluate(components.rollouts, problems, config, name=name, on_episode=progress.advance)
-            metrics[name] = names.evaluation_metrics(name, result.metrics | self.metrics_by_value(result.groups))
             for label, groups in result.by_file(name).items():
                 records = group_records(step, groups)
                 async with writing:  # from one thread at a time
                     await asyncio.to_thread(components.writer.write_trajectories, step, records, evaluation_set=label)
             components.console.evaluation(step, name, result.metrics)
+            return names.evaluation_metrics(name, result.metrics | self.metrics_by_value(result.groups))
 
         episodes = sum(config.episodes(len(problems.prompts)) for problems in sets.values())
         with components.console.progress(f"evaluating {', '.join(sets)}", episodes) as progress:
             async with task_group() as tasks:
-                for name, problems in sets.items():
-                    tasks.create_task(play(name, problems))
-        return {key: value for each in metrics.values() for key, value in each.items()}
+                playing = [tasks.create_task(play(name, problems)) for name, problems in sets.items()]
+        return {name: value for each in playing for name, value in each.result().items()}
 
     def metrics_by_value(self, groups: Sequence[ScoredGroup]) -> dict[str, float]:
         """Return the metrics by value of `run.group_metrics_by`; empty if it is unset."""

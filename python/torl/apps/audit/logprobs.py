@@ -47,7 +47,7 @@ class SampledTrajectories:
 
     def __init__(self, history: RunHistory, count: int) -> None:
         """Collect up to `count` trajectories of each version."""
-        self._history, self._count = history, count
+        self._history, self._per_version = history, count
         self._by_version: defaultdict[int, list[Sample]] = defaultdict(list)
         self._by_learner: defaultdict[int, list[Sample]] = defaultdict(list)
         self._by_reference: defaultdict[str, list[Sample]] = defaultdict(list)
@@ -73,7 +73,7 @@ class SampledTrajectories:
                     self._after_other_prompts = True
                 elif kl.path is None:
                     self._add(self._by_learner, 0, sample)
-                elif len(self._by_reference[kl.path]) < self._count:
+                elif len(self._by_reference[kl.path]) < self._per_version:
                     self._by_reference[kl.path].append(sample)
 
     def add_updates(self, episodes: Sequence[TrajectoryRecord], numbers: Mapping[TokenKey, UpdateNumbers]) -> None:
@@ -117,11 +117,11 @@ class SampledTrajectories:
         """
         if self._skip_reason:
             logprobs.add_note(self._skip_reason)
-        elif self._count and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
+        elif self._per_version and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
             logprobs.add_note("no checkpoint has the weights of these steps")
         if self._after_other_prompts:
             logprobs.add_note("the reference model's were computed after the prompts of algorithm.kl.prompt")
-        if self._count:
+        if self._per_version:
             groups = [self._by_version, self._by_learner]
             gaps = check_weights(logprobs, export, self._history, groups, on_compared)
             gaps += check_references(logprobs, self._by_reference, on_compared)
@@ -140,7 +140,7 @@ class SampledTrajectories:
     def _add(self, samples: dict[int, list[Sample]], version: int, sample: Sample) -> None:
         if version not in self._has_weights:
             self._has_weights[version] = has_weights(self._history.directory, version)
-        if self._has_weights[version] and len(samples[version]) < self._count:
+        if self._has_weights[version] and len(samples[version]) < self._per_version:
             samples[version].append(sample)
 
 
