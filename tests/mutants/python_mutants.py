@@ -188,7 +188,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- evaluation
     ("apps/evaluation/estimates.py", "comb(samples - correct, k)", "comb(samples - correct, 1) ** k", _STATISTICS),
     ("apps/evaluation/estimates.py", "right or answer is not None", "answer is not None", _STATISTICS),
-    ("apps/evaluation/estimates.py", "means / len(sets)", "means", _STATISTICS),
+    (
+        "apps/evaluation/estimates.py",
+        "** 2 for each in found.values())) / len(found)\n    above",
+        "** 2 for each in found.values()))\n    above",
+        _STATISTICS,
+    ),
+    ("apps/evaluation/estimates.py", "binary_variance + 1)", "binary_variance)", _STATISTICS),
+    ("apps/evaluation/estimates.py", " + unit**2", "", _STATISTICS),
+    ("apps/evaluation/estimates.py", "min(initial=1.0)", "max(initial=1.0)", _STATISTICS),
+    ("apps/evaluation/tables.py", " and len(values_P) == SIZES[name]", "", _RESULTS),
     ("apps/evaluation/playing.py", "if cell.calls == calls:", "if cell.calls >= 0:", "unit/test_evaluation_playing.py"),
     ("apps/evaluation/results.py", "values_P - others_P", "others_P - values_P", _RESULTS),
     (

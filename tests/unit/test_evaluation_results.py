@@ -13,7 +13,7 @@ from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_
 from torl.apps.evaluation.estimates import AVERAGE, estimates
 from torl.apps.evaluation.layout import Table, latex, markdown
 from torl.apps.evaluation.output import write_all
-from torl.apps.evaluation.papers import PAPERS
+from torl.apps.evaluation.papers import PAPERS, SIZES
 from torl.apps.evaluation.results import (
     CODE_USE,
     CodeUse,
@@ -173,38 +173,39 @@ def test_the_papers_averages_that_are_off_have_a_note() -> None:
 
 def test_the_papers_rows_of_zerotir_are_one_response_to_each_problem() -> None:
     """Every printed accuracy of tables 1 and 2 is a whole number of problems, within its rounding."""
-    sizes = {
-        "aime24": 30,
-        "aime25": 30,
-        "hmmt_feb24": 30,
-        "hmmt_feb25": 30,
-        "cmimc": 30,
-        "olymmath": 400,
-        "math500": 500,
-    }
     rows = [row for row in PAPERS["zerotir"] if row.measure == "greedy" and row.comment is None]
     assert len(rows) == 7
     for row in rows:
         for name, value in row.values.items():
-            solved = round(value * sizes[name] / 100)
-            assert abs(100 * solved / sizes[name] - value) <= 0.0501, (row.model, name)
+            solved = round(value * SIZES[name] / 100)
+            assert abs(100 * solved / SIZES[name] - value) <= 0.0501, (row.model, name)
     (commented,) = [row for row in PAPERS["zerotir"] if row.comment]
     table = all_tables([arm_of("mine", 1, aime25=[1.0])], "zerotir")[0]
     assert commented.comment in table.notes
 
 
 def test_a_table_has_the_papers_rows_and_the_difference_from_its_own() -> None:
-    tables = all_tables([arm_of("mine", 1, aime24=[1.0, 0.0], math500=[1.0] * 4, own=[0.0])], "torl")
+    tables = all_tables([arm_of("mine", 1, aime24=[1.0, 0.0] * 15, math500=[1.0] * 500, own=[0.0])], "torl")
     accuracy, against = tables
     assert accuracy.columns == ("model", "aime24", "math500", "own", AVERAGE)
     rows = {row[0]: row[1:] for row in accuracy.rows}
-    assert rows["mine, N = 1"][0] == "50.0 [0.0, 100.0]"
+    assert rows["mine, N = 1"][0] == "50.0 [33.2, 66.8]"
     assert rows["ToRL-7B (paper)"] == ("43.3", "82.2", "-", "-")  # its average is over other sets
     assert rows["rStar-Math-7B (paper)"] == ("26.7", "78.4", "-", "-")
     rows = {row[0]: row[1:] for row in against.rows}
     # Over the sets of both: (50 + 100) / 2 - (43.3 + 82.2) / 2.
     assert rows["mine, N = 1 - ToRL-7B"] == ("+6.7", "+17.8", "-", "+12.2")
     assert set(rows) == {"mine, N = 1 - ToRL-1.5B", "mine, N = 1 - ToRL-7B"}
+
+
+def test_a_part_of_a_set_has_no_difference_from_the_paper() -> None:
+    accuracy, against = all_tables([arm_of("mine", 1, aime24=[0.0] * 30, math500=[1.0] * 100)], "torl")
+    assert "math500: 100 problems, but the paper's accuracy is over 500" in accuracy.notes
+    assert not any(note.startswith("aime24: ") for note in accuracy.notes)
+    rows = {row[0]: row[1:] for row in against.rows}
+    assert rows["mine, N = 1 - ToRL-7B"] == ("-43.3", "-", "-")
+    (accuracy,) = all_tables([arm_of("mine", 1, math500=[1.0] * 100)], "torl")
+    assert "math500: 100 problems, but the paper's accuracy is over 500" in accuracy.notes
 
 
 def test_average_of_a_paper_is_shown_for_its_own_sets_only() -> None:
@@ -258,7 +259,7 @@ def test_models_are_compared_with_the_baseline_problem_by_problem() -> None:
     (compared,) = [table for table in all_tables(arms, baseline="base") if "from base" in table.title]
     ((label, cell),) = compared.rows
     assert label == "trained, N = 2"
-    assert cell.startswith("+33.3 [+0.0, ")
+    assert cell.startswith("+33.3 [-32.6, ")
     assert not any("Difference" in table.title for table in all_tables(arms))
 
 

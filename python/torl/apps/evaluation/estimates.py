@@ -23,11 +23,8 @@ Values: TypeAlias = npt.NDArray[np.float64]
 Interval: TypeAlias = tuple[float, float]
 """The lower and upper bound of a 95 % confidence interval."""
 
-RESAMPLES = 10_000
-CONFIDENCE = 0.95
-_BATCH_SIZE = 1_000  # resamples per batch, to bound the memory of large sets
 _MAX_SUBSETS: Final = 1_000
-_QUANTILE: Final = 1.96  # of the normal distribution, for 95 %
+_QUANTILE: Final = 1.959964  # of the normal distribution, for 95 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +37,28 @@ class Estimate:
 
 def estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:
     """Return the mean of each set and, for several sets, their mean under `AVERAGE`."""
-    means = {name: estimate([values_P]) for name, values_P in sets.items()}
-    return means | ({AVERAGE: estimate(list(sets.values()))} if len(sets) > 1 else {})
+    return with_average({name: Estimate(float(values_P.mean()), interval(values_P)) for name, values_P in sets.items()})
+
+
+def difference_estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:
+    """Return the same for differences of each problem, which are between -1 and 1."""
+    return with_average(
+        {name: Estimate(float(values_P.mean()), difference_interval(values_P)) for name, values_P in sets.items()}
+    )
+
+
+def with_average(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """Return the means of sets and, for several sets, their mean under `AVERAGE`.
+
+    As in the papers, sets have equal weight regardless of their size. The distances of the sets' bounds from their
+    means are added as independent errors, below and above the mean (Zou and Donner 2008).
+    """
+    if len(found) < 2:
+        return dict(found)
+    value = fmean(each.value for each in found.values())
+    below = sqrt(sum((each.value - each.interval[0]) ** 2 for each in found.values())) / len(found)
+    above = sqrt(sum((each.interval[1] - each.value) ** 2 for each in found.values())) / len(found)
+    return {**found, AVERAGE: Estimate(value, (value - below, value + above))}
 
 
 def overall(found: Mapping[str, Estimate]) -> Estimate:
@@ -49,31 +66,36 @@ def overall(found: Mapping[str, Estimate]) -> Estimate:
     return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
 
 
-def estimate(sets: Sequence[Values]) -> Estimate:
-    """Return the mean over sets with its interval."""
-    return Estimate(mean_over_sets(sets), bootstrap(sets))
+def interval(values_P: Values) -> Interval:
+    """Return the Wilson score interval (1927) of a mean over problems.
 
-
-def mean_over_sets(sets: Sequence[Values]) -> float:
-    """Return the mean of the sets' means. As in the papers, sets have equal weight regardless of their size."""
-    return float(np.mean([values_P.mean() for values_P in sets]))
-
-
-def bootstrap(sets: Sequence[Values], *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """Return a 95 % percentile bootstrap interval of `mean_over_sets` over the problems of each set.
-
-    For a paired comparison, pass the difference of each problem.
+    Means of several samples vary less than zeros and ones. Their interval is that of as many problems with zeros and
+    ones as give the same variance of the mean (Korn and Graubard 1998). This variance includes one more problem, which
+    varies like zeros and ones, so that values that happen to be equal have an interval too.
     """
-    generator = np.random.default_rng(seed)
-    means = np.zeros(resamples)
-    for values_P in sets:
-        size = len(values_P)
-        for start in range(0, resamples, _BATCH_SIZE):
-            rows = min(_BATCH_SIZE, resamples - start)
-            drawn = generator.multinomial(size, np.full(size, 1 / size), size=rows)
-            means[start : start + rows] += drawn @ values_P / size
-    low, high = np.quantile(means / len(sets), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    mean, size = float(values_P.mean()), float(len(values_P))
+    binary_variance = mean * (1 - mean)
+    if binary_variance > 0:
+        size *= (size + 1) / (size * float(values_P.var()) / binary_variance + 1)
+    center = mean + _QUANTILE**2 / (2 * size)
+    width = _QUANTILE * sqrt(binary_variance / size + (_QUANTILE / (2 * size)) ** 2)
+    low, high = ((center + sign * width) / (1 + _QUANTILE**2 / size) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)
+
+
+def difference_interval(values_P: Values) -> Interval:
+    """Return the adjusted Wald interval of a mean of paired differences (Agresti and Min 2005).
+
+    It is that of a normal distribution with two more problems: one without a difference, and two halves of one with a
+    difference up and down. This difference is 1 for zeros and ones. For means of several samples, it is the smallest
+    difference of any problem.
+    """
+    unit = float(np.abs(values_P[values_P != 0]).min(initial=1.0))
+    size = len(values_P) + 2
+    mean = float(values_P.sum()) / size
+    variance = (float(np.square(values_P).sum()) + unit**2) / size - mean**2
+    width = _QUANTILE * sqrt(variance / size)
+    return max(mean - width, -1.0), min(mean + width, 1.0)
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

@@ -39,6 +39,22 @@ class PaperRow:
         return f"{self.model}: the source prints {self.average:.1f}; the mean of its numbers is {self.mean:.1f}"
 
 
+SIZES: Mapping[str, int] = MappingProxyType(
+    {
+        "aime24": 30,
+        "aime25": 30,
+        "math500": 500,
+        "olympiadbench": 675,
+        "amc23": 40,
+        "hmmt_feb24": 30,
+        "hmmt_feb25": 30,
+        "cmimc": 30,
+        "olymmath": 400,
+    }
+)
+"""Number of problems of the papers' sets."""
+
+
 def _torl(model: str, *numbers: float | None, average: float | None, trained: bool = False) -> PaperRow:
     sets = ("aime24", "aime25", "math500", "olympiadbench", "amc23")
     values = {name: number for name, number in zip(sets, numbers, strict=True) if number is not None}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from torl.apps.evaluation.code_tables import code_tables
 from torl.apps.evaluation.estimates import AVERAGE, Estimate, estimates
 from torl.apps.evaluation.layout import Table, estimate_cell
-from torl.apps.evaluation.papers import PAPERS, PaperRow
+from torl.apps.evaluation.papers import PAPERS, SIZES, PaperRow
 from torl.apps.evaluation.results import Variant, difference, model_differences, tool_differences
 
 
@@ -56,6 +56,12 @@ def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, se
     notes += set_notes
     notes += [row.note for row in printed if row.note is not None and _same_sets(row, columns)]
     notes += [row.comment for row in printed if row.comment is not None]
+    in_paper = {name for row in printed for name in row.values}
+    notes += [
+        f"{name}: {size} problems, but the paper's accuracy is over {SIZES[name]}"
+        for name, size in sizes.items()
+        if name in in_paper and size != SIZES[name]
+    ]
     if paper is not None and not printed:
         notes.append(f"The paper {paper!r} has no {measure} on any of these sets")
     return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
@@ -96,14 +102,21 @@ def _grids(variants: Sequence[Variant], measure: str) -> list[Table]:
 
 
 def _against_paper(variants: Sequence[Variant], measure: str, paper: str | None) -> list[Table]:
-    """Build a table of differences from the paper's own models. Averages are over common sets."""
+    """Build a table of differences from the paper's own models, on sets with as many problems as in the paper.
+
+    Averages are over common sets.
+    """
     columns = _columns(variants, measure)
     rows = []
     for printed in PAPERS.get(paper or "", ()):
         if printed.measure != measure or not printed.trained_by_paper:
             continue
         for variant in variants:
-            common = {name: each for name, each in variant.measures[measure].items() if name in printed.values}
+            common = {
+                name: values_P
+                for name, values_P in variant.measures[measure].items()
+                if name in printed.values and len(values_P) == SIZES[name]
+            }
             if not common:
                 continue
             found = estimates(common)
