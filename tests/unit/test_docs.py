@@ -54,6 +54,13 @@ def exists(path: str, bases: list[Path]) -> bool:
     return any(next(base.glob(path.rstrip("/")), None) is not None for base in bases)
 
 
+@pages
+def test_lines_are_at_most_120_characters(page: Path) -> None:
+    """As those of the code. Tables and images cannot be broken."""
+    lines = [line for line in prose_of(page).splitlines() if not re.match(r" *(\||!\[)", line)]
+    assert [line for line in lines if len(line) > 120] == []
+
+
 # --- files and links --------------------------------------------------------------------------------------------------
 
 
