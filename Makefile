@@ -69,7 +69,7 @@ test: install $(VENV)/ray/installed
 	$(CARGO_TEST)
 	@# Half of the time tests wait for processes to start: two files at a time, each file in one process. OpenMP's threads
 	@# would spin while they wait for each other, beside the other file's: what uses torch would take twice as long.
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster and not browser" -n 2 --dist loadfile --durations 40
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster and not browser" -n 2 --dist loadfile --no-loadscope-reorder --durations 40
 	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow and not cluster"
 
 test-slow: install $(VENV)/ray/installed
