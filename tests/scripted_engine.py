@@ -32,10 +32,11 @@ class Request:
 
 @dataclass
 class ScriptedEngine(Engine):
-    """`script(request_id)` gives the tokens of a turn; a stop token ends it, and so does `max_tokens`.
+    """`script(name)` gives the tokens of a turn; a stop token ends it, and so does `max_tokens`.
 
-    `pieces(request_id)` gives how many tokens each step samples, repeated. `open` counts calls that have not ended;
-    `ended` names those that have, in that order.
+    A name is a request's id without the number of its episode. `pieces(name)` gives how many tokens each step samples,
+    repeated. `begun` has the names of all requests by id, `open` counts those that have not ended, and `ended` names
+    those that have, in that order.
     """
 
     script: Callable[[str], Sequence[int]]
@@ -46,20 +47,22 @@ class ScriptedEngine(Engine):
     stop_token_ids: frozenset[int] = frozenset({STOP})
     requests: dict[str, Request] = field(default_factory=dict)
     ended: list[str] = field(default_factory=list)
+    begun: dict[str, str] = field(default_factory=dict)
     open: int = 0
     most_open: int = 0
 
     async def sample(self, request: TurnRequest, on_block: Callable[[str], None] | None = None) -> SampledTurn:
         """Sample in steps of `pieces`, and look for the end after each."""
-        request_id, sampling = request.id, request.sampling
-        assert request_id not in self.requests
-        record = Request(list(request.prefix), sampling, version=self.version(request_id))
-        self.requests[request_id] = record
-        tokens = [*self.script(request_id), STOP]
+        assert request.id not in self.begun
+        name = self.begun[request.id] = request.id.partition(":")[2] or request.id
+        sampling = request.sampling
+        record = Request(list(request.prefix), sampling, version=self.version(name))
+        self.requests[name] = record
+        tokens = [*self.script(name), STOP]
         first = next(index for index, token in enumerate(tokens) if token in self.stop_token_ids)
         tokens = tokens[: min(first + 1, sampling.max_tokens)]
         reason = TurnFinish.STOP if tokens[-1] in self.stop_token_ids else TurnFinish.LENGTH
-        lengths = self.pieces(request_id)
+        lengths = self.pieces(name)
         scanner = Scanner(self.vocabulary, request.stop_condition, request.at_line_start)
         self.open += 1
         self.most_open = max(self.most_open, self.open)
@@ -67,7 +70,7 @@ class ScriptedEngine(Engine):
             start = step = 0
             while start < len(tokens):
                 await asyncio.sleep(0)
-                if request_id == self.fail_on:
+                if name == self.fail_on:
                     raise EngineError("the engine died")
                 piece = tokens[start : start + lengths[step % len(lengths)]]
                 record.emitted += piece
@@ -81,7 +84,7 @@ class ScriptedEngine(Engine):
                     break
         finally:
             self.open -= 1
-            self.ended.append(request_id)
+            self.ended.append(name)
         record.logprobs = [-0.5 - 0.25 * (index % 7) for index in range(len(record.emitted))]
         return SampledTurn(
             token_ids=tuple(record.emitted),

@@ -198,7 +198,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/evaluation/estimates.py", " + unit**2", "", _STATISTICS),
     ("apps/evaluation/estimates.py", "min(initial=1.0)", "max(initial=1.0)", _STATISTICS),
     ("apps/evaluation/tables.py", " and len(values_P) == SIZES[name]", "", _RESULTS),
-    ("apps/evaluation/playing.py", "if cell.calls == calls:", "if cell.calls >= 0:", "unit/test_evaluation_playing.py"),
+    ("rollout/transcript.py", 'f"{episode.number}:{', 'f"{episode.sample}:{', "unit/test_evaluation_playing.py"),
     ("apps/evaluation/results.py", "values_P - others_P", "others_P - values_P", _RESULTS),
     (
         "apps/evaluation/results.py",

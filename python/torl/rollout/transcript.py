@@ -167,7 +167,8 @@ class TurnSampler:
         end = turn_stop_condition(self.format, (*settings.stop, *stop), calls_left=calls_left)
         seed = derive_seed(settings.seed, *name)
         sampling = SamplingParameters(max_tokens, settings.temperature, settings.top_p, seed)
-        id = "/".join(map(str, name))
+        # Episodes of one name, and with it one seed, may be sampled at once: with other numbers of calls, for example.
+        id = f"{episode.number}:{'/'.join(map(str, name))}"
         request = TurnRequest(id, prefix, sampling, end, at_line_start, episode.number, episode.group)
         sampled = await self.engine.sample(request, on_block)
         if not all(map(math.isfinite, sampled.logprobs)):

@@ -75,7 +75,7 @@ async def play_cells(
     config: EvaluateModelConfig,
     console: Console,
 ) -> None:
-    """Play the cells of each number of calls together: a cell begins while the last episodes of others are sampled.
+    """Play all cells together: a cell begins while the last episodes of others are sampled.
 
     Args:
         missing: Cells with the prompts that they lack.
@@ -111,12 +111,9 @@ async def play_cells(
             console.line(f"{name}: done")
 
     with console.progress("episodes", episodes) as progress:
-        # Episodes with other numbers of calls have the same seeds, and with them the same names in the engine.
-        for calls in dict.fromkeys(cell.calls for cell, _ in missing):
-            async with task_group() as tasks:
-                for cell, prompts in missing:
-                    if cell.calls == calls:
-                        tasks.create_task(fill(cell, prompts))
+        async with task_group() as tasks:
+            for cell, prompts in missing:
+                tasks.create_task(fill(cell, prompts))
     if failed:
         raise failed[0]
 
