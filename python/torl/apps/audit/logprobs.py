@@ -177,7 +177,7 @@ def check_weights(
                     logprobs, policy, f"policy version {version}", group.get(version, ()), on_compared
                 )
             if has_export and version == history.steps:
-                check_export(export, policies.load_rounded(version), exported, config)
+                check_export(export, policies.load(version, rounded=True), exported, config)
     if versions:
         logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
     return gaps

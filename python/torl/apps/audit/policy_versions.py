@@ -1,15 +1,14 @@
 """The models of an audit: plain transformers in float32, with the weights of a run's policy versions."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check
 from torl.apps.audit.history import RunHistory
-from torl.config import LearningConfig
+from torl.config import LearningConfig, LoraConfig
 from torl.errors import TorlError
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
-from torl.learner.checkpoint.shards import merge_adapters, read_policy_weights
+from torl.learner.checkpoint.shards import adapter_products, read_policy_weights
 
 _ADAPTER_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-6}
 _EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}  # may change in an export
@@ -38,39 +37,49 @@ class PolicyVersions:
         """Load the initial model."""
         self._directory, self._config = history.directory, history.configs[-1][1]
         self._policy = load_model(model)
-        base = self._policy.named_parameters() if self._config.model.adapters is not None else ()
-        self._base = {name: weight.detach().clone() for name, weight in base}
+        self._base: dict[str, Any] = {}  # the initial weights that adapters change, once they have changed them
 
-    def load(self, version: int) -> Any:
+    def load(self, version: int, *, rounded: bool = False) -> Any:
         """Return the model with the weights of a version, in ascending order of versions.
+
+        Args:
+            version: Number of the policy version.
+            rounded: Whether adapters are merged in the precision of the learner.
 
         Raises:
             TorlError: The weights of the checkpoint are damaged, or do not match the model.
         """
         if version > 0:
             weights, lora = self._read(version), self._config.model.adapters
-            _load_weights(self._policy, weights if lora is None else merge_adapters(weights, self._base, lora))
+            if lora is None:
+                _load_weights(self._policy, weights)
+            else:
+                self._merge(weights, lora, self._config.learner.dtype if rounded else "float32")
         return self._policy
 
-    def load_rounded(self, version: int) -> Any:
-        """Return the model as `load` does, with adapters merged in the precision of the learner."""
-        lora = self._config.model.adapters
-        if lora is None or version == 0:
-            return self.load(version)
-        weights, base = (_rounded(each, self._config) for each in (self._read(version), self._base))
-        _load_weights(self._policy, merge_adapters(weights, base, lora))
-        return self._policy
+    def _merge(self, weights: dict[str, Any], lora: LoraConfig, dtype: str) -> None:
+        """Merge adapters into the initial weights one by one: a large model is not in memory twice."""
+        import torch
+
+        precision = getattr(torch, dtype)
+        rounded = {name: weight.to(precision).float() for name, weight in weights.items()}
+        for name, product in adapter_products(rounded, lora):
+            try:
+                weight = self._policy.get_parameter(name).data
+            except AttributeError as error:
+                raise TorlError(f"the weights of the checkpoint do not match the model: {name}") from error
+            if name not in self._base:
+                self._base[name] = _compact(weight)
+            torch.add(self._base[name].to(precision).float(), product, out=weight)
 
     def _read(self, version: int) -> dict[str, Any]:
         return read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
 
 
-def _rounded(weights: Mapping[str, Any], config: LearningConfig) -> dict[str, Any]:
-    """Return weights as the learner computes with them."""
-    import torch
-
-    dtype = getattr(torch, config.learner.dtype)
-    return {name: weight.to(dtype).float() for name, weight in weights.items()}
+def _compact(weight: Any) -> Any:
+    """Return a copy of a float32 weight, in bfloat16 if that loses nothing."""
+    compact = weight.bfloat16()
+    return compact if compact.float().equal(weight) else weight.clone()
 
 
 def _load_weights(policy: Any, weights: dict[str, Any]) -> None:

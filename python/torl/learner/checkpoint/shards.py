@@ -6,7 +6,7 @@ Torch is loaded when the first tensor is read.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -123,20 +123,14 @@ def read_policy_weights(directory: Path) -> dict[str, "Tensor"]:
         }
 
 
-def merge_adapters(
-    weights: Mapping[str, "Tensor"], base: Mapping[str, "Tensor"], config: LoraConfig
-) -> dict[str, "Tensor"]:
-    """Merge LoRA adapters into the weights of their base model: W + alpha / rank * B A (arXiv 2106.09685, section 4.1).
+def adapter_products(weights: Mapping[str, "Tensor"], config: LoraConfig) -> Iterator[tuple[str, "Tensor"]]:
+    """Yield alpha / rank * B A, which LoRA adds to a weight (arXiv 2106.09685, section 4.1), with the weight's name.
 
     Args:
         weights: Result of `read_policy_weights` for a run with adapters.
-        base: Weights of the run's initial model in float32.
         config: Settings of the adapters.
     """
-    merged = dict(base)
     for name, second in weights.items():
         if ".lora_B." in name:
             first = weights[name.replace(".lora_B.", ".lora_A.")]
-            weight = f"{name.partition('.lora_B.')[0]}.weight"
-            merged[weight] = base[weight] + config.alpha / config.rank * (second @ first)
-    return merged
+            yield f"{name.partition('.lora_B.')[0]}.weight", config.alpha / config.rank * (second @ first)
