@@ -24,7 +24,7 @@ FORMATS = (("torl", 0), ("torl", 1), ("torl", 3), ("zerotir", 1), ("zerotir", 2)
 
 @dataclass
 class EngineRecord:
-    """vLLM's inputs and samples, by request: taken from vLLM itself, below our engine class."""
+    """vLLM's inputs and samples, by the names of turns: taken from vLLM itself, below our engine class."""
 
     prompts: dict[str, list[int]] = field(default_factory=dict)
     tokens: dict[str, list[int]] = field(default_factory=dict)
@@ -37,11 +37,12 @@ def recorded(engine: Any) -> Iterator[EngineRecord]:
     generate = engine._llm.generate
 
     async def generate_and_record(prompt: Mapping[str, Any], sampling: Any, request_id: str, **routing: Any) -> Any:
-        record.tokens[request_id], record.logprobs[request_id] = [], []
+        name = request_id.partition(":")[2]  # after the number of the episode
+        record.tokens[name], record.logprobs[name] = [], []
         async for output in generate(prompt, sampling, request_id, **routing):
-            record.prompts[request_id] = list(output.prompt_token_ids)
-            record.tokens[request_id] += output.outputs[0].token_ids
-            record.logprobs[request_id] += decode_reply(output.kv_transfer_params)[1]
+            record.prompts[name] = list(output.prompt_token_ids)
+            record.tokens[name] += output.outputs[0].token_ids
+            record.logprobs[name] += decode_reply(output.kv_transfer_params)[1]
             yield output
 
     engine._llm.generate = generate_and_record
@@ -56,14 +57,14 @@ def check_against_engine(trajectory: Trajectory, record: EngineRecord) -> None:
     ids = trajectory.token_ids_T.tolist()
     sampled = np.zeros(len(ids), dtype=bool)
     for index, turn in enumerate(trajectory.turns):
-        request = f"{trajectory.group_id}/{trajectory.sample_index}/{index}"
+        name = f"{trajectory.group_id}/{trajectory.sample_index}/{index}"
         length = turn.stop - turn.start
-        assert record.prompts[request] == [*trajectory.prompt.token_ids, *ids[: turn.start]]
-        assert record.tokens[request] == ids[turn.start : turn.stop]
+        assert record.prompts[name] == [*trajectory.prompt.token_ids, *ids[: turn.start]]
+        assert record.tokens[name] == ids[turn.start : turn.stop]
         logprobs = trajectory.rollout_logprobs_T[turn.start : turn.stop]
-        assert np.array_equal(logprobs, np.float32(record.logprobs[request]))
+        assert np.array_equal(logprobs, np.float32(record.logprobs[name]))
         sampled[turn.start : turn.stop] = True
-        assert len(record.tokens[request]) == length  # the engine ends a turn where it ends
+        assert len(record.tokens[name]) == length  # the engine ends a turn where it ends
     assert np.array_equal(trajectory.loss_mask_T, sampled)
     assert not np.any(trajectory.rollout_logprobs_T[~sampled])
     assert np.array_equal(trajectory.policy_versions_T >= 0, sampled)
