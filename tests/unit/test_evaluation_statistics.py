@@ -8,11 +8,10 @@ import pytest
 
 from torl.apps.evaluation.estimates import (
     AVERAGE,
+    accuracy_interval,
     correlation,
-    difference_estimates,
     difference_interval,
     estimates,
-    interval,
     majority,
     majority_at_k,
     pass_at_k,
@@ -73,8 +72,8 @@ def test_the_interval_of_an_accuracy_is_the_published_one(
     count: int, problems: int, expected: tuple[float, float]
 ) -> None:
     """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3."""
-    assert interval(solved(count, problems)) == pytest.approx(expected, abs=5e-5)
-    low, high = interval(1 - solved(count, problems))
+    assert accuracy_interval(solved(count, problems)) == pytest.approx(expected, abs=5e-5)
+    low, high = accuracy_interval(1 - solved(count, problems))
     assert (1 - high, 1 - low) == pytest.approx(expected, abs=5e-5)
 
 
@@ -85,7 +84,7 @@ def test_intervals_contain_the_accuracy_of_all_problems(mean: float, samples: in
     covered = [
         low <= mean <= high
         for difficulty_P in chance.beta(mean, 1 - mean, size=(1000, 40))
-        for low, high in [interval(chance.binomial(samples, difficulty_P) / samples)]
+        for low, high in [accuracy_interval(chance.binomial(samples, difficulty_P) / samples)]
     ]
     assert 0.93 < np.mean(covered) < 0.985
 
@@ -94,12 +93,12 @@ def test_several_samples_narrow_the_interval() -> None:
     """As the error of a mean, in a set so large that the normal distribution is exact."""
     values_P = np.random.default_rng(7).random(4000)
     error = 1.96 * values_P.std() / np.sqrt(4000)
-    assert interval(values_P) == pytest.approx((values_P.mean() - error, values_P.mean() + error), rel=1e-3)
+    assert accuracy_interval(values_P) == pytest.approx((values_P.mean() - error, values_P.mean() + error), rel=1e-3)
 
 
 def test_equal_values_leave_an_interval() -> None:
     for values_P in (np.zeros(30), np.ones(30), np.full(3, 0.5), np.zeros(1)):
-        low, high = interval(values_P)
+        low, high = accuracy_interval(values_P)
         assert 0 <= low <= values_P[0] <= high <= 1
         assert high - low > 0.1
     for values_P in (np.zeros(30), np.full(1, -1.0)):
@@ -144,9 +143,9 @@ def test_a_paired_difference_is_surer_than_two_intervals() -> None:
     chance = np.random.default_rng(3)
     hard = chance.random(100)
     better = hard + 0.01 * chance.random(100)
-    found = difference_estimates({"one": better - hard})["one"]
+    found = estimates({"one": better - hard}, difference_interval)["one"]
     assert 0 < found.interval[0] < found.value == pytest.approx((better - hard).mean())
-    assert interval(better)[0] < interval(hard)[1]  # apart, they overlap
+    assert accuracy_interval(better)[0] < accuracy_interval(hard)[1]  # apart, they overlap
 
 
 @pytest.mark.parametrize("answers", ["aabc", "abcd", "aaab", "aabbc"])

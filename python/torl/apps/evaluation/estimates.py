@@ -5,7 +5,7 @@ Axis `_P`: the problems of a set.
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import atanh, comb, sqrt, tanh
@@ -35,38 +35,7 @@ class Estimate:
     interval: Interval
 
 
-def estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:
-    """Return the mean of each set and, for several sets, their mean under `AVERAGE`."""
-    return with_average({name: Estimate(float(values_P.mean()), interval(values_P)) for name, values_P in sets.items()})
-
-
-def difference_estimates(sets: Mapping[str, Values]) -> dict[str, Estimate]:
-    """Return the same for differences of each problem, which are between -1 and 1."""
-    return with_average(
-        {name: Estimate(float(values_P.mean()), difference_interval(values_P)) for name, values_P in sets.items()}
-    )
-
-
-def with_average(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """Return the means of sets and, for several sets, their mean under `AVERAGE`.
-
-    As in the papers, sets have equal weight regardless of their size. The distances of the sets' bounds from their
-    means are added as independent errors, below and above the mean (Zou and Donner 2008).
-    """
-    if len(found) < 2:
-        return dict(found)
-    value = fmean(each.value for each in found.values())
-    below = sqrt(sum((each.value - each.interval[0]) ** 2 for each in found.values())) / len(found)
-    above = sqrt(sum((each.interval[1] - each.value) ** 2 for each in found.values())) / len(found)
-    return {**found, AVERAGE: Estimate(value, (value - below, value + above))}
-
-
-def overall(found: Mapping[str, Estimate]) -> Estimate:
-    """Return the mean over the sets, or the mean of the only set."""
-    return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
-
-
-def interval(values_P: Values) -> Interval:
+def accuracy_interval(values_P: Values) -> Interval:
     """Return the Wilson score interval (1927) of a mean over problems.
 
     Means of several samples vary less than zeros and ones. Their interval is that of as many problems with zeros and
@@ -84,11 +53,11 @@ def interval(values_P: Values) -> Interval:
 
 
 def difference_interval(values_P: Values) -> Interval:
-    """Return the adjusted Wald interval of a mean of paired differences (Agresti and Min 2005).
+    """Return the adjusted Wald interval of a mean of paired differences, which are between -1 and 1.
 
-    It is that of a normal distribution with two more problems: one without a difference, and two halves of one with a
-    difference up and down. This difference is 1 for zeros and ones. For means of several samples, it is the smallest
-    difference of any problem.
+    It is that of a normal distribution with two more problems (Agresti and Min 2005): one without a difference, and two
+    halves of one with a difference up and down. This difference is 1 for zeros and ones. For means of several samples,
+    it is the smallest difference of any problem.
     """
     unit = float(np.abs(values_P[values_P != 0]).min(initial=1.0))
     size = len(values_P) + 2
@@ -96,6 +65,32 @@ def difference_interval(values_P: Values) -> Interval:
     variance = (float(np.square(values_P).sum()) + unit**2) / size - mean**2
     width = _QUANTILE * sqrt(variance / size)
     return max(mean - width, -1.0), min(mean + width, 1.0)
+
+
+def estimates(
+    sets: Mapping[str, Values], interval: Callable[[Values], Interval] = accuracy_interval
+) -> dict[str, Estimate]:
+    """Return the mean of each set and, for several sets, their mean under `AVERAGE`.
+
+    As in the papers, sets have equal weight regardless of their size. The distances of the sets' bounds from their
+    means are added as independent errors, below and above the mean (Zou and Donner 2008).
+
+    Args:
+        sets: Values of each set.
+        interval: Function that returns the interval of a set: `difference_interval` for differences.
+    """
+    found = {name: Estimate(float(values_P.mean()), interval(values_P)) for name, values_P in sets.items()}
+    if len(found) < 2:
+        return found
+    value = fmean(each.value for each in found.values())
+    below = sqrt(sum((each.value - each.interval[0]) ** 2 for each in found.values())) / len(found)
+    above = sqrt(sum((each.interval[1] - each.value) ** 2 for each in found.values())) / len(found)
+    return {**found, AVERAGE: Estimate(value, (value - below, value + above))}
+
+
+def overall(found: Mapping[str, Estimate]) -> Estimate:
+    """Return the mean over the sets, or the mean of the only set."""
+    return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
 
 
 def pass_at_k(samples: int, correct: int, k: int) -> float:

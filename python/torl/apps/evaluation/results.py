@@ -12,7 +12,7 @@ from statistics import fmean
 import numpy as np
 
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, models_in, read_problem_ids
-from torl.apps.evaluation.estimates import Estimate, Values, difference_estimates, majority_at_k, pass_at_k
+from torl.apps.evaluation.estimates import Estimate, Values, difference_interval, estimates, majority_at_k, pass_at_k
 from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
@@ -99,7 +99,7 @@ def difference(variant: Variant, other: Variant, measure: str) -> dict[str, Esti
         if variant.problems[name] != other.problems[name]:
             raise RecordError(f"{name}: {variant.label} and {other.label} were played on different problems")
         pairs[name] = values_P - others_P
-    return difference_estimates(pairs)
+    return estimates(pairs, difference_interval)
 
 
 def tool_differences(variants: Sequence[Variant]) -> Iterator[tuple[Variant, Variant]]:
