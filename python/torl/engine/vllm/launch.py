@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torl.engine.vllm.arguments import (
 )
 from torl.engine.vllm.process_setup import ProcessSetup, log_to_file
 from torl.engine.vllm.processes import end_processes, with_descendants
-from torl.runtime.processes.heap import exclude_from_collection
+from torl.runtime.processes.heap import uncollected_imports
 
 # In parts, because a start cannot be cancelled during an import: together they take about 10 s.
 _IMPORTS = ("torch", "transformers", "vllm", "vllm.config", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
@@ -103,25 +104,26 @@ class Launch:
     def _spawn(self, starts: ThreadPoolExecutor) -> tuple[Future[Any], EngineDevices]:
         """Build the AsyncLLM in a thread and return once its core is spawned, so that replicas load in parallel."""
         with _private_environment() as changes:
-            # In a separate thread: some library keeps an exception of its import, and with the exception every frame
-            # below it, which would keep the AsyncLLM alive until the interpreter exits.
-            with ThreadPoolExecutor(1, thread_name_prefix="vllm-import") as imports:
-                first = _IMPORTS[-1] not in sys.modules
-                for module in _IMPORTS:
-                    self._check_cancelled()
-                    imports.submit(importlib.import_module, module).result()
-            if first:
-                exclude_from_collection()
+            if _IMPORTS[-1] not in sys.modules:
+                self._import()
             config, setup, devices = self._vllm_config(changes)
         self._check_cancelled()
         # A fork of a process with threads and an event loop may deadlock, and would not unpickle the setup.
         variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", **socket_variables(self._paths.directory)}
-        with _with_variables(variables), _without_main():
+        with _with_variables(variables), _with_main("torl.engine.vllm.spawned_main"):
             threads = _thread_variables()
             starting = starts.submit(_async_llm, config)
             while not starting.done() and not (setup.started() and _thread_variables() == threads):
                 time.sleep(_POLL_SECONDS)
         return starting, devices
+
+    def _import(self) -> None:
+        # In a separate thread: some library keeps an exception of its import, and with the exception every frame below
+        # it, which would keep the AsyncLLM alive until the interpreter exits.
+        with uncollected_imports(), ThreadPoolExecutor(1, thread_name_prefix="vllm-import") as imports:
+            for module in _IMPORTS:
+                self._check_cancelled()
+                imports.submit(importlib.import_module, module).result()
 
     def _vllm_config(self, changes: Callable[[], Mapping[str, str | None]]) -> tuple[Any, ProcessSetup, EngineDevices]:
         from vllm.config.logging import LoggingConfig
@@ -200,14 +202,11 @@ def _set_variables(variables: Mapping[str, str | None]) -> None:
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep spawned processes from importing this process's main program.
-
-    A script that does not check its `__name__` would run again in each of them. They need nothing from it.
-    """
+def _with_main(module: str) -> Iterator[None]:
+    """Let spawned processes run a module in place of this process's main program, from which they need nothing."""
     main = vars(sys.modules["__main__"])
     before: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
-    main["__spec__"] = None
+    main["__spec__"] = find_spec(module)
     main.pop("__file__", None)
     try:
         yield

@@ -1,0 +1,11 @@
+"""Main module of the processes that vLLM spawns: imports vLLM's core without garbage collection.
+
+Python runs it in a spawned process before it unpickles the function to call, which would import the same modules.
+Otherwise it would run the program's own main module, from which the process needs nothing.
+"""
+
+from torl.runtime.processes.heap import uncollected_imports
+
+if __name__ == "__mp_main__":
+    with uncollected_imports():
+        import vllm.v1.engine.core  # noqa: F401
