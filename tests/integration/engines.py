@@ -32,5 +32,5 @@ def _described(model: Path, log_path: Path, settings: dict[str, Any]) -> tuple[E
         log_path=log_path,
         head_dtype=settings.pop("head_dtype", None),
     )
-    options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, **settings}
+    options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, "cpu_kv_cache_gib": 0.25, **settings}
     return setup, VllmOptions.model_validate(options)

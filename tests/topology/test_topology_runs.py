@@ -208,7 +208,7 @@ def test_three_steps(
     token_bytes = GpuEngineBytes(options, ModelShape.read(tiny_model_directory), card=0).token_bytes
     found = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
     assert found is not None
-    assert int(found[1].replace(",", "")) == pytest.approx((options.cpu_kv_cache_gib << 30) / token_bytes, rel=0.05)
+    assert int(found[1].replace(",", "")) == pytest.approx(options.cpu_kv_cache_gib * 2**30 / token_bytes, rel=0.05)
 
     moved = "offload: " in (run / "logs" / "learner_rank_0.log").read_text()
     assert moved == moves(arrangement)

@@ -122,6 +122,15 @@ def test_run_that_does_not_fit_the_machine_is_refused_with_a_remedy() -> None:
         require_room(*on_cores(QWEN_1_5B, 8))
 
 
+def test_cache_too_small_for_one_sample_is_refused_with_a_larger_one() -> None:
+    adapters: dict[str, object] = {"model__lora": {"rank": 16}, "rollout__max_response_tokens": 30_000}
+    with pytest.raises(
+        ConfigError, match=r"cache for one sample .*\n.*--engine\.cpu_kv_cache_gib 4 \(a larger cache\)"
+    ):
+        require_room(*on_cores(QWEN_1_5B, 256, **adapters))
+    require_room(*on_cores(QWEN_1_5B, 256, **adapters, engine__cpu_kv_cache_gib=4))
+
+
 def test_memory_of_other_programs_is_a_warning() -> None:
     _, resolved, shape = on_cores(QWEN_1_5B, 64, used_gib=60, model__lora={"rank": 16})
     warning = crowded_memory(resolved, shape) or ""

@@ -49,7 +49,7 @@ def advice(config: LearningConfig, machine: Machine, shape: ModelShape) -> str:
 
 
 def changes(config: LearningConfig, machine: Machine) -> Iterator[Change]:
-    """Yield changes that save memory, the cheapest first. None of them changes the result of training."""
+    """Yield changes that let more runs fit, the cheapest first. None of them changes the result of training."""
     learner, options = config.learner, local_engine_options(config)
     if learner.gradient_checkpointing is False:
         yield Change("learner.gradient_checkpointing", True, "a third more compute")
@@ -64,6 +64,9 @@ def changes(config: LearningConfig, machine: Machine) -> Iterator[Change]:
             yield Change("engine.max_sequences", _FEW_SEQUENCES, "smaller batches in the engine")
         if options is not None and options.cpu_kv_cache_gib > 1:
             yield Change("engine.cpu_kv_cache_gib", 1, "fewer sequences at a time")
+        for gib in (1, 4):
+            if options is not None and options.cpu_kv_cache_gib < gib:
+                yield Change("engine.cpu_kv_cache_gib", gib, "a larger cache")
         return
     for fraction in (0.75, 0.6, 0.45, 0.3):
         if options is not None and fraction < options.gpu_memory_utilization:

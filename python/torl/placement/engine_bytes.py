@@ -122,7 +122,7 @@ class CoreEngineBytes(EngineBytes):
 
     @property
     def cache(self) -> int:
-        return self.options.cpu_kv_cache_gib << 30
+        return int(self.options.cpu_kv_cache_gib * 2**30)
 
     def awake(self) -> Bytes:
         """Return the bytes of an engine that samples. It multiplies by a packed copy of the head."""

@@ -46,7 +46,7 @@ class LocalEngineOptions(Protocol):
         ...
 
     @property
-    def cpu_kv_cache_gib(self) -> int:
+    def cpu_kv_cache_gib(self) -> float:
         """Size of the cache on cores, in GiB."""
         ...
 

@@ -26,7 +26,7 @@ class VllmOptions(EngineOptions):
     """Maximum number of restarts of a replica before the run stops."""
     gpu_memory_utilization: PositiveFraction = 0.85
     """Fraction of a GPU's memory that the engine may use. Ignored on a CPU."""
-    cpu_kv_cache_gib: PositiveInt = 1
+    cpu_kv_cache_gib: PositiveFloat = 1.0
     """Size of the KV cache on a CPU, in GiB. Ignored on a GPU."""
     cpu_threads: PositiveInt | None = None
     """Number of compute threads on a CPU. Unset uses one per core."""
@@ -175,7 +175,7 @@ def _fixed_arguments(setup: EngineSetup, options: VllmOptions, devices: EngineDe
         arguments["distributed_executor_backend"] = "mp"  # inside an actor of Ray, vLLM would start its own actors
     if devices.on_cpu:
         arguments |= {
-            "kv_cache_memory_bytes": options.cpu_kv_cache_gib << 30,
+            "kv_cache_memory_bytes": int(options.cpu_kv_cache_gib * 2**30),
             # A seeded request with a split prompt crashes the CPU worker ("CPU Generator does not use offset").
             "enable_chunked_prefill": False,
         }
