@@ -100,6 +100,13 @@ def test_interval_over_seeds_covers_the_mean() -> None:
     assert one.half_width == pytest.approx(1.96 * np.std([0, 1, 1, 0], ddof=1) / 2)
 
 
+def test_interval_of_equal_accuracies_is_not_empty() -> None:
+    """Newcombe 1998, "Two-sided confidence intervals for the single proportion", table I, method 3: 0 of 20."""
+    for accuracy in (0.0, 1.0):
+        found = mean_over_seeds({0: dict.fromkeys(map(str, range(20)), accuracy)})
+        assert found.half_width == pytest.approx(0.1611, abs=5e-5)
+
+
 def test_differences_are_paired_by_seed_and_problem() -> None:
     baseline = {0: {"a": 0.0, "b": 1.0}, 1: {"a": 0.5, "b": 1.0}, 7: {"a": 1.0}}
     changed = {0: {"a": 0.25, "b": 1.0}, 1: {"a": 0.75, "b": 1.0, "c": 1.0}}

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import Final
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from torl.errors import RecordError
 from torl.records.files import evaluation_files, step_of_file
@@ -53,9 +56,18 @@ def _change(pairs: list[tuple[float, float]]) -> AccuracyChange:
     return AccuracyChange(fmean(before for before, _ in pairs), fmean(after for _, after in pairs), half_width(changes))
 
 
-def half_width(values: Sequence[float]) -> float | None:
-    """Return half of the width of the interval of 95 % of a mean, by the normal distribution; None for one value."""
-    return _QUANTILE * stdev(values) / sqrt(len(values)) if len(values) > 1 else None
+def half_width(values: Sequence[float] | NDArray[Any]) -> float | None:
+    """Return half of the width of the interval of 95 % of a mean of accuracies, or of their differences.
+
+    By the normal distribution, or, if all values are equal, the width of Wilson's interval of a proportion of 0. None
+    for fewer than two values.
+    """
+    numbers = np.asarray(values, np.float64)
+    if (count := len(numbers)) < 2:
+        return None
+    if numbers.min() == numbers.max():
+        return _QUANTILE**2 / (count + _QUANTILE**2)
+    return float(_QUANTILE * numbers.std(ddof=1) / sqrt(count))
 
 
 def accuracy_by_problem(path: Path) -> Mapping[str, float]:

@@ -1,7 +1,6 @@
 """Problems over time: all attempts at one problem, and the problems that were gained and lost."""
 
 from collections.abc import Sequence
-from math import sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -9,10 +8,10 @@ import numpy as np
 from torl.apps.view.columns import Array, Columns, IndexReader
 from torl.apps.view.facets import Flag
 from torl.apps.view.rows import Place, facets_json
+from torl.report.changes import half_width
 
 MAX_ATTEMPTS: Final = 5000
 _MAX_LISTED: Final = 40
-_NORMAL_QUANTILE: Final = 1.96  # of an interval of 95 %
 
 
 def problem_history(readers: Sequence[IndexReader], name: str) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def _changes(reader: IndexReader, columns: Columns, rows: Array) -> dict[str, An
         "problems": int(twice.sum()),
         "before": float(before[twice].mean()) if len(played) else None,
         "after": float(after[twice].mean()) if len(played) else None,
-        "half_width": _half_width(played),
+        "half_width": half_width(played),
         "counts": {kind: len(members) for kind, members in lists.items()},
         **{
             kind: [
@@ -100,10 +99,3 @@ def _mean_by_owner(owner: Array, values: Array, chosen: Array, count: int) -> Ar
     numbers = np.bincount(owner[chosen], minlength=count)
     mean: Array = totals / np.maximum(numbers, 1)
     return mean
-
-
-def _half_width(differences: Array) -> float | None:
-    """Return half of the width of the interval of 95 % of a mean over problems; None for fewer than two."""
-    if len(differences) < 2:
-        return None
-    return float(_NORMAL_QUANTILE * differences.std(ddof=1) / sqrt(len(differences)))
