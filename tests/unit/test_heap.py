@@ -22,12 +22,17 @@ print(gc.get_freeze_count(), len(gc.get_objects()))
 
 
 def test_imports_run_without_collections() -> None:
-    during, excluded, left, enabled, after_error = counts("""
-import gc
+    freed, during, excluded, left, enabled, after_error = counts("""
+import gc, weakref
 from torl.runtime.processes.heap import uncollected_imports
+class Cycle: pass
+garbage = Cycle()
+garbage.itself = garbage
+freed = weakref.ref(garbage)
+del garbage
 collections = []
-gc.callbacks.append(lambda phase, details: collections.append(phase))
 with uncollected_imports():
+    gc.callbacks.append(lambda phase, details: collections.append(phase))
     import numpy
 during = len(collections)
 excluded, left, enabled = gc.get_freeze_count(), len(gc.get_objects()), gc.isenabled()
@@ -35,8 +40,9 @@ try:
     with uncollected_imports():
         import no_such_module
 except ModuleNotFoundError:
-    print(during, excluded, left, int(enabled), int(gc.isenabled()))
+    print(int(freed() is None), during, excluded, left, int(enabled), int(gc.isenabled()))
 """)
+    assert freed
     assert not during
     assert excluded > 10_000
     assert left < 1000
