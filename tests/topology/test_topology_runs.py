@@ -30,7 +30,7 @@ from torl.placement.shape import ModelShape
 
 STEPS = 3
 SAMPLES = 4 * 4
-MAX_GAP = 1e-5
+MAX_GAP = 2e-5
 SHARED_MEMORY = Path("/dev/shm")
 PLACEMENTS = ("colocated", "split")
 STAGES = (0, 2, 3)
@@ -106,7 +106,7 @@ offload_while_sampling = {moves}
 
 [checkpoint]
 every_steps = 1
-keep = {steps}
+keep_last = {steps}
 """
 
 

@@ -25,7 +25,7 @@ def exclude_from_collection() -> None:
 def uncollected_imports() -> Iterator[None]:
     """Import large libraries in this block without garbage collection, and exclude all present objects from later ones.
 
-    Collections would take a fifth of the time of the imports, and find nothing. What was garbage before is freed first.
+    Collections would take a fifth of the time of the imports, and find nothing. Earlier garbage is freed first.
     """
     gc.collect()
     was_enabled = gc.isenabled()
