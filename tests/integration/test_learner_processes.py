@@ -170,6 +170,7 @@ async def test_a_missing_model_is_named(tmp_path: Path) -> None:
         await start_learner(tmp_path / "no-such-model", tmp_path / "logs")
 
 
+@pytest.mark.usefixtures("forked_ranks")
 async def test_a_killed_rank_is_noticed_at_once(model_directory: Path, tmp_path: Path) -> None:
     learner = await start_learner(model_directory, tmp_path / "logs", ranks=2, zero_stage=2)
     watch = asyncio.create_task(learner.watch())

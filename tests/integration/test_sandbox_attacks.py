@@ -17,9 +17,9 @@ from sandboxes import FRESH, KEPT, OVERSHOOT_SECONDS
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 LIMIT = 1 << 20
-CPU_SECONDS = 0.3
+CPU_SECONDS = 0.15
 # How many times as long the others may take that shall end otherwise: filling all memory takes seconds on a busy machine.
-PATIENCE = 40
+PATIENCE = 80
 
 BEGUN = "begun\n"
 AFTER = "import sys, sympy\nprint(sorted(vars()), sum(range(5)), sympy.factorint(12))"
@@ -57,7 +57,7 @@ def ended_as_foreseen(outcome: Execution, ends: str) -> bool:
 
 
 def open_pool(cpu_seconds: float, **guest: Any) -> SandboxPool:
-    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=60, memory_bytes=512 << 20, **guest)
+    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=60, memory_bytes=320 << 20, **guest)
 
 
 @pytest.fixture(scope="module")

@@ -133,7 +133,7 @@ def test_run_stops_before_a_checkpoint_if_the_engine_has_another_model(tmp_path:
 
 def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with train(directory, run__steps="50") as command:
+    with train(directory, run__steps="50", evaluation__before_training="false") as command:
         command.wait_for(directory / "metrics.jsonl", '"time/step"')
         command.process.send_signal(signal.SIGTERM)
         assert command.wait(60) == 128 + signal.SIGTERM
@@ -153,7 +153,8 @@ def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, message: str) -> None:
     directory = tmp_path / "run"
-    with train(directory, run__steps="50", engine__max_restarts="0") as command:
+    changes = {"engine__max_restarts": "0", "evaluation__before_training": "false"}
+    with train(directory, run__steps="50", **changes) as command:
         command.wait_for(directory / "metrics.jsonl", '"time/step"')
         if victim == "serve_sandbox":
             # One dead worker is replaced and its run repeated; a sandbox whose workers keep dying is unusable.
