@@ -1,9 +1,9 @@
 """A logits processor that decides where a model calls its tool and when it stops, so that runs can be compared.
 
-vLLM loads it in the engine's process (`rollout.py` names it there). Between calls the model samples freely, except that
-it can neither write a backtick nor end. A prompt says by its first token how many calls its response makes, and by the
-others where: episodes call at separate moments, as real ones do. A turn has between a half and three halves of an
-equal share of the response's tokens, roughly, and ends with a forced block, the marker, or the end of the text.
+vLLM loads it in the engine's process (`tool_calls.py` names it). Between calls the model samples freely, except that it
+can neither write a backtick nor end. A prompt says by its first token how many calls its response makes, and by the
+others where: episodes call at separate moments, as real ones do. A turn has between a half and three halves of an equal
+share of the response's tokens, roughly, and ends with a forced block, the marker, or the end of the text.
 """
 
 import json

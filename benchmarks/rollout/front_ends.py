@@ -25,9 +25,9 @@ from benchmarks.rollout.step_budget import MODEL, Meter, play
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.protocol import Engine
 from torl.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments
-from torl.engine.vllm.launch import _freeze_modules
 from torl.engine.vllm.process_setup import log_to_file
 from torl.paths import resolve_path
+from torl.runtime.processes.heap import exclude_from_collection
 from torl.text.tokenizer import load_tokenizer
 from torl.text.vocabulary import build_vocabulary
 from torl.types import SampledTurn
@@ -57,7 +57,7 @@ class FrontEnd(VllmEngine):
         arguments = engine_arguments(self._setup, self._options, EngineDevices(on_cpu=True, ids=()), known)
         logging = LoggingConfig(configure_logging=False)
         config = AsyncEngineArgs(**arguments, logging_config=logging).create_engine_config()
-        _freeze_modules()
+        exclude_from_collection()
         addresses = {f"{way}_address": f"ipc://{self._sockets / way}" for way in ("input", "output")}
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True, client_addresses=addresses)
 

@@ -38,7 +38,7 @@ from typing import Any
 
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from benchmarks.rollout.forced_calls import PLAN, PROMPT_TOKENS
+from benchmarks.rollout.forced_calls import PLAN, PROMPT_TOKENS, ForcedCalls
 from torl._core import StopCondition
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.arguments import VllmOptions
@@ -322,7 +322,7 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
                 cpu_threads=1,
                 max_sequences=options.in_flight,
                 cpu_kv_cache_gib=options.cache_gib,
-                arguments={"logits_processors": ["rollout_forced_calls:ForcedCalls"]},
+                arguments={"logits_processors": [f"{ForcedCalls.__module__}:{ForcedCalls.__name__}"]},
             ),
         )
         engine.ended = []

@@ -1,8 +1,10 @@
-"""Settings that the slow tiers and the benchmarks name: they run seldom, and would be late to find a renamed one."""
+"""Settings and imports of the slow tiers and the benchmarks, which run seldom and would find a renamed one late."""
 
 import ast
+import importlib
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,34 @@ def test_renamed_settings_are_found() -> None:
     source = 'f({"checkpoint.keep": 1}, "--run.stepz", rollout__max_tool_cals=1, a="""\n[learner]\nrank = {}\n""")'
     assert set(unknown(source)) == {"checkpoint.keep", "run.stepz", "learner.rank", "rollout.max_tool_cals"}
     assert not unknown('f({"checkpoint.keep_last": 1}, "--rollout.tools.python.workers", "model.safetensors")')
+
+
+def missing(source: str) -> list[str]:
+    """The names that a program imports from torl and that are not there."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.module]
+    return [
+        f"{module}.{alias.name}"
+        for node in imports
+        if (module := node.module or "").partition(".")[0] == "torl"
+        for alias in node.names
+        if not exists(module, alias.name)
+    ]
+
+
+def exists(module: str, name: str) -> bool:
+    """Whether a module has a name, or a package a module. True for one that needs a library of another environment."""
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        return not str(error.name).startswith("torl")
+    return hasattr(found, name) or (hasattr(found, "__path__") and find_spec(f"{module}.{name}") is not None)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_of_a_tier_exist(path: Path) -> None:
+    assert not missing(path.read_text(encoding="utf-8"))
+
+
+def test_missing_imports_are_found() -> None:
+    source = "from torl.engine.vllm.launch import Launch, _freeze_modules\nfrom torl.engine.vllm import launch"
+    assert missing(source) == ["torl.engine.vllm.launch._freeze_modules"]
