@@ -121,6 +121,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
     ("text", "message"),
     [
         ("[rollout]\nmax_tool_cals = 1", "rollout.max_tool_cals is unknown; did you mean rollout.max_tool_calls?"),
+        ("[checkpoint]\nkeep = 1", "checkpoint.keep is unknown; did you mean checkpoint.keep_last?"),
         ("[rolout]\nmax_tool_calls = 1", "rolout is unknown; did you mean rollout?"),
         ("[rollout]\ntop_p = 2", "rollout.top_p must be less than or equal to 1, got 2"),
         ("[rollout]\ntop_p = nan", "rollout.top_p"),

@@ -126,12 +126,14 @@ def known_keys(config_class: type[BaseModel]) -> list[str]:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the key that was moved to another section, or the nearest one, section by section."""
+    """Return the key that continues the name, that was moved to another section, or the nearest, section by section."""
     head, _, rest = name.partition(".")
     heads = list(dict.fromkeys(key.partition(".")[0] for key in known))
     section = head if head in heads else _closest(head, heads, 0.5 if not rest else 0.6)
     if not rest:
         return section
+    if longer := next((key for key in known if key.startswith(f"{name}_")), None):
+        return longer
     moved = {key for key in known if key.rpartition(".")[2] == name.rpartition(".")[2]}
     if len(moved) == 1 and name.count(".") == 1:
         return moved.pop()
