@@ -101,5 +101,5 @@ def training(settings: Mapping[str, str], *, log: Path) -> AbstractContextManage
 
 def training_words(settings: Mapping[str, str]) -> list[str]:
     """The demo with these settings by dotted name, as words after `torl train`."""
-    settings = {"engine.cpu_kv_cache_gib": "0.25"} | dict(settings)  # the system takes up to a second for 1 GiB
+    settings = {"engine.cpu_kv_cache_gib": "0.25", **settings}  # the system takes up to a second for 1 GiB
     return [DEMO, *(word for name, value in settings.items() for word in (f"--{name}", value))]

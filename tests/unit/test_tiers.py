@@ -24,7 +24,7 @@ NAMES = {
     for config in (TrainConfig, FinetuneConfig, SampleConfig, EvaluateConfig)
     for setting in settings_of(config)
 }
-SECTIONS = {name.partition(".")[0] for name in NAMES if name.partition(".")[0] in TrainConfig.model_fields}
+SECTIONS = {name.partition(".")[0] for name in NAMES} & TrainConfig.model_fields.keys()
 
 
 def settings_in(text: str) -> Iterator[str]:
@@ -67,11 +67,10 @@ def test_renamed_settings_are_found() -> None:
 
 def missing(source: str) -> list[str]:
     """The names that a program imports from torl and that are not there."""
-    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.module]
     return [
         f"{module}.{alias.name}"
-        for node in imports
-        if (module := node.module or "").partition(".")[0] == "torl"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and (module := node.module or "").partition(".")[0] == "torl"
         for alias in node.names
         if not exists(module, alias.name)
     ]

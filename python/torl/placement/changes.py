@@ -60,12 +60,14 @@ def changes(config: LearningConfig, machine: Machine) -> Iterator[Change]:
     if learner.max_stored_logits > 1 << 25:
         yield Change("learner.max_stored_logits", 1 << 25, "smaller products in the head")
     if not machine.gpus:
-        if options is not None and options.max_sequences > _FEW_SEQUENCES:
+        if options is None:
+            return
+        if options.max_sequences > _FEW_SEQUENCES:
             yield Change("engine.max_sequences", _FEW_SEQUENCES, "smaller batches in the engine")
-        if options is not None and options.cpu_kv_cache_gib > 1:
+        if options.cpu_kv_cache_gib > 1:
             yield Change("engine.cpu_kv_cache_gib", 1, "fewer sequences at a time")
         for gib in (1, 4):
-            if options is not None and options.cpu_kv_cache_gib < gib:
+            if options.cpu_kv_cache_gib < gib:
                 yield Change("engine.cpu_kv_cache_gib", gib, "a larger cache")
         return
     for fraction in (0.75, 0.6, 0.45, 0.3):
