@@ -72,6 +72,15 @@ def received_weights(channel: WeightChannel) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.usefixtures("forked_ranks")
+async def test_file_of_the_process_group_exists_as_long_as_the_group(model_directory: Path, tmp_path: Path) -> None:
+    """NCCL's monitor thread reads it every second, and waits until the group's timeout if it does not exist."""
+    async with await start_learner(model_directory, tmp_path / "logs") as learner:
+        directory = learner._group.scratch.open()
+        assert (directory / "store").is_file()
+    assert not directory.exists()
+
+
+@pytest.mark.usefixtures("forked_ranks")
 async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(7, seed=5)
     model = AutoModelForCausalLM.from_pretrained(model_directory, dtype=torch.float32).eval()

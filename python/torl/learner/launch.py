@@ -13,7 +13,6 @@ from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank_launcher import RankLaunchers, RankSpec, spawn_worker
 from torl.learner.ranks import RankGroup, RankProcess
 from torl.runtime.cluster import Cluster
-from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
 
 # Settings of the libraries that a rank uses.
@@ -54,18 +53,17 @@ async def start_ranks(
             await group.kill()
             raise
         return group
-    with ScratchDirectory("torl-learner-") as directory:
-        init_method = f"file://{directory}/store"  # needs no free port
-        try:
-            for rank in range(world_size):
-                environment = _ENVIRONMENT | _local_environment(rank, world_size, devices)
-                group.ranks.append(
-                    start_rank(rank, world_size, log_directory=log_directory, environment=environment, threads=threads)
-                )
-            await group.set_up(RankSetup(setup, threads, init_method, on_gpu))
-        except BaseException:
-            await group.kill()
-            raise
+    init_method = f"file://{group.scratch.open()}/store"  # needs no free port
+    try:
+        for rank in range(world_size):
+            environment = _ENVIRONMENT | _local_environment(rank, world_size, devices)
+            group.ranks.append(
+                start_rank(rank, world_size, log_directory=log_directory, environment=environment, threads=threads)
+            )
+        await group.set_up(RankSetup(setup, threads, init_method, on_gpu))
+    except BaseException:
+        await group.kill()
+        raise
     return group
 
 

@@ -17,6 +17,7 @@ from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlEr
 from torl.learner.messages import RankReply, RankRequest, RankSetup, RowComputed, ShardWritten, ShutDown, request_name
 from torl.learner.rank_launcher import RankLaunchers
 from torl.runtime.processes.children import describe_exit, first_line, log_tail
+from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.stacks import dump_stacks
 
 _EXIT_SECONDS = 30.0  # for a rank to exit after a shutdown
@@ -94,6 +95,9 @@ class RankGroup:
         """Address at which engine workers reach rank 0."""
         self.nodes: RankLaunchers | None = None
         """Launchers of the ranks, if they run on the nodes of a cluster."""
+        self.scratch = ScratchDirectory("torl-learner-")
+        """Directory of the process group's file, for ranks on this machine. NCCL reads the file as long as the group
+        exists, and without it waits until the group's timeout, also when the ranks shut down."""
         self.shares_prompts = False
         """Whether the samples of a row can share a prompt in all models of the ranks."""
         self._timeout_seconds = timeout_seconds
@@ -197,6 +201,7 @@ class RankGroup:
             if rank.process is not None and rank.process.poll() is None:
                 rank.process.kill()
         await asyncio.to_thread(self._reap)
+        self.scratch.close()
         if self.nodes is not None:
             await self.nodes.close()
 

@@ -22,7 +22,7 @@ class ScratchDirectory:
         self._lock = -1
 
     def open(self) -> Path:
-        """Create the directory, and remove directories of dead processes."""
+        """Create the directory unless it is open, and remove directories of dead processes."""
         self._remove_abandoned()
         while self._path is None:
             path = Path(tempfile.mkdtemp(prefix=self._prefix))
