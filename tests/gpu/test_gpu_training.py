@@ -47,6 +47,8 @@ def model_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ten_steps_of_a_real_shape(model_directory: Path, tmp_path: Path) -> None:
     options = CHANGES | {"run.directory": str(tmp_path / "run"), "model.path": str(model_directory)}
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    torch.cuda.empty_cache()  # of earlier tests
+    free, _ = torch.cuda.mem_get_info()
     with running("torl.train", DEMO, *words, log=tmp_path / "run.log") as command:
         assert command.wait(1700) == 0, command.output()
         command.assert_nothing_left()
@@ -57,5 +59,4 @@ def test_ten_steps_of_a_real_shape(model_directory: Path, tmp_path: Path) -> Non
     assert len(measured) == STEPS
     assert max(row["learner/logprob_gap_max"] for row in measured) < 0.3
     assert max(row["learner/logprob_gap_mean"] for row in measured) < 0.02
-    free, total = torch.cuda.mem_get_info()
-    assert total - free < 2e9, "a process of the run still holds GPU memory"
+    assert free - torch.cuda.mem_get_info()[0] < 1e9, "a process of the run still holds GPU memory"
