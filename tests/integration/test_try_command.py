@@ -9,6 +9,7 @@ def test_a_run_is_tried_without_its_evaluation_sets(tmp_path: Path) -> None:
     words = [
         *("demo", "--problems", "6", "--samples", "4", "--run.directory", str(tmp_path / "run")),
         *("--data.evaluation.absent", str(tmp_path / "absent.jsonl")),
+        *("--checkpoint.keep_best", "evaluation/absent/reward/accuracy"),
     ]
     with running("torl", "try", *words, log=tmp_path / "log") as command:
         status = command.wait(200)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.config import TrainConfig
-from torl.errors import ConfigError
+from torl.errors import ConfigError, ToolUnavailableError
 from torl.records.signal import LearningSignal
 from torl.report.console import Console
 from torl.rollout.group_file import play_to_file
@@ -54,10 +54,11 @@ async def try_run(config: TrainConfig, console: Console, *, problems: int, sampl
 
 
 def _only_training(config: TrainConfig, directory: Path) -> TrainConfig:
-    """Return the configuration without evaluation sets, which a trial does not read, and with no files to keep."""
+    """Return the configuration without evaluations, which a trial does not make, and with no files to keep."""
     run = config.run.model_copy(update={"directory": directory, "trackers": {}, "resume": False})
     data = config.data.model_copy(update={"evaluation": {}})
-    return config.model_copy(update={"run": run, "data": data})
+    checkpoint = config.checkpoint.model_copy(update={"keep_best": None})
+    return config.model_copy(update={"run": run, "data": data, "checkpoint": checkpoint})
 
 
 async def _measure(
@@ -77,15 +78,21 @@ async def _measure(
 async def _play(
     components: RunComponents[TrainConfig], console: Console, problems: int, samples: int
 ) -> list[ScoredGroup]:
-    """Play and grade groups.
+    """Play and grade groups. Groups with an episode that failed are left out with a warning.
 
     Raises:
-        ToolUnavailableError: A tool or environment failed, so that an episode has no end.
+        ToolUnavailableError: A tool or environment failed in every group, so that an episode has no end.
     """
     prompts = components.sampler.take(min(problems, len(components.sampler)))
     groups = list[ScoredGroup]()
     name = "sampling the untrained model"
-    await play_to_file(components.rollouts, prompts, groups, console, name=name, batch_id=_BATCH, samples=samples)
+    try:
+        await play_to_file(components.rollouts, prompts, groups, console, name=name, batch_id=_BATCH, samples=samples)
+    except ToolUnavailableError as error:
+        if not groups:
+            raise
+        lost = len(prompts) - len(groups)
+        console.warning(f"{lost} of {len(prompts)} groups have a failed episode and are left out: {error.__cause__}")
     return groups
 
 
