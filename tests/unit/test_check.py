@@ -67,9 +67,10 @@ def test_a_machine_with_gpus_needs_the_build_for_them(monkeypatch: pytest.Monkey
     assert found["engine"].remedy == "pip install 'torl[gpu]'"
 
 
-def test_a_hub_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "mirror.example"], ids=["nobody", "no scheme"])
+def test_a_hub_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", address)
     found = lines()["hub"]
-    assert "http://127.0.0.1:9 cannot be reached" in found.text
+    assert f"{address} cannot be reached" in found.text
     assert not found.fails

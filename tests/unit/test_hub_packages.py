@@ -216,6 +216,13 @@ def test_error_of_a_missing_package_names_the_command(site: Site) -> None:
     assert not site.cache.exists()
 
 
+def test_package_that_lost_its_files_is_named(site: Site) -> None:
+    site.install()
+    (site.packages / "tiny_model_part1-1.0.dist-info/RECORD").unlink()
+    with pytest.raises(DataError, match=r"tiny-model: a package of this model has lost its files; run: pip install"):
+        resolve_model(site.path)
+
+
 def test_changed_file_is_refused(site: Site) -> None:
     site.install()
     with (site.packages / "tiny_part2/data.bin").open("ab") as part:

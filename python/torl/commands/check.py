@@ -9,6 +9,7 @@ import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib import metadata
 from pathlib import Path
 from urllib.error import HTTPError
@@ -206,6 +207,6 @@ def _hub() -> Line:
             pass
     except HTTPError:  # an answer
         pass
-    except OSError as error:
+    except (OSError, ValueError, HTTPException) as error:  # ValueError: no address
         return Line("hub", f"{constants.ENDPOINT} cannot be reached: {getattr(error, 'reason', error)}", others)
     return Line("hub", f"{constants.ENDPOINT} answers")

@@ -135,7 +135,10 @@ def _installed_parts(path: str, model: PackagedModel) -> list[Path]:
             continue
         if installed.version != version:
             missing.append(f"has version {installed.version}")
-        parts.append(_largest_file(installed))
+        if (part := _largest_file(installed)) is None:
+            missing.append("has lost its files")
+        else:
+            parts.append(part)
     if missing:
         raise DataError(f"{path}: a package of this model {missing[0]}; run: {model.command}")
     if find_spec("gguf") is None:
@@ -143,9 +146,9 @@ def _installed_parts(path: str, model: PackagedModel) -> list[Path]:
     return parts
 
 
-def _largest_file(installed: Distribution) -> Path:
+def _largest_file(installed: Distribution) -> Path | None:
     files = [Path(str(installed.locate_file(file))) for file in installed.files or ()]
-    return max((file for file in files if file.is_file()), key=lambda file: file.stat().st_size)
+    return max((file for file in files if file.is_file()), key=lambda file: file.stat().st_size, default=None)
 
 
 @contextmanager
