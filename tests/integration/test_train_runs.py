@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli import DEMO, ROOT, Command, running, training, training_words
+from cli import ROOT, Command, training, training_words
 from transformers import AutoModelForCausalLM
 
 from torl.__main__ import run
@@ -216,18 +216,12 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path, capsys: pytes
         assert directory == taken or not (directory / "config.toml").exists()  # the corrected command may have it
 
 
-def test_one_directory_is_written_by_one_process(tmp_path: Path) -> None:
+def test_one_directory_is_written_by_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     directory = tmp_path / "run"
     with train(directory) as first:
         first.wait_for(directory / "config.toml")
-        with running(
-            "torl.train",
-            DEMO,
-            *("--run.directory", str(directory), "--run.resume"),
-            log=tmp_path / "second.log",
-        ) as second:
-            assert second.wait(60) == 1
-            assert "is being written by another run" in second.output()
+        assert run("train", training_words(settings(directory, run__resume="true"))) == 1
+        assert "is being written by another run" in "".join(capsys.readouterr())
 
 
 @pytest.mark.slow
