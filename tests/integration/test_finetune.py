@@ -20,6 +20,7 @@ from torl.config import FinetuneConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import CheckpointError
 from torl.paths import resolve_path
+from torl.records.receipt import read_receipt
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory
 from torl.training.examples import Examples, batch_samples
@@ -60,7 +61,7 @@ def examples_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_of(directory: Path, examples: Path, **changes: Any) -> FinetuneConfig:
-    """The demo's model without evaluations; keywords are settings with `__` for the dot."""
+    """The demo's model without evaluations; keywords are settings with `__` for the dot, None for the default."""
     settings = {
         "finetune.train": str(examples),
         "finetune.batch_size": 5,
@@ -77,6 +78,7 @@ def config_of(directory: Path, examples: Path, **changes: Any) -> FinetuneConfig
         "checkpoint.every_steps": 2,
         **{name.replace("__", "."): value for name, value in changes.items()},
     }
+    settings = {name: value for name, value in settings.items() if value is not None}
     return load_config(FinetuneConfig, find_config("demo"), settings)
 
 
@@ -140,6 +142,17 @@ async def test_losses_and_weights_equal_plain_torch(
     assert distance_after_adamw(read_weights(run.directory / "model"), weights, 2 * 3 * RATE) < 1e-5
     before, after = run.metrics["validation/loss"]
     assert after < before
+
+
+async def test_run_takes_one_epoch_by_default(examples_file: Path, tmp_path: Path) -> None:
+    """The number of steps of the preset is that of reinforcement learning."""
+    run = await tuned(config_of(tmp_path / "run", examples_file, run__steps=None))
+    assert run.metrics["data/epoch"] == [0, 0]  # 10 examples, five at a step
+    assert run.config.total_steps == 2
+    last = read_receipt(run.directory)[-1]
+    assert (last["event"], last["step"]) == ("end", 2)
+    assert (run.directory / "model" / "config.json").is_file()
+    assert (await verify_run(run.directory)).ok
 
 
 async def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(examples_file: Path, tmp_path: Path) -> None:

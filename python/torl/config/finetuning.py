@@ -1,7 +1,8 @@
 """The configuration of supervised fine-tuning."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,7 +10,7 @@ from pydantic import Field, model_validator
 from torl.algorithms.masks import MASK, wants_reference
 from torl.config.choices import ExampleChoice, MaskChoice
 from torl.config.commands import CommandConfig
-from torl.config.learning import AlgorithmConfig, CriticConfig
+from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig
 from torl.config.rollout import EvaluationSets
 from torl.config.run import RunSettings
 from torl.config.training import LearningConfig
@@ -20,6 +21,11 @@ from torl.options import (
     Section,
     named_by_key,
 )
+
+_OF_TRAINING: Mapping[str, Collection[str]] = MappingProxyType(
+    {"run": ("steps",), "learner": ("learning_rate", "lr_schedule", "warmup_steps")}
+)
+"""Settings by section that do not carry over from a training run to fine-tuning."""
 
 
 class FinetuneOptions(Section):
@@ -72,13 +78,24 @@ class FinetuneRunSettings(RunSettings):
     """Number of optimizer steps. `finetune.epochs` overrides it."""
 
 
+class FinetuneLearnerConfig(LearnerConfig):
+    """The DeepSpeed learner of fine-tuning, with another default of the learning rate."""
+
+    learning_rate: PositiveFloat = 1e-5
+    """Peak learning rate."""
+
+
 def _supervised_algorithm() -> AlgorithmConfig:
     """Return the settings of the policy loss whose value is the cross-entropy of tokens with an advantage of 1."""
     return AlgorithmConfig.model_validate({"policy_loss": "reinforce", "aggregation": "token"})
 
 
 class FinetuneConfig(CommandConfig, LearningConfig):
-    """The configuration of `torl finetune`; it ignores the sections of reinforcement learning."""
+    """The configuration of `torl finetune`; it ignores the sections of reinforcement learning.
+
+    A file without the section `finetune` is that of a training run, whose number of steps, learning rate and schedule
+    are ignored as well.
+    """
 
     common_settings: ClassVar[Collection[str]] = (
         *CommandConfig.common_settings,
@@ -104,9 +121,22 @@ class FinetuneConfig(CommandConfig, LearningConfig):
 
     run: FinetuneRunSettings
     data: EvaluationSets = Field(default_factory=EvaluationSets)
+    learner: FinetuneLearnerConfig = Field(default_factory=FinetuneLearnerConfig)
     finetune: FinetuneOptions
     algorithm: AlgorithmConfig = Field(default_factory=_supervised_algorithm, exclude=True)
     critic: CriticConfig = Field(default_factory=CriticConfig, exclude=True)
+
+    @classmethod
+    def settings_of_file(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the settings of a file, without the length and the learning rate of a training run."""
+        if "finetune" in tree:
+            return tree
+        return {
+            section: {name: each for name, each in values.items() if name not in _OF_TRAINING.get(section, ())}
+            if isinstance(values, Mapping)
+            else values
+            for section, values in tree.items()
+        }
 
     @property
     def plays_episodes(self) -> bool:

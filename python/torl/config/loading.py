@@ -16,9 +16,9 @@ from pydantic import BaseModel, ValidationError
 from torl.config.explain import Layer, Sources, explain
 from torl.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
 from torl.errors import ConfigError
-from torl.options import suggestion
+from torl.options import Section, suggestion
 
-Config = TypeVar("Config", bound=BaseModel)
+Config = TypeVar("Config", bound=Section)
 
 _PACKAGE = Path(__file__).parents[1]
 _EXTENDS = "extends"
@@ -151,7 +151,8 @@ def validate_config(
     overrides = overrides or {}
     tree: dict[str, Any] = {}
     for layer in layers:
-        tree = _merge(config_class, tree, layer.tree)
+        is_file = layer.source != caller
+        tree = _merge(config_class, tree, config_class.settings_of_file(layer.tree) if is_file else layer.tree)
     source = caller or ", ".join(layer.source for layer in layers) or "the command line"
     for name in sorted(overrides, key=lambda name: (not name.endswith(".name"), name.count("."))):
         _override(config_class, tree, name, overrides[name], source)

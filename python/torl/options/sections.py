@@ -35,6 +35,11 @@ class Section(BaseModel):
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, defer_build=True
     )
 
+    @classmethod
+    def settings_of_file(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the settings of a file of configuration that count for this root class: by default all."""
+        return tree
+
     def check_within(self, config: Any) -> None:
         """Raise ValueError if these options of a choice contradict the rest of the configuration."""
 

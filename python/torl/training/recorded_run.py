@@ -22,7 +22,7 @@ engine that samples does not stop a run."""
 
 
 async def run_recorded(
-    config: Config, console: Console, attempt: Callable[[Config, Path, Console, Cluster], Awaitable[None]]
+    config: Config, console: Console, attempt: Callable[[Config, Path, Console, Cluster], Awaitable[int]]
 ) -> dict[str, Any]:
     """Run `config` to its last step and return the summary. Models and datasets of the Hub are pinned to a commit.
 
@@ -32,16 +32,17 @@ async def run_recorded(
     Args:
         config: Configuration of the run.
         console: Console for progress and warnings.
-        attempt: Function that runs from the first step, or from the latest checkpoint, to the last step.
+        attempt: Function that runs from the first step, or from the latest checkpoint, to the last step, and returns
+            the number of steps.
 
     Raises:
         TorlError: The configuration, the data or a component failed. All records written so far are kept.
     """
     config = pin_commits(config)
     with open_run_directory(config) as directory:
-        await _run_with_restarts(config, directory, console, attempt)
+        steps = await _run_with_restarts(config, directory, console, attempt)
         summary = write_summary(directory)
-        receipt = end_receipt(directory, config.total_steps)
+        receipt = end_receipt(directory, steps)
         for line in describe_outcome(directory):
             console.line(line)
         console.line(f"report: {summary['report']}")
@@ -54,15 +55,14 @@ async def _run_with_restarts(
     config: Config,
     directory: Path,
     console: Console,
-    attempt: Callable[[Config, Path, Console, Cluster], Awaitable[None]],
-) -> None:
+    attempt: Callable[[Config, Path, Console, Cluster], Awaitable[int]],
+) -> int:
     restarts, is_remote = 0, False
     while True:
         try:
             async with open_cluster(config.cluster) as cluster:
                 is_remote = cluster.is_remote
-                await attempt(config, directory, console, cluster)
-            return
+                return await attempt(config, directory, console, cluster)
         except (TorlError, ExceptionGroup) as group:
             error = first_error(group)
             if not is_remote or not isinstance(error, _NODE_LOSSES) or restarts == config.cluster.max_restarts:

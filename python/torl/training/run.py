@@ -40,9 +40,10 @@ async def train(config: TrainConfig, console: Console, open_monitor: MonitorFact
 
 async def _run_to_end(
     config: TrainConfig, directory: Path, console: Console, cluster: Cluster, open_monitor: MonitorFactory | None
-) -> None:
-    """Run from the first step, or from the latest checkpoint, to the last step."""
+) -> int:
+    """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
     await _run(config, directory, console, cluster, Run.train, open_monitor)
+    return config.total_steps
 
 
 async def run_steps(config: TrainConfig, directory: Path, console: Console, cluster: Cluster, stop: int) -> None:

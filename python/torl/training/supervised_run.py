@@ -127,8 +127,8 @@ def _supervised(report: dict[str, float]) -> dict[str, float]:
     return {name: report[name] for name in _LEARNER_METRICS if name in report}
 
 
-async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cluster: Cluster) -> None:
-    """Run from the first step, or from the latest checkpoint, to the last step."""
+async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cluster: Cluster) -> int:
+    """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
     timeout_seconds = config.rollout.stall_timeout_seconds
     model = open_model(config)
     examples = await asyncio.to_thread(Examples.read, config, model, console.line)
@@ -146,3 +146,4 @@ async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cl
         hang = HangRecorder(components, log)
         async with watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):
             await run_with_watchers(hang.dump_stacks_on_hang(run.train()), *map(hang.dump_stacks_on_hang, watchers))
+    return config.total_steps
