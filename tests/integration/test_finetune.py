@@ -146,12 +146,17 @@ async def test_losses_and_weights_equal_plain_torch(
 
 async def test_run_takes_one_epoch_by_default(examples_file: Path, tmp_path: Path) -> None:
     """The number of steps of the preset is that of reinforcement learning."""
-    run = await tuned(config_of(tmp_path / "run", examples_file, run__steps=None))
+    changes = {"checkpoint__every_steps": 1, "checkpoint__keep_last": 1, "checkpoint__keep_best": "validation/loss"}
+    # Both steps make the model worse: the best checkpoint is not the last.
+    changes |= {"evaluation__every_steps": 1, "learner__learning_rate": 0.5}
+    run = await tuned(config_of(tmp_path / "run", examples_file, run__steps=None, **changes))
     assert run.metrics["data/epoch"] == [0, 0]  # 10 examples, five at a step
     assert run.config.total_steps == 2
     last = read_receipt(run.directory)[-1]
     assert (last["event"], last["step"]) == ("end", 2)
     assert (run.directory / "model" / "config.json").is_file()
+    assert run.metrics["validation/loss"][1] < run.metrics["validation/loss"][2]
+    assert {int(path.name[-6:]) for path in (run.directory / "checkpoints").iterdir()} == {1, 2}
     assert (await verify_run(run.directory)).ok
 
 

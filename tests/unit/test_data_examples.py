@@ -4,15 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
+from torl.data.example_files import example_rows
 from torl.data.examples import (
     Completion,
     Dialogue,
     Passages,
     RecordedTrajectory,
     SolvedProblem,
-    example_rows,
     read_example,
 )
 from torl.errors import DataError
@@ -148,11 +150,89 @@ def test_files_datasets_and_runs_are_sources(tmp_path: Path) -> None:
         {"text": "step 0"},
         {"text": "step 1"},
     ]
-    assert [location.rpartition("/")[2] for location, _ in rows[:2]] == ["a.jsonl, line 1", "a.jsonl, line 3"]
-    assert len({location for location, _ in rows}) == 4
+    assert [id for id, _ in rows] == [
+        "source 1, a.jsonl, line 1",
+        "source 1, a.jsonl, line 3",
+        "source 2, step_000000.jsonl, row 1",
+        "source 2, step_000001.jsonl, row 2",
+    ]
+    assert next(example_rows(str(tmp_path / "a.jsonl")))[0] == "a.jsonl, line 1"
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(DataError, match=r"empty\.jsonl: contains no examples"):
         list(example_rows(str(tmp_path / "empty.jsonl")))
     (tmp_path / "list.jsonl").write_text("[]\n")
-    with pytest.raises(DataError, match="line 1: an example must be an object, got a list"):
-        list(example_rows(str(tmp_path / "list.jsonl")))
+    ((_, invalid),) = example_rows(str(tmp_path / "list.jsonl"))
+    assert isinstance(invalid, DataError)
+    assert "line 1: an example must be an object, got a list" in str(invalid)
+    (tmp_path / "none/trajectories").mkdir(parents=True)
+    with pytest.raises(DataError, match="none: contains no examples"):
+        list(example_rows(str(tmp_path / "none")))
+
+
+def test_configurations_of_a_dataset_are_chosen_by_files(tmp_path: Path) -> None:
+    for name in ("all", "math"):
+        (tmp_path / "set/data" / name).mkdir(parents=True)
+        (tmp_path / "set/data" / name / "train-00000-of-00001.jsonl").write_text(f'{{"text": "{name}"}}\n')
+    path = str(tmp_path / "set")
+    with pytest.raises(
+        DataError, match=r"are in several directories \(.*data/all, .*data/math\); choose files by patterns"
+    ):
+        list(example_rows(path))
+    assert list(example_rows(path, files="data/math/*")) == [("train-00000-of-00001.jsonl, line 1", {"text": "math"})]
+    assert [id for id, _ in example_rows(path, files="*")] == [
+        f"{name}/train-00000-of-00001.jsonl, row {row}" for row, name in enumerate(("all", "math"), start=1)
+    ]
+
+
+def test_columns_are_fields_under_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "gsm8k.jsonl"
+    path.write_text('{"query": {"text": "1 + 1?"}, "answer": "2 #### 2"}\n{"answer": "3"}\n')
+    columns = {"problem": "query.text", "response": "answer"}
+    (_, first), (_, second) = example_rows(str(path), columns=columns)
+    assert isinstance(first, dict)
+    content = read_example("x", first)
+    assert isinstance(content, SolvedProblem)
+    assert (content.problem.question, content.response) == ("1 + 1?", "2 #### 2")
+    assert "the column 'query.text' is missing" in str(second)
+
+
+def test_nulls_that_parquet_adds_to_objects_are_left_out(tmp_path: Path) -> None:
+    """Arrow has one type for all objects of a column: each gets the members of the others."""
+    calls = [{"name": "python", "arguments": {"code": "1"}}, {"name": "weather", "arguments": {"city": "Paris"}}]
+    rows = [
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": call}]}], "tools": [SCHEMA]} for call in calls
+    ]
+    rows[1]["tools"] = [{"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert "null" in json.dumps(pyarrow.parquet.read_table(tmp_path / "a.parquet").to_pylist())
+    read = [read_example(id, row) for id, row in example_rows(str(tmp_path / "a.parquet")) if isinstance(row, dict)]
+    assert all(isinstance(content, Dialogue) for content in read)
+    found = [content.messages[0]["tool_calls"][0]["function"] for content in read if isinstance(content, Dialogue)]
+    assert found == calls
+    assert "null" not in json.dumps([content.tools for content in read if isinstance(content, Dialogue)])
+
+
+def test_older_and_nested_forms_of_messages_are_read() -> None:
+    question, answer = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2"}
+    calling = {"role": "assistant", "content": None, "function_call": {"name": "python", "arguments": "{}"}}
+    older = read_example("x", {"messages": [question, calling, {"role": "function", "name": "python", "content": "2"}]})
+    assert isinstance(older, Dialogue)
+    assert [message["role"] for message in older.messages] == ["user", "assistant", "tool"]
+    assert older.messages[1]["tool_calls"][0]["function"] == {"name": "python", "arguments": {}}
+    assert "function_call" not in older.messages[1]
+    plain = read_example("x", {"messages": [question, answer]})
+    assert read_example("x", {"messages": json.dumps([question, answer])}) == plain
+    assert read_example("x", {"conversations": [question, answer]}) == plain
+    alpaca = read_example("x", {"instruction": "Add.", "input": "1 and 1", "output": "2"})
+    assert isinstance(alpaca, SolvedProblem)
+    assert (alpaca.problem.question, alpaca.response) == ("Add.\n\n1 and 1", "2")
+
+
+@pytest.mark.parametrize("name", ["loss", "training", "train"])
+def test_messages_that_their_file_excludes_have_no_weight(name: str) -> None:
+    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", name: False}]
+    turns += [{"from": "gpt", "value": "c", name: True}, {"from": "gpt", "value": "c", name: None}]
+    content = read_example("x", {"conversations": turns})
+    assert isinstance(content, Dialogue)
+    assert content.weights == (0, 0, 1, 1)
+    assert all(message.keys() == {"role", "content"} for message in content.messages)

@@ -1,6 +1,7 @@
 """Tokens and weights of examples, against the assistant masks of transformers' own chat templates."""
 
 import copy
+import datetime
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -221,3 +222,36 @@ def test_sentencepiece_puts_no_space_between_passages() -> None:
     encoder = ExampleEncoder(tokenizer, [tokenizer.eos_token_id])
     sequence = encoder.passages(["x =", "y", " = x"], [0, 1, 1])
     assert tokenizer.decode(sequence.token_ids) == "x =y = x</s>"
+
+
+@pytest.mark.parametrize(
+    ("message", "tools", "part"),
+    [
+        (said("assistant", "", tool_calls=[{"function": {"name": "python", "arguments": {}}}]), [], "the call of 'pyt"),
+        (said("assistant", "2", reasoning_content="Easy."), [], "reasoning_content"),
+        (said("assistant", "2"), [{"function": {"name": "python"}}], "the tool 'python'"),
+    ],
+)
+def test_parts_that_the_template_leaves_out_are_an_error(
+    message: Mapping[str, Any], tools: list[Mapping[str, Any]], part: str
+) -> None:
+    """A small model's template has roles and contents only: an empty message would be the call that is learned."""
+    plain = (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    messages = [said("user", "1 + 1?"), message]
+    with pytest.raises(DataError, match=f"message 1: the model's chat template leaves out {part}.*; use examples as"):
+        encoder_of(chat_tokenizer(plain)).dialogue(messages, [0, 1], tools)
+    if part != "the tool 'python'":  # context only
+        assert encoder_of(chat_tokenizer(plain)).dialogue(messages, [0, 0], tools) == []
+
+
+def test_date_of_a_template_is_not_todays() -> None:
+    """A run that resumes on another day has the same tokens."""
+    dated = "{{ strftime_now('%d %b %Y') }}" + CHATML.replace("{% generation %}", "").replace("{% endgeneration %}", "")
+    tokenizer, messages = chat_tokenizer(dated), [said("user", "1 + 1?"), said("assistant", "2")]
+    stops = tokenizer.convert_tokens_to_ids(["<|im_end|>"])
+    encoders = [ExampleEncoder(tokenizer, stops), ExampleEncoder(tokenizer, stops, date=datetime.date(2026, 2, 1))]
+    texts = [tokenizer.decode(encoder.dialogue(messages, [0, 1])[0].token_ids) for encoder in encoders]
+    assert [text.partition("<")[0] for text in texts] == ["26 Jul 2024", "01 Feb 2026"]

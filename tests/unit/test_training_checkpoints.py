@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torl.config import CheckpointConfig, TrainConfig
+from torl.config import CheckpointConfig, FinetuneConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import CheckpointError, ConfigError
 from torl.learner.checkpoint.directory import open_checkpoint
@@ -47,6 +47,17 @@ async def test_best_checkpoint_is_kept_in_addition_to_the_newest(tmp_path: Path)
         checkpoints.record_evaluation(step, {METRIC: accuracy})
     await checkpoints.wait()
     assert left(tmp_path) == [2, 4]
+
+
+async def test_lowest_validation_loss_is_the_best(tmp_path: Path) -> None:
+    checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_last=1, keep_best="validation/loss")
+    for step, loss in enumerate([2.0, 0.5, 0.4, 0.6, 0.7], start=1):
+        await checkpoints.begin(step, {})
+        checkpoints.record_evaluation(step, {"validation/loss": loss})
+    await checkpoints.wait()
+    assert left(tmp_path) == [3, 5]
+    with pytest.raises(ConfigError, match="available: validation/loss"):
+        checkpoints_of(tmp_path, None, keep_best=METRIC).record_evaluation(1, {"validation/loss": 1, "time/step": 1})
 
 
 async def test_resumed_run_remembers_best_score(tmp_path: Path) -> None:
@@ -103,6 +114,18 @@ def test_metric_of_an_evaluation_can_be_kept(metric: str) -> None:
 def test_unknown_best_metric_is_refused_before_the_start(best: str) -> None:
     with pytest.raises(ConfigError, match=f"keep_best = '{best}' is not an evaluation .* such as {METRIC}$"):
         require_evaluation_metric(keeping(best))
+
+
+def test_validation_loss_needs_validation_examples() -> None:
+    settings = {
+        "model.path": "m",
+        "finetune.train": "t",
+        "run.directory": "r",
+        "checkpoint.keep_best": "validation/loss",
+    }
+    with pytest.raises(ConfigError, match=r"'validation/loss' is not an .* data\.evaluation has no problem sets"):
+        require_evaluation_metric(load_config(FinetuneConfig, None, settings))
+    require_evaluation_metric(load_config(FinetuneConfig, None, {**settings, "finetune.validation_fraction": 0.1}))
 
 
 def test_metric_that_is_not_measured_is_refused_before_the_start() -> None:

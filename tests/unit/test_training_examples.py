@@ -14,6 +14,7 @@ from torl.config.loading import find_config, load_config
 from torl.errors import CheckpointError, ConfigError, DataError
 from torl.records.rows import TrajectoryRecord, encode_trajectory
 from torl.rollout.model_directory import ModelDirectory
+from torl.training import example_reader
 from torl.training.examples import Example, Examples, batch_samples
 from torl.types import FinishReason, Grade, Problem, Prompt, TrainingSample, Trajectory
 
@@ -141,7 +142,7 @@ def test_rejection_sampling_keeps_correct_and_distinct_trajectories(files: Files
 
 
 def location(files: Files, line: int) -> str:
-    return f"{files.path}, line {line}"
+    return f"{files.path.name}, line {line}"
 
 
 def test_trajectory_of_another_tokenizer_is_refused(files: Files) -> None:
@@ -176,6 +177,15 @@ def test_long_and_empty_examples_are_dropped_or_truncated(files: Files) -> None:
     assert files.lines[-1].endswith(", 3 without a trained token")
 
 
+def test_examples_fit_the_context_of_the_model(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default of max_tokens is more than some models have positions for."""
+    rows = [{"prompt": "Find x.", "completion": " 1" * count} for count in (10, 50)]
+    monkeypatch.setattr(example_reader, "context_window", lambda path: 40)
+    assert [*files.read(rows).train] == [location(files, 1)]
+    monkeypatch.setattr(example_reader, "context_window", lambda path: None)
+    assert len(files.read(rows).train) == 2
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -204,12 +214,47 @@ def test_validation_examples_are_held_out_by_the_seed(files: Files) -> None:
     assert (len(split.train), len(held_out)) == (7, 3)
     assert held_out.isdisjoint(split.train)
     assert files.lines[-1] == "validation: 3 of them"
-    separate = files.read(rows, validation=location(files, 1).partition(",")[0])
+    separate = files.read(rows, validation=str(files.path))
     assert (len(separate.train), len(separate.validation)) == (10, 10)
     with pytest.raises(ConfigError, match="validation and validation_fraction cannot be combined"):
         files.read(rows, validation="x.jsonl", validation_fraction=0.1)
     with pytest.raises(ConfigError, match=r"finetune\.batch_size = 11 must be at most 10"):
         files.read(rows, batch_size=11)
+
+
+def test_responses_to_one_prompt_are_on_one_side(files: Files) -> None:
+    rows = [{"problem": f"Find {number}.", "response": f"{number} {sample}"} for number in range(6) for sample in "abc"]
+    split = files.read(rows, validation_fraction=0.2)
+    assert len(split.validation) == 6  # 4, rounded up to whole prompts
+    prompts = [{example.prompt for example in side} for side in (split.train.values(), split.validation)]
+    assert [len(each) for each in prompts] == [4, 2]
+    assert prompts[0].isdisjoint(prompts[1])
+
+
+def test_order_and_split_do_not_depend_on_the_directory(files: Files, tmp_path: Path) -> None:
+    rows = documents(8)
+    first = files.read(rows, validation_fraction=0.25)
+    files.directory = tmp_path / "moved"
+    files.directory.mkdir()
+    second = files.read(rows, validation_fraction=0.25)
+    assert [example.id for example in first.validation] == [example.id for example in second.validation]
+    second.sampler.load_state_dict(first.sampler.state_dict())
+
+
+def test_one_invalid_row_in_a_hundred_is_dropped(files: Files) -> None:
+    rows: list[dict[str, Any]] = [*documents(99), {"messages": None}]
+    assert len(files.read(rows).train) == 99
+    assert files.lines[-2].endswith(", 1 invalid and dropped")
+    assert files.lines[-1].startswith(f"train: the first invalid one: {location(files, 100)}: not a known format")
+    with pytest.raises(
+        DataError, match=r"finetune\.train: 2 of the first 101 examples are invalid:\n(.*, line 10.*\n?){2}"
+    ):
+        files.read([*rows, {}])
+
+
+def test_wrong_file_is_refused_before_its_end(files: Files) -> None:
+    with pytest.raises(DataError, match=r"11 of the first 1011 examples are invalid"):
+        files.read([*documents(1000), *[{"a": 1}] * 5000])
 
 
 def test_every_epoch_has_every_example_once_and_resumes_at_its_place(files: Files) -> None:

@@ -22,7 +22,7 @@ from torl.algorithms.masks import MASK, Mask
 from torl.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, GroupFilter, MemberFilter
 from torl.algorithms.teacher_prompts import TeacherPrompt, check_teacher_prompt
 from torl.data import PROBLEM_SOURCES, SAMPLERS, ProblemSource, Sampler, check_problem
-from torl.data.examples import EXAMPLE_SOURCES, ExampleSource, check_example
+from torl.data.example_files import EXAMPLE_SOURCES, ExampleSource, check_example
 from torl.engine import ENGINES, Engine
 from torl.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
 from torl.formats import FORMATS, Format

@@ -1,5 +1,6 @@
 """The configuration of supervised fine-tuning."""
 
+import datetime
 import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from torl.options import (
     Section,
     named_by_key,
 )
+from torl.text.example_encoder import CHAT_DATE
 
 _OF_TRAINING: Mapping[str, Collection[str]] = MappingProxyType(
     {"run": ("steps",), "learner": ("learning_rate", "lr_schedule", "warmup_steps")}
@@ -43,13 +45,15 @@ class FinetuneOptions(Section):
     batch_size: PositiveInt = 32
     """Number of examples in an optimizer step."""
     max_tokens: PositiveInt = 4096
-    """Maximum length of an example, in tokens."""
+    """Maximum length of an example, in tokens; at most the model's context window."""
     too_long: Literal["drop", "truncate"] = "drop"
     """Longer examples are dropped, or truncated at the end."""
     observation_weight: NonNegativeFloat = 0.0
     """Weight of the mean cross-entropy of observed tokens, the results of tools. 0 masks them."""
     variables: dict[str, Any] = Field(default={})
     """Variables of the model's chat template, for examples with messages."""
+    date: datetime.date = CHAT_DATE
+    """Date that chat templates print as today's, the same in a run that resumes on another day."""
     correct_only: bool = True
     """Drop trajectories whose answer is wrong (rejection sampling)."""
     min_reward: float | None = None
@@ -142,6 +146,11 @@ class FinetuneConfig(CommandConfig, LearningConfig):
     def plays_episodes(self) -> bool:
         """Whether an engine samples: for evaluations on problems."""
         return bool(self.data.evaluation)
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether evaluations measure the loss on examples."""
+        return self.finetune.validation is not None or self.finetune.validation_fraction > 0
 
     @property
     def longest_sample(self) -> int:

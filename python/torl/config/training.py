@@ -203,6 +203,11 @@ class LearningConfig(ModelRunConfig):
         return self.rollout.temperature
 
     @property
+    def has_validation(self) -> bool:
+        """Whether evaluations measure the loss on examples."""
+        return False
+
+    @property
     def total_steps(self) -> int:
         """The number of training steps."""
         raise NotImplementedError(f"{type(self).__name__} has no steps")

@@ -32,18 +32,21 @@ _SPEAKERS = MappingProxyType(
         "ipython": "tool",
     }
 )
+_EXCLUDING = ("loss", "training", "train")
+"""Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
 _WRAPPED_RESULT = re.compile(r"\s*<tool_response>\s*((?:(?!<tool_response>).)*?)\s*</tool_response>\s*", re.DOTALL)
 
 
 def read_messages(location: str, field: str, messages: Any) -> Messages:
     """Read messages in OpenAI's format. Only messages of the model have a weight, 1 unless a message has its own.
 
-    Arguments of tool calls become objects, because chat templates write them as JSON. Fields that are null are dropped.
+    Arguments of tool calls become objects, because chat templates write them as JSON. Fields that are null are dropped,
+    and `function_call`, OpenAI's older form, becomes a tool call.
 
     Args:
         location: Location of the row, for errors.
         field: Field of the messages.
-        messages: Value of the field.
+        messages: Value of the field, or its JSON.
 
     Raises:
         DataError: A message is invalid.
@@ -54,9 +57,11 @@ def read_messages(location: str, field: str, messages: Any) -> Messages:
         role = _ROLES.get(str(message.get("role")))
         if role is None:
             raise DataError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, got {message.get('role')!r}")
-        fields = {name: value for name, value in message.items() if value is not None and name != "weight"}
+        known = ("weight", *_EXCLUDING, "tool_calls", "function_call")
+        fields = {name: value for name, value in message.items() if value is not None and name not in known}
         fields |= {"role": role, "content": _content(where, message.get("content"))}
-        if calls := fields.pop("tool_calls", None):
+        calls = message.get("tool_calls") or [each for each in (message.get("function_call"),) if each is not None]
+        if calls:
             fields["tool_calls"] = [_call(where, call) for call in _objects(where, "tool_calls", calls)]
         read.append(fields)
         weights.append(_weight(where, message) if role == "assistant" else 0.0)
@@ -66,21 +71,27 @@ def read_messages(location: str, field: str, messages: Any) -> Messages:
 def read_conversation(location: str, conversation: Any, system: Any = None) -> Messages:
     """Read a conversation in ShareGPT's format, with LLaMA-Factory's `function_call` and `observation`.
 
+    Turns with `role` are messages in OpenAI's format.
+
     Args:
         location: Location of the row, for errors.
-        conversation: Value of `conversations`.
+        conversation: Value of `conversations`, or its JSON.
         system: System message of the row. Optional.
 
     Raises:
         DataError: A message is invalid.
     """
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-    for place, turn in enumerate(_objects(location, "conversations", conversation)):
+    turns = _objects(location, "conversations", conversation)
+    if turns and all("from" not in turn and "role" in turn for turn in turns):
+        return read_messages(location, "conversations", [*messages, *turns])
+    for place, turn in enumerate(turns):
         where = f"{location}: conversations[{place}]"
         speaker, value = str(turn.get("from")), turn.get("value")
         if speaker not in _SPEAKERS:
             raise DataError(f"{where}: 'from' must be one of {', '.join(_SPEAKERS)}, got {turn.get('from')!r}")
-        message: dict[str, Any] = {"role": _SPEAKERS[speaker], "content": value, "weight": turn.get("weight")}
+        message: dict[str, Any] = {"role": _SPEAKERS[speaker], "content": value}
+        message |= {name: turn[name] for name in ("weight", *_EXCLUDING) if name in turn}
         if speaker == "function_call":
             message |= {"content": "", "tool_calls": _written_calls(where, value)}
         elif message["role"] == "tool" and isinstance(value, str) and (found := _WRAPPED_RESULT.fullmatch(value)):
@@ -132,6 +143,8 @@ def _parsed(where: str, field: str, text: str) -> Any:
 
 
 def _objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, str):
+        value = _parsed(where, field, value)
     if not isinstance(value, list) or not all(isinstance(member, dict) for member in value):
         found = describe(value) if not isinstance(value, list) else "a list with other members"
         raise DataError(f"{where}: {field!r} must be a list of objects, got {found}")
@@ -149,6 +162,8 @@ def _content(where: str, content: Any) -> str:
 
 
 def _weight(where: str, message: Mapping[str, Any]) -> float:
+    if any(message.get(name) is False for name in _EXCLUDING):
+        return 0.0
     weight = message.get("weight")
     weight = 1.0 if weight is None else weight
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):

@@ -1,9 +1,10 @@
-"""Examples for fine-tuning: rows of files in the public formats, recognized by their fields.
+"""The content of an example for fine-tuning: a row in one of the public formats, recognized by its fields.
 
 - `messages`, optionally `tools`: a conversation in OpenAI's format. A message of the model may have a `weight`.
-- `conversations`, optionally `system` and `tools`: ShareGPT's format (`from` and `value`).
+- `conversations`, optionally `system` and `tools`: ShareGPT's format (`from` and `value`), or OpenAI's.
 - `prompt` and `completion` (or `response`), texts or lists of messages: TRL's format. Only the completion is trained.
 - `problem` (or `question`) and `response` (or `solution`): the problem is put into the prompt template of the run.
+- `instruction`, optionally `input`, and `output`: Alpaca's format. Both together are the problem.
 - `segments`, each with `label` and `text`: Axolotl's format. Only segments whose label is true are trained.
 - `text`: a document, trained as a whole.
 - trajectories as torl records and samples them.
@@ -12,22 +13,14 @@ A result of a tool in the text of a response, as the run's format writes it, is 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torl.data.dialogues import read_conversation, read_messages, read_tools
-from torl.data.files import describe, find_files, numbered_rows
-from torl.data.values import plain
+from torl.data.files import describe
 from torl.errors import DataError
-from torl.guard import InvalidResultError
-from torl.guard import describe as describe_value
-from torl.hub import resolve_dataset
 from torl.types import Problem
-
-_TRAJECTORIES = "trajectories"  # of a run directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,55 +70,6 @@ class RecordedTrajectory:
 
 
 ExampleContent: TypeAlias = Dialogue | Passages | Completion | SolvedProblem | RecordedTrajectory
-
-ExampleRow: TypeAlias = tuple[str, Mapping[str, Any]]
-"""The id of an example, such as its location ("train.jsonl, line 3"), and its fields."""
-
-ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
-"""A source of examples: a function of its own options that returns pairs of id and fields."""
-
-
-def example_rows(path: str | tuple[str, ...], split: str | None = None) -> Iterator[ExampleRow]:
-    """Yield the rows of example files.
-
-    Args:
-        path: File (.jsonl, .json or .parquet), dataset on the Hub (hf:owner/name), or run, whose training trajectories
-            are read; or several of them.
-        split: Split of a dataset. The default is "train".
-
-    Raises:
-        DataError: A file is missing, empty or damaged.
-    """
-    for each in (path,) if isinstance(path, str) else path:
-        recorded = Path(each).expanduser() / _TRAJECTORIES
-        files = sorted(recorded.glob("step_*.jsonl")) if recorded.is_dir() else find_files(each, split, resolve_dataset)
-        is_empty = True
-        for location, row in numbered_rows(files):
-            if isinstance(row, DataError):
-                raise row
-            if not isinstance(row, dict):
-                raise DataError(f"{location}: an example must be an object, got {describe(row)}")
-            is_empty = False
-            yield location, plain(row)
-        if is_empty:
-            raise DataError(f"{each}: contains no examples")
-
-
-EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProxyType({"file": example_rows})
-"""The example sources by the names that a configuration calls them."""
-
-
-def check_example(example: object) -> None:
-    """Check an example of a custom source.
-
-    Raises:
-        InvalidResultError: `example` is not a pair of an id and fields.
-    """
-    pair = example if isinstance(example, tuple) and len(example) == 2 else (None, None)
-    if not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
-        raise InvalidResultError(
-            f"expected a pair of an id and the fields of an example, got {describe_value(example)}"
-        )
 
 
 def read_example(location: str, row: Mapping[str, Any]) -> ExampleContent:
@@ -200,6 +144,12 @@ def _solution_reader(question: str, response: str) -> Callable[[str, Mapping[str
     return read
 
 
+def _read_instruction(location: str, row: Mapping[str, Any]) -> SolvedProblem:
+    parts = [_text(location, name, row[name]) for name in ("instruction", "input") if row.get(name)]
+    metadata = {name: value for name, value in row.items() if name not in ("instruction", "input", "output")}
+    return SolvedProblem(Problem(location, "\n\n".join(parts), "", metadata), _text(location, "output", row["output"]))
+
+
 def _read_document(location: str, row: Mapping[str, Any]) -> Passages:
     return Passages((_text(location, "text", row["text"]),), (1.0,))
 
@@ -221,6 +171,7 @@ EXAMPLE_FORMATS: tuple[tuple[tuple[str, ...], Callable[[str, Mapping[str, Any]],
         for question in ("problem", "question")
         for response in ("response", "solution")
     ),
+    (("instruction", "output"), _read_instruction),
     (("text",), _read_document),
 )
 """The formats of examples: the fields that a row of each has, and its reader."""

@@ -379,6 +379,11 @@ def is_evaluation_metric(name: str) -> bool:
     )
 
 
+def quality(name: str, value: float) -> float:
+    """Return a number that is higher for a better value of an evaluation metric: of a loss, its negative."""
+    return -value if name == VALIDATION_LOSS else value
+
+
 def split_evaluation(name: str) -> tuple[str, str] | None:
     """Split the name of an evaluation metric into (set, name); None for other names."""
     if not name.startswith(_EVALUATION):

@@ -4,8 +4,9 @@ Prompts, responses and the text between two messages of the model are encoded se
 continues the tokens of a prompt, and cannot merge its first token with their last.
 """
 
+import datetime
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ from torl.types import Markup
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+CHAT_DATE = datetime.date(2024, 7, 26)
+"""Date that chat templates print as today's in examples: the one that Llama 3's template prints without a clock."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,7 @@ class ExampleEncoder:
         stop_token_ids: Collection[int],
         variables: Mapping[str, Any] | None = None,
         split_results: Callable[[str], Iterable[tuple[str, bool]]] = lambda text: [(text, False)],
+        date: datetime.date = CHAT_DATE,
     ) -> None:
         """Configure the encoder.
 
@@ -57,9 +62,12 @@ class ExampleEncoder:
             stop_token_ids: Tokens that end a response.
             variables: Variables of the chat template.
             split_results: Function that splits a text of the model into parts, each with whether it is a tool's result.
+            date: Date that chat templates print as today's.
         """
         self._tokenizer, self._plain = tokenizer, PlainTextEncoder(tokenizer)
-        self._stops, self._variables = frozenset(stop_token_ids), variables or {}
+        self._stops = frozenset(stop_token_ids)
+        now = datetime.datetime.combine(date, datetime.time())
+        self._variables = {"strftime_now": now.strftime, **(variables or {})}
         self._split_results = split_results
         self._end = tokenizer.eos_token_id if tokenizer.eos_token_id in self._stops else min(self._stops)
         # The model's own messages may contain <tool_call> or <think>, which it samples as tokens.
@@ -85,7 +93,8 @@ class ExampleEncoder:
             tools: Schemas of the tools.
 
         Raises:
-            DataError: The chat template is missing, refuses the conversation, or does not end the model's messages.
+            DataError: The chat template is missing, refuses the conversation, leaves out tools, calls or reasoning, or
+                does not end the model's messages.
         """
         escaped: list[str] = []
         safe = [(self._own if _is_own(each) else self._foreign).escape(each, escaped) for each in messages]
@@ -105,6 +114,10 @@ class ExampleEncoder:
                     f"the model continues, which ends with {prompt[-40:]!r}; set finetune.variables, or use examples "
                     "with prompt and completion as texts"
                 )
+            if rendered is None:
+                _require_rendered([("the tool {!r}", each["function"]["name"]) for each in schemas], prompt, place)
+            if weights[place]:
+                _require_rendered(_parts(message), whole[len(prompt) :], place)
             if rendered is not None and prompt.startswith(rendered):
                 between = self._encode(prompt[len(rendered) :], escaped)
                 sequences[-1].add(between, observed=bool(replies) and all(replies))
@@ -131,7 +144,8 @@ class ExampleEncoder:
         if not ends:
             raise DataError(
                 f"message {place}: the chat template ends the model's message without one of the model's end tokens, "
-                "so that its responses would never end; add the token to eos_token_id in generation_config.json"
+                "so that its responses would never end; choose the format of the model's family (rollout.format), or "
+                "add the token to eos_token_id in generation_config.json"
             )
         sequence.add(token_ids[: ends[-1]], weight)
         sequence.add(token_ids[ends[-1] :])
@@ -190,6 +204,24 @@ def _with_written_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
         for call in message.get("tool_calls", ())
     ]
     return {**message, "tool_calls": calls} if calls else message
+
+
+def _parts(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield descriptions and texts of the parts of a message that not every chat template knows."""
+    for call in message.get("tool_calls", ()):
+        yield "the call of {!r}", call["function"]["name"]
+    if isinstance(reasoning := message.get("reasoning_content"), str):
+        yield "reasoning_content", reasoning.strip()
+
+
+def _require_rendered(parts: Iterable[tuple[str, str]], text: str, place: int) -> None:
+    """Raise DataError if the chat template left a part out: the model would learn a message without it."""
+    for description, part in parts:
+        if part not in text and json.dumps(part)[1:-1] not in text:
+            raise DataError(
+                f"message {place}: the model's chat template leaves out {description.format(part)}; use examples as "
+                "texts (segments, or prompt and completion), or a model whose template renders it"
+            )
 
 
 def _is_own(message: Mapping[str, Any]) -> bool:

@@ -29,13 +29,14 @@ class Checkpoints:
         self._directory = run_directory
         self._learner = learner
         self._writing: asyncio.Task[None] | None = None
-        self._values: dict[int, float] = {}  # the metric `keep_best`, by step
+        self._values: dict[int, float] = {}  # quality by the metric `keep_best`, by step
 
     def load_history(self, first_step: int) -> None:
         """Load the evaluations up to `first_step` of a run that resumes."""
+        best = self._config.keep_best
         for row in read_metrics(self._directory):
-            if row["step"] <= first_step and self._config.keep_best in row:
-                self._values[row["step"]] = row[self._config.keep_best]
+            if row["step"] <= first_step and best in row:
+                self._values[row["step"]] = names.quality(best, row[best])
 
     def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an evaluation after `step` steps, to choose the best checkpoint.
@@ -47,9 +48,9 @@ class Checkpoints:
         if best is None:
             return
         if best not in metrics:
-            known = ", ".join(sorted(name for name in metrics if names.split_evaluation(name)))
+            known = ", ".join(sorted(each for each in metrics if _is_measure(each)))
             raise ConfigError(f"checkpoint.keep_best = {best!r} is not an evaluation metric; available: {known}")
-        self._values[step] = metrics[best]
+        self._values[step] = names.quality(best, metrics[best])
 
     async def begin(self, step: int, state: dict[str, Any]) -> None:
         """Wait for the previous checkpoint, copy the learner's state and start writing it."""
@@ -73,6 +74,10 @@ class Checkpoints:
         await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep_last, dict(self._values))
 
 
+def _is_measure(name: str) -> bool:
+    return name == names.VALIDATION_LOSS or names.split_evaluation(name) is not None
+
+
 def _retrieve_error(task: "asyncio.Task[None]") -> None:
     """Mark the error as retrieved, because the run may end for another reason before it waits for the checkpoint."""
     if not task.cancelled():
@@ -82,12 +87,13 @@ def _retrieve_error(task: "asyncio.Task[None]") -> None:
 def require_evaluation_metric(config: LearningConfig) -> None:
     """Raise ConfigError unless `checkpoint.keep_best` can be a metric of the run's evaluations."""
     best, sets = config.checkpoint.keep_best, config.data.evaluation
-    if best is None:
+    if best is None or (best == names.VALIDATION_LOSS and config.has_validation):
         return
     set_name, metric = names.split_evaluation(best) or ("", "")
     measured = metric != names.GREEDY_ACCURACY or config.evaluation.greedy
     if set_name not in sets or not (measured and names.is_evaluation_metric(metric)):
-        known = [names.evaluation_name(each, names.ACCURACY) for each in sets]
+        known = [names.VALIDATION_LOSS] * config.has_validation
+        known += [names.evaluation_name(each, names.ACCURACY) for each in sets]
         raise ConfigError(
             f"checkpoint.keep_best = {best!r} is not an evaluation metric of this run; "
             + (f"use one such as {', '.join(known)}" if known else "data.evaluation has no problem sets")

@@ -24,7 +24,7 @@ from torl.formats import FORMATS
 from torl.formats.results import split_results
 from torl.options import load_object
 from torl.records.rows import TrajectoryRecord, decode_trajectory
-from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.model_directory import ModelDirectory, context_window
 from torl.text.example_encoder import ExampleEncoder, WeightedTokens
 from torl.text.prompts import PromptStream
 from torl.text.tokenizer import control_token_ids, stop_token_ids
@@ -51,7 +51,9 @@ class ExampleReader:
         ends = control_token_ids(model.tokenizer, format.end_tokens)
         stops = {*stop_token_ids(model.path, model.tokenizer), *ends}
         split = partial(split_results, format=format)
-        self._encoder = ExampleEncoder(model.tokenizer, stops, config.finetune.variables, split)
+        options = config.finetune
+        self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, split, options.date)
+        self._limit = min(options.max_tokens, context_window(model.path) or options.max_tokens)
         template = config.data.template.bind()
         self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
         self._drop = {name: mask.bind() for name, mask in config.finetune.drop.items()}
@@ -59,23 +61,24 @@ class ExampleReader:
         self._responses: set[tuple[str, bytes]] = set()
         self._of_problem: Counter[str] = Counter()
 
-    def read(self, location: str, row: Mapping[str, Any]) -> tuple[TrainingSample, ...]:
+    def read(self, location: str, row: Mapping[str, Any] | DataError) -> tuple[TrainingSample, ...]:
         """Return the samples of a row.
 
         Raises:
             DataError: The row is invalid.
             DroppedExampleError: The example is not trained on.
         """
+        if isinstance(row, DataError):
+            raise row
         content = read_example(location, row)
         try:
             samples = self._samples(location, content)
         except DataError as error:
             raise error if str(error).startswith(location) else DataError(f"{location}: {error}") from error
-        limit = self._options.max_tokens
-        if any(len(sample) > limit for sample in samples):
+        if any(len(sample) > self._limit for sample in samples):
             if self._options.too_long == "drop":
                 raise DroppedExampleError("too long and dropped")
-            samples = [_first_tokens(sample, limit) for sample in samples]
+            samples = [_first_tokens(sample, self._limit) for sample in samples]
         samples = [sample for sample in samples if sample.loss_mask.any()]
         if not samples:
             raise DroppedExampleError("without a trained token")

@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 
 from torl.config import FinetuneConfig
 from torl.data import PromptSampler
-from torl.data.examples import ExampleSource
+from torl.data.example_files import ExampleSource
+from torl.data.problems import MAX_INVALID_FRACTION
 from torl.errors import ConfigError, DataError
 from torl.options import Choice
 from torl.rollout.model_directory import ModelDirectory
 from torl.training.example_reader import DroppedExampleError, ExampleReader
 from torl.types import Problem, Prompt, TrainingSample
+
+_MAX_SHOWN = 5
+_MIN_ROWS = 1_000  # before an early end because of invalid rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,13 @@ class Example:
             for array in (sample.token_ids, sample.advantages, sample.imitation_weights):
                 digest.update(b"-" if array is None else array.tobytes())
         return digest.hexdigest()
+
+    @property
+    def prompt(self) -> str:
+        """Hash of the tokens before the first trained one, or the id of an example that is trained from its start."""
+        first = self.samples[0]
+        length = int(first.loss_mask.argmax())
+        return hashlib.sha256(first.token_ids[:length].tobytes()).hexdigest() if length > 1 else self.id
 
 
 class ExampleSampler(PromptSampler):
@@ -70,7 +81,7 @@ class Examples:
         """Read and encode the examples of a configuration, and report their numbers.
 
         Raises:
-            DataError: A row is invalid, or no example remains.
+            DataError: More than one row in a hundred is invalid, or no example remains.
             ConfigError: A step has more examples than there are.
         """
         options = config.finetune
@@ -78,10 +89,9 @@ class Examples:
         train = list(_read("train", options.train, reader, report))
         validation = [] if options.validation is None else list(_read("validation", options.validation, reader, report))
         if options.validation_fraction:
-            held_out = math.ceil(options.validation_fraction * len(train))
-            order = sorted(range(len(train)), key=lambda index: _rank(config.run.seed, train[index].id))
-            validation = [train[index] for index in sorted(order[:held_out])]
-            train = [train[index] for index in sorted(order[held_out:])]
+            held_out = _held_out_prompts(train, options.validation_fraction, config.run.seed)
+            validation = [example for example in train if example.prompt in held_out]
+            train = [example for example in train if example.prompt not in held_out]
             report(f"validation: {len(validation)} of them")
         if options.batch_size > len(train):
             raise ConfigError(f"finetune.batch_size = {options.batch_size} must be at most {len(train)}, the examples")
@@ -103,6 +113,7 @@ def _read(
     """Yield the examples of a source, and then print their number and the reasons of dropped ones."""
     dropped: Counter[str] = Counter()
     known: set[str] = set()
+    invalid: list[DataError] = []
     tokens = trained = 0
     for location, row in source.bind()():
         if location in known:
@@ -113,15 +124,43 @@ def _read(
         except DroppedExampleError as reason:
             dropped[str(reason)] += 1
             continue
+        except DataError as error:
+            dropped["invalid and dropped"] += 1
+            invalid.append(error)
+            if len(known) >= _MIN_ROWS:
+                _require_few(name, invalid, len(known))
+            continue
         tokens += sum(map(len, samples))
         trained += sum(int(sample.loss_mask.sum()) for sample in samples)
         yield Example(location, samples)
+    _require_few(name, invalid, len(known))
     kept = len(known) - dropped.total()
     reasons = "".join(f", {count} {reason}" for reason, count in dropped.most_common())
     if not kept:
         raise DataError(f"finetune.{name}: none of {len(known)} examples can be trained on{reasons}")
     report(f"{name}: {kept} examples, {tokens:,} tokens, {trained:,} of them trained{reasons}")
+    if invalid:
+        report(f"{name}: the first invalid one: {invalid[0]}")
 
 
-def _rank(seed: int, id: str) -> bytes:
-    return hashlib.blake2b(f"{seed}/validation/{id}".encode(), digest_size=16).digest()
+def _require_few(name: str, invalid: Sequence[DataError], rows: int) -> None:
+    """Raise DataError if more than one row in a hundred is invalid, which protects a run from a wrong file."""
+    if len(invalid) > MAX_INVALID_FRACTION * rows:
+        shown = "\n".join(map(str, invalid[:_MAX_SHOWN]))
+        raise DataError(f"finetune.{name}: {len(invalid)} of the first {rows} examples are invalid:\n{shown}")
+
+
+def _held_out_prompts(examples: Sequence[Example], fraction: float, seed: int) -> set[str]:
+    """Return the prompts whose examples are held out: responses to one prompt are all trained, or all held out."""
+
+    def rank(prompt: str) -> bytes:
+        return hashlib.blake2b(f"{seed}/validation/{prompt}".encode(), digest_size=16).digest()
+
+    counts = Counter(example.prompt for example in examples)
+    wanted, held_out = math.ceil(fraction * len(examples)), set[str]()
+    for prompt in sorted(counts, key=rank):
+        if wanted <= 0:
+            break
+        held_out.add(prompt)
+        wanted -= counts[prompt]
+    return held_out

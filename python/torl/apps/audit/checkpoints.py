@@ -13,6 +13,7 @@ from torl.learner.checkpoint.directory import (
     read_controller_state,
     verify_checkpoint,
 )
+from torl.records import metric_names as names
 from torl.records.files import EXPORT_DIRECTORY
 
 
@@ -75,5 +76,5 @@ def _kept(history: RunHistory, existing: set[int]) -> set[int]:
         return set(kept)
     best = measures.pop() or ""
     values = {step: history.evaluation_rows.get(step, {}).get(best) for step in written}
-    numbers = {step: value for step, value in values.items() if isinstance(value, int | float)}
+    numbers = {step: names.quality(best, value) for step, value in values.items() if isinstance(value, int | float)}
     return {*kept, *([max(numbers, key=lambda step: (numbers[step], step))] if numbers else [])}

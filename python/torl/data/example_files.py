@@ -1,0 +1,111 @@
+"""Sources of examples for fine-tuning: rows of files, of datasets on the Hub, and of runs."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from torl.data.files import InvalidRowError, describe, find_files, numbered_rows
+from torl.data.values import plain, require_value
+from torl.errors import DataError
+from torl.guard import InvalidResultError
+from torl.guard import describe as describe_value
+from torl.hub import resolve_dataset
+
+ExampleRow: TypeAlias = tuple[str, Mapping[str, Any] | DataError]
+"""The id of an example, such as its location ("train.jsonl, line 3"), and its fields, or why the row is invalid."""
+
+ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
+"""A source of examples: a function of its own options that returns pairs of id and fields."""
+
+_TRAJECTORIES = "trajectories"  # of a run directory
+# Of dialogues. Parquet gives each object the members of all others, with null for those that it does not have.
+_UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "tools")
+
+
+def example_rows(
+    path: str | tuple[str, ...],
+    split: str | None = None,
+    files: str | tuple[str, ...] = (),
+    columns: dict[str, str] | None = None,
+) -> Iterator[ExampleRow]:
+    """Yield the rows of example files. Ids do not depend on the directory that the files are in.
+
+    Args:
+        path: File (.jsonl, .json or .parquet), dataset on the Hub (hf:owner/name), or run, whose training trajectories
+            are read; or several of them.
+        split: Split of a dataset. The default is "train".
+        files: Patterns of the files of a dataset, instead of a split, such as "data/math/*".
+        columns: Columns of the fields of a format, if they have other names: { response = "answer" }.
+
+    Raises:
+        DataError: A file is missing, empty or damaged.
+    """
+    sources = (path,) if isinstance(path, str) else path
+    patterns = (files,) if isinstance(files, str) else files
+    for number, source in enumerate(sources, start=1):
+        found = _find(source, split, patterns)
+        prefix = f"source {number}, " if len(sources) > 1 else ""
+        parent = os.path.commonpath([file.parent for file in found])
+        is_empty = True
+        for location, value in numbered_rows(found):
+            is_empty = False
+            name = prefix + location.removeprefix(f"{parent}/")
+            try:
+                yield name, _fields(name, value, columns or {}, unified=found[0].suffix == ".parquet")
+            except InvalidRowError as invalid:
+                yield name, invalid
+        if is_empty:
+            raise DataError(f"{source}: contains no examples")
+
+
+def _find(source: str, split: str | None, patterns: tuple[str, ...]) -> list[Path]:
+    recorded = Path(source).expanduser() / _TRAJECTORIES
+    if recorded.is_dir():
+        if found := sorted(recorded.glob("step_*.jsonl")):
+            return found
+        raise DataError(f"{source}: contains no examples")
+    files = [Path(str(file)).absolute() for file in find_files(source, split, resolve_dataset, patterns)]
+    directories = sorted({str(file.parent) for file in files})
+    if len(directories) > 1 and not patterns:  # often a dataset's configurations, of which one contains the others
+        raise DataError(
+            f"{source}: the files of the split are in several directories ({', '.join(directories)}); choose files by "
+            'patterns, such as files = "data/math/*", or all with "*"'
+        )
+    return files
+
+
+def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: bool) -> Mapping[str, Any]:
+    if isinstance(row, InvalidRowError):
+        raise row
+    if not isinstance(row, dict):
+        raise InvalidRowError(location, "not_an_object", f"an example must be an object, got {describe(row)}")
+    fields: dict[str, Any] = plain(row)
+    fields |= {name: require_value(location, fields, column) for name, column in columns.items()}
+    if unified:
+        fields |= {name: _without_nulls(fields[name]) for name in _UNIFIED_FIELDS if name in fields}
+    return fields
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
+    return [_without_nulls(member) for member in value] if isinstance(value, list) else value
+
+
+EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProxyType({"file": example_rows})
+"""The example sources by the names that a configuration calls them."""
+
+
+def check_example(example: object) -> None:
+    """Check an example of a custom source.
+
+    Raises:
+        InvalidResultError: `example` is not a pair of an id and fields.
+    """
+    pair = example if isinstance(example, tuple) and len(example) == 2 else (None, None)
+    if not isinstance(pair[0], str) or not isinstance(pair[1], Mapping | DataError):
+        raise InvalidResultError(
+            f"expected a pair of an id and the fields of an example, got {describe_value(example)}"
+        )
