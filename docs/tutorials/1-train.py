@@ -18,7 +18,7 @@ run = torl.train(
 # same from a shell:
 #
 # ```console
-# $ torl train demo --run.directory runs/first --run.steps 12 --evaluation.max_problems 64
+# $ torl train demo --run.directory runs/first --run.steps 12 --evaluation.every_steps 12 --evaluation.max_problems 64
 # ```
 #
 # In each step the model answers 16 problems, 8 times each. A correct answer is rewarded with 1, a wrong one with -1.

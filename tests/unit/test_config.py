@@ -155,6 +155,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         ("[algorithm]\nestimator = 'rloo'\n[rollout]\nsamples_per_prompt = 1", "of at least 2"),
         ("[rollout]\nmax_staleness = 1", "rollout.max_staleness requires algorithm.importance_correction"),
+        (
+            "[algorithm]\npolicy_loss = 'dppo'\nimportance_correction = 'tis'",
+            "algorithm.policy_loss = 'dppo' has its ratio to the engine, which algorithm.importance_correction would",
+        ),
         ("[evaluation]\ngreedy = false", "greedy = false requires samples_per_problem of at least 1"),
         ('[data.evaluation]\n"aime/24" = "a.jsonl"', "evaluation set 'aime/24': use letters, digits and . _ + - in"),
         ("[rollout]\nformat = 'zerotr'", "rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
@@ -421,6 +425,12 @@ def test_tools_are_named_by_their_keys(config_file: Path) -> None:
     tools = parse(config_file).rollout.tools
     assert [tool.target for tool in tools.values()] == [PythonTool, PythonTool]
     assert [chosen(tool).get("workers") for tool in tools.values()] == [3, None]
+
+
+@pytest.mark.parametrize("loss", ["dppo", "vespo"])
+def test_losses_with_a_ratio_to_the_engine_need_no_correction(config_file: Path, loss: str) -> None:
+    config_file.write_text(f"{MINIMAL}[rollout]\nmax_staleness = 2\n[algorithm]\npolicy_loss = '{loss}'\n")
+    assert parse(config_file).rollout.max_staleness == 2
 
 
 def test_calls_with_values_instead_of_texts(config_file: Path) -> None:

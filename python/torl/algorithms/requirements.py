@@ -24,6 +24,8 @@ class Requirements:
             (estimators).
         batch_values: Function of a `BatchTokens` that returns `LossInputs.batch_values` (policy losses).
         aggregations: Aggregations that the method is published with. A run with another one has a warning.
+        engine_ratio: Whether the importance ratio is that to the engine, so that an importance correction would apply
+            it twice (policy losses).
     """
 
     critic: bool = False
@@ -34,6 +36,7 @@ class Requirements:
     collision_probs: bool = False
     batch_values: Callable[..., Any] | None = None
     aggregations: tuple[str, ...] = ()
+    engine_ratio: bool = False
 
     @property
     def token_arrays(self) -> list[str]:
@@ -47,7 +50,7 @@ class Requirements:
         return [name for name, is_required in required.items() if is_required]
 
     def __or__(self, other: "Requirements") -> "Requirements":
-        """Return the requirements of both. The aggregations are not merged: each is compared by itself."""
+        """Return the requirements of both. Aggregations and `engine_ratio` are not merged."""
         return Requirements(
             critic=self.critic or other.critic,
             min_group_size=max(self.min_group_size, other.min_group_size),
@@ -69,6 +72,7 @@ def requires(
     collision_probs: bool = False,
     batch_values: Callable[..., Any] | None = None,
     aggregations: Sequence[str] = (),
+    engine_ratio: bool = False,
 ) -> Callable[[Function], Function]:
     """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
 
@@ -87,6 +91,8 @@ def requires(
             is called before the batch is cut into rows, and its result is `LossInputs.batch_values`.
         aggregations: Aggregations that an estimator or a policy loss is published with. A run with another one begins
             with a warning.
+        engine_ratio: Whether a policy loss has its importance ratio to the engine's log-probabilities. Rollouts ahead
+            of the learner then need no importance correction, and with one the run is refused.
     """
     requirements = Requirements(
         critic,
@@ -97,6 +103,7 @@ def requires(
         collision_probs,
         batch_values,
         tuple(aggregations),
+        engine_ratio,
     )
 
     def mark(function: Function) -> Function:

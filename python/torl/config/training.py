@@ -291,10 +291,17 @@ class TrainConfig(LearningConfig):
 
     @model_validator(mode="after")
     def _staleness_is_corrected(self) -> Self:
+        loss, is_corrected = self.algorithm.policy_loss, self.algorithm.importance_correction is not None
+        has_engine_ratio = requirements_of(loss.target).engine_ratio
+        if has_engine_ratio and is_corrected:
+            raise ValueError(
+                f"algorithm.policy_loss = {loss.name!r} has its ratio to the engine, which "
+                "algorithm.importance_correction would apply again: remove it"
+            )
         if self.rollout.max_staleness == 0:
             return self
-        if self.algorithm.importance_correction is None:
-            raise ValueError("rollout.max_staleness requires algorithm.importance_correction (tis, icepop or mis)")
+        if not (is_corrected or has_engine_ratio):
+            raise ValueError("rollout.max_staleness requires algorithm.importance_correction, such as tis")
         engine = self.engine.options
         sleeps = isinstance(engine, EngineOptions) and engine.sleep_while_learning
         if sleeps or self.learner.offload_while_sampling:

@@ -24,6 +24,7 @@ def sapo_policy_loss(
     return PolicyLossValues.from_per_token(inputs, -gate * advantages)
 
 
+@requires(engine_ratio=True)
 def vespo_policy_loss(
     inputs: LossInputs,
     *,
@@ -35,7 +36,7 @@ def vespo_policy_loss(
     """VESPO (arXiv 2602.10693): -phi(W) * A * logprob, phi(W) = e^d * W^p * e^(-d W), without gradient through phi.
 
     W is the product over the sequence of the ratio to the *engine's* log-probabilities, with its logarithm clamped to
-    [log 1e-8, 20]. It includes the mismatch of engine and trainer: leave `algorithm.importance_correction` unset.
+    [log 1e-8, 20]. It includes the mismatch of engine and trainer, and replaces `algorithm.importance_correction`.
     phi is 1 at W = 1, and largest at W = p / d. Over long sequences it vanishes: at 3,000 tokens, a constant gap of
     0.001 nats to the engine leaves 5e-23 of the loss (W = e^3) or 0.04 (W = e^-3).
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Literal
 
 from torl.algorithms.losses.policy import LossInputs, PolicyLossValues, clipped_policy_loss, sequence_means
+from torl.algorithms.requirements import requires
 from torl.options import NonNegativeFloat, PositiveFloat
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 _EPSILON = 1e-8  # as in the published code, for probabilities of 1
 
 
+@requires(engine_ratio=True)
 def dppo_policy_loss(
     inputs: LossInputs,
     *,
@@ -23,7 +25,7 @@ def dppo_policy_loss(
     """DPPO (arXiv 2602.04879): -min(ratio, max_ratio) * A * logprob where the binary divergence to the engine is small.
 
     The ratio, which has no gradient, and the divergence are to the *engine's* probability q of the token, so that the
-    loss bounds a single on-policy update, too: leave `algorithm.importance_correction` unset. A token with A > 0 is
+    loss bounds a single on-policy update, too, and replaces `algorithm.importance_correction`. A token with A > 0 is
     dropped if its probability p rose too far, any other if it fell too far: by more than `clip_high` or `clip_low` in
     p - q ("tv"), or in the KL divergence of the binary distributions q and p ("kl").
 
