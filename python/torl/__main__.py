@@ -23,6 +23,7 @@ COMMANDS = {
     "diff": ("torl.apps.replay.command:diff", "name the first difference of two runs"),
     "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
     "view": ("torl.apps.view.command:main", "look at runs in the browser"),
+    "export": ("torl.commands.export:main", "write the model of a checkpoint as a model directory"),
     "convert": ("torl.commands.convert:main", "read or write trajectories in the formats of other libraries"),
     "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems"),
     "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU"),

@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 from torl import Run
+from torl.__main__ import main
 from torl.apps.audit.run import verify_run
 from torl.config import FinetuneConfig
 from torl.config.loading import find_config, load_config
@@ -23,6 +24,7 @@ from torl.paths import resolve_path
 from torl.records.receipt import read_receipt
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory
+from torl.text.tokenizer import load_tokenizer
 from torl.training.examples import Examples, batch_samples
 from torl.training.supervised_run import finetune
 from torl.types import TrainingSample
@@ -144,12 +146,26 @@ async def test_losses_and_weights_equal_plain_torch(
     assert after < before
 
 
-async def test_run_takes_one_epoch_by_default(examples_file: Path, tmp_path: Path) -> None:
+def plain_validation_loss(model: Any, config: FinetuneConfig) -> float:
+    """The mean cross-entropy of the trained validation tokens in plain torch."""
+    losses = []
+    for sample in batch_samples(Examples.read(config, ModelDirectory.open(BASE, {})).validation):
+        ids = torch.from_numpy(sample.token_ids).long()
+        with torch.no_grad():
+            per_token = cross_entropy(model(input_ids=ids[None]).logits[0, :-1], ids[1:], reduction="none")
+        losses.append(per_token[torch.from_numpy(sample.loss_mask)[1:]])
+    return float(torch.cat(losses).mean())
+
+
+async def test_run_takes_one_epoch_by_default(
+    examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The number of steps of the preset is that of reinforcement learning."""
     changes = {"checkpoint__every_steps": 1, "checkpoint__keep_last": 1, "checkpoint__keep_best": "validation/loss"}
     # Both steps make the model worse: the best checkpoint is not the last.
     changes |= {"evaluation__every_steps": 1, "learner__learning_rate": 0.5}
-    run = await tuned(config_of(tmp_path / "run", examples_file, run__steps=None, **changes))
+    config = config_of(tmp_path / "run", examples_file, run__steps=None, **changes)
+    run = await tuned(config)
     assert run.metrics["data/epoch"] == [0, 0]  # 10 examples, five at a step
     assert run.config.total_steps == 2
     last = read_receipt(run.directory)[-1]
@@ -157,6 +173,19 @@ async def test_run_takes_one_epoch_by_default(examples_file: Path, tmp_path: Pat
     assert (run.directory / "model" / "config.json").is_file()
     assert run.metrics["validation/loss"][1] < run.metrics["validation/loss"][2]
     assert {int(path.name[-6:]) for path in (run.directory / "checkpoints").iterdir()} == {1, 2}
+    best, last = tmp_path / "best", tmp_path / "last"
+    assert main(["export", str(run.directory), str(best)]) == 0
+    assert main(["export", str(run.directory), str(last), "--step", "2"]) == 0
+    capsys.readouterr()
+    for arguments, message in (([best], "exists already"), ([tmp_path / "x", "--step", "3"], "after steps 1, 2")):
+        assert main(["export", str(run.directory), *map(str, arguments)]) == 2
+        assert message in capsys.readouterr().err
+    weights, exported = read_weights(last), read_weights(run.directory / "model")
+    assert weights.keys() == exported.keys()
+    assert all(torch.equal(weights[name], exported[name]) for name in exported)
+    model = AutoModelForCausalLM.from_pretrained(best, dtype=torch.float32).eval()
+    assert plain_validation_loss(model, config) == pytest.approx(run.metrics["validation/loss"][1], abs=1e-5)
+    assert load_tokenizer(best).get_vocab() == load_tokenizer(run.directory / "model").get_vocab()
     assert (await verify_run(run.directory)).ok
 
 
@@ -237,9 +266,15 @@ async def test_bfloat16_and_adapters_start_at_the_loss_of_the_model(tmp_path: Pa
     assert (adapted.directory / "model/adapter/adapter_model.safetensors").is_file()
     assert (await verify_run(adapted.directory)).ok
     AutoModelForCausalLM.from_pretrained(adapted.directory / "model")
+    assert main(["export", str(adapted.directory), str(tmp_path / "merged")]) == 0
+    merged, exported = read_weights(tmp_path / "merged"), read_weights(adapted.directory / "model")
+    assert all(torch.allclose(merged[name], exported[name], atol=1e-6, rtol=1e-5) for name in exported)
 
     rounded = await tuned(config_of(tmp_path / "bf16", examples_file, learner__dtype="bfloat16"))
     assert rounded.metrics["learner/loss"][0] == pytest.approx(exact, abs=2e-2)
     with safe_open(next((rounded.directory / "model").glob("*.safetensors")), "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.bfloat16}  # noqa: SIM118
+    assert main(["export", str(rounded.directory), str(tmp_path / "rounded")]) == 0
+    again, exported = read_weights(tmp_path / "rounded"), read_weights(rounded.directory / "model")
+    assert all(torch.equal(again[name], exported[name]) for name in exported)
     assert (await verify_run(rounded.directory)).ok

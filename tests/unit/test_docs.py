@@ -68,7 +68,7 @@ def test_lines_are_at_most_120_characters(page: Path) -> None:
 def test_every_file_of_the_repository_that_a_page_names_exists(page: Path) -> None:
     bases = [page.parent, page.parent / "src", *BASES, *TESTS]
     for span in spans_of(page):
-        if not FILE.fullmatch(span) or span == "main.py":  # what a snippet is called
+        if not FILE.fullmatch(span) or span in ("main.py", "config.toml"):  # of a snippet, and of a run
             continue
         assert exists(span, bases), f"{page.name} names {span}"
 

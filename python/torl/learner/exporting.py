@@ -4,10 +4,12 @@ import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from torl.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_FILE_BYTES = 2_000_000_000
 """Maximum size of a file of weights, which is also the memory that an export takes; at least the largest tensor."""
@@ -17,7 +19,7 @@ _COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py
 _NOT_COPIED = ("*.index.json",)
 
 
-def export_model(weights: Iterable[tuple[str, Tensor]], source: Path, directory: Path) -> None:
+def export_model(weights: Iterable[tuple[str, "Tensor"]], source: Path, directory: Path) -> None:
     """Write a model directory that transformers and vLLM load.
 
     Args:
@@ -33,11 +35,7 @@ def export_model(weights: Iterable[tuple[str, Tensor]], source: Path, directory:
 
     stream = iter(weights)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for pattern in _COPIED_PATTERNS:
-            for path in source.glob(pattern):
-                if not any(path.match(excluded) for excluded in _NOT_COPIED):
-                    shutil.copyfile(path, directory / path.name)
+        copy_model_files(source, directory)
         dtypes = _write_weights(stream, directory)
         config_path = directory / "config.json"
         config = json.loads(config_path.read_text())
@@ -52,7 +50,16 @@ def export_model(weights: Iterable[tuple[str, Tensor]], source: Path, directory:
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
 
 
-def _write_weights(weights: Iterable[tuple[str, Tensor]], directory: Path) -> set[str]:
+def copy_model_files(source: Path, directory: Path) -> None:
+    """Copy the files of a model directory other than its weights."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for pattern in _COPIED_PATTERNS:
+        for path in source.glob(pattern):
+            if not any(path.match(excluded) for excluded in _NOT_COPIED):
+                shutil.copyfile(path, directory / path.name)
+
+
+def _write_weights(weights: Iterable[tuple[str, "Tensor"]], directory: Path) -> set[str]:
     """Write the files of the weights, and their index if there are several; returns the dtypes."""
     for path in directory.glob("model*.safetensors*"):
         path.unlink()  # of an earlier export
@@ -82,7 +89,7 @@ def _write_weights(weights: Iterable[tuple[str, Tensor]], directory: Path) -> se
     return dtypes
 
 
-def _write_shard(shard: dict[str, Tensor], directory: Path, number: int) -> list[str]:
+def _write_shard(shard: dict[str, "Tensor"], directory: Path, number: int) -> list[str]:
     """Write one file, whose name does not count all files yet; returns the names of its weights."""
     from safetensors.torch import save_file
 

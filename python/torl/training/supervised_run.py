@@ -131,7 +131,8 @@ async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cl
     """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
     timeout_seconds = config.rollout.stall_timeout_seconds
     model = open_model(config)
-    examples = await asyncio.to_thread(Examples.read, config, model, console.line)
+    with console.progress("reading the examples"):
+        examples = await asyncio.to_thread(Examples.read, config, model, console.line)
     config = config.with_steps(len(examples.train))
     sets = read_evaluation_sets(config, model, console)
     inputs = await prepare_inputs(config, model, examples.sampler, sets, directory, console, cluster)

@@ -143,7 +143,7 @@ class FinetuneAudit:
         """Compare losses with plain transformers in float32, at the steps whose weights before the update exist."""
         measured = {*batches, *(evaluations if self.examples.validation else ())}
         versions = [step for step in sorted(measured) if has_weights(self.history.directory, step)]
-        policies = PolicyVersions(self.history, resolve_model(self.config.model.path)) if versions else None
+        policies = PolicyVersions(self.history.directory, self.config) if versions else None
         for version in versions:
             with self.checks.logprobs.reading(f"policy version {version}"):
                 assert policies is not None

@@ -167,7 +167,7 @@ def check_weights(
     has_export = history.finished and exported.is_dir() and has_weights(history.directory, history.steps)
     versions = {version for group in groups for version, samples in group.items() if samples}
     config = history.configs[-1][1]
-    policies = PolicyVersions(history, resolve_model(config.model.path))
+    policies = PolicyVersions(history.directory, config)
     gaps: list[float] = []
     for version in sorted(versions | ({history.steps} if has_export else set())):
         with logprobs.reading(f"policy version {version}"):

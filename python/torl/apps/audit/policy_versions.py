@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check
-from torl.apps.audit.history import RunHistory
 from torl.config import LearningConfig, LoraConfig
-from torl.errors import TorlError
+from torl.errors import CheckpointError, TorlError
+from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import adapter_products, read_policy_weights
+from torl.learner.exporting import MAX_FILE_BYTES, copy_model_files
 
 _ADAPTER_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-6}
 _EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}  # may change in an export
@@ -33,10 +34,14 @@ def load_model(directory: Path) -> Any:
 class PolicyVersions:
     """A model of transformers in float32 with the weights of a run's policy versions, one at a time."""
 
-    def __init__(self, history: RunHistory, model: Path) -> None:
-        """Load the initial model."""
-        self._directory, self._config = history.directory, history.configs[-1][1]
-        self._policy = load_model(model)
+    def __init__(self, run: Path, config: LearningConfig) -> None:
+        """Load the initial model of a run with this configuration.
+
+        Raises:
+            DataError: The model is unavailable.
+        """
+        self._directory, self._config = run, config
+        self._policy = load_model(resolve_model(config.model.path))
         self._base: dict[str, Any] = {}  # the initial weights that adapters change, once they have changed them
 
     def load(self, version: int, *, rounded: bool = False) -> Any:
@@ -89,6 +94,23 @@ def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
     absent = [name for name in missing if policy.get_parameter(name).data_ptr() not in loaded]
     if unexpected or absent:
         raise TorlError(f"the weights of the checkpoint do not match the model: {absent + unexpected}")
+
+
+def export_version(run: Path, config: LearningConfig, version: int, directory: Path) -> None:
+    """Write the model of a checkpoint in the precision of the learner, with the other files of the initial model.
+
+    Raises:
+        DataError: The initial model is unavailable.
+        TorlError: The checkpoint cannot be read, or the model cannot be written.
+    """
+    import torch
+
+    policy = PolicyVersions(run, config).load(version, rounded=True)
+    try:
+        copy_model_files(resolve_model(config.model.path), directory)
+        policy.to(getattr(torch, config.learner.dtype)).save_pretrained(directory, max_shard_size=MAX_FILE_BYTES)
+    except OSError as error:
+        raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
 
 
 def check_export(check: Check, policy: Any, directory: Path, config: LearningConfig) -> None:
