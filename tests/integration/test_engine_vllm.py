@@ -203,10 +203,10 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
 @pytest.mark.usefixtures("temporary_directory")
 async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompts, tmp_path, caplog) -> None:
     """It lives and answers nothing: no death that anybody would notice."""
-    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", stall_timeout_seconds=4.0)
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", stall_timeout_seconds=3.0)
     await engine.start()
     try:
-        await asyncio.sleep(5)  # without requests nothing is expected of it
+        await asyncio.sleep(3.5)  # without requests nothing is expected of it
         processes = engine.processes
         engine.check()
         turns = [asyncio.ensure_future(turn(engine, p.token_ids, LONG, p.problem.id)) for p in prompts]
@@ -217,8 +217,8 @@ async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompt
         async with asyncio.timeout(120):
             results = await asyncio.gather(*turns, watch, return_exceptions=True)
         assert [result for result in results if not isinstance(result, EngineError)] == []
-        assert "hung and was killed: no token came for 4 s although 16 requests are pending" in str(results[-1])
-        assert "stopped after 4 s" in caplog.text
+        assert "hung and was killed: no token came for 3 s although 16 requests are pending" in str(results[-1])
+        assert "stopped after 3 s" in caplog.text
         with pytest.raises(EngineError, match="hung"):
             await turn(engine, prompts[0].token_ids, LONG)
     finally:

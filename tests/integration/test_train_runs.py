@@ -92,7 +92,7 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
 
 def test_a_killed_run_resumes_where_it_was_and_a_killed_engine_is_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with train(directory, run__steps="4") as command:
+    with train(directory, run__steps="4", evaluation__before_training="false") as command:
         command.wait_for(directory / "checkpoints" / "step_000002" / "manifest.json")
         os.kill(command.process.pid, signal.SIGKILL)
         command.wait()
@@ -146,11 +146,12 @@ def test_sigterm_stops_a_run_and_leaves_nothing(tmp_path: Path) -> None:
     ("victim", "message"),
     [
         ("torl.learner.worker", "learner rank 0"),
-        pytest.param("engine", "engine", marks=pytest.mark.slow),
+        ("engine", "engine"),
         # The pool starts a worker fifteen times, with growing pauses, before it gives up: close to a minute.
-        pytest.param("serve_sandbox", "sandbox", marks=pytest.mark.slow),
+        ("serve_sandbox", "sandbox"),
     ],
 )
+@pytest.mark.slow
 def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, message: str) -> None:
     directory = tmp_path / "run"
     changes = {"engine__max_restarts": "0", "evaluation__before_training": "false"}
