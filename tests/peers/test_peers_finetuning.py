@@ -1,6 +1,7 @@
 """Fine-tuning against TRL's `SFTTrainer`: the same rows, the same losses, the same weights after two steps."""
 
 import copy
+import datetime
 import io
 import itertools
 import json
@@ -161,7 +162,7 @@ def test_messages_of_each_family_are_trained_with_their_end_tokens(template: str
     played = model(family)
     tokenizer = copy.copy(played.tokenizer)
     tokenizer.chat_template = (package("trl") / "chat_templates" / f"{template}.jinja").read_text()
-    encoder = ExampleEncoder(tokenizer, played.end_token_ids)
+    encoder = ExampleEncoder(tokenizer, played.end_token_ids, date=datetime.date.today())  # as TRL's
     call = {"type": "function", "function": {"name": "python", "arguments": {"code": "print(12 * 3)"}}}
     messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Compute 12 * 3."},
