@@ -69,7 +69,7 @@ def test_rewards_teach_calling_after_a_warm_start_only(tmp_path: Path) -> None:
     assert alone["code_ratio_before"] < 0.01
     assert alone["code_ratio_after"] < 0.02
     assert alone["accuracy_after"] < 0.25, "a guess is right once in seven times"
-    warm = finetune(tmp_path / "warm", guessing, islice(examples(2, with_calls=True), SHOWN), epochs=4)
+    warm = finetune(tmp_path / "warm", guessing, islice(examples(2, with_calls=True), SHOWN), epochs=8)
     helped = reinforced(tmp_path / "helped", problems, warm)
     assert helped["code_ratio_before"] > 0.1
     assert helped["accuracy_after"] > max(helped["accuracy_before"], alone["accuracy_after"]) + 0.3
