@@ -67,7 +67,7 @@ def test_a_machine_with_gpus_needs_the_build_for_them(monkeypatch: pytest.Monkey
     assert found["engine"].remedy == "pip install 'torl[gpu]'"
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "mirror.example"], ids=["nobody", "no scheme"])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "mirror.example"], ids=["no server", "no scheme"])
 def test_a_hub_that_does_not_answer_is_a_note(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", address)

@@ -207,6 +207,6 @@ def _hub() -> Line:
             pass
     except HTTPError:  # an answer
         pass
-    except (OSError, ValueError, HTTPException) as error:  # ValueError: no address
+    except (OSError, ValueError, HTTPException) as error:  # ValueError: not a URL
         return Line("hub", f"{constants.ENDPOINT} cannot be reached: {getattr(error, 'reason', error)}", others)
     return Line("hub", f"{constants.ENDPOINT} answers")

@@ -34,6 +34,8 @@ _SPEAKERS = MappingProxyType(
 )
 _EXCLUDING = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
+_CONVERTED = ("weight", *_EXCLUDING, "tool_calls", "function_call")
+"""Fields of a message that do not reach the chat template as they are."""
 _WRAPPED_RESULT = re.compile(r"\s*<tool_response>\s*((?:(?!<tool_response>).)*?)\s*</tool_response>\s*", re.DOTALL)
 
 
@@ -57,11 +59,10 @@ def read_messages(location: str, field: str, messages: Any) -> Messages:
         role = _ROLES.get(str(message.get("role")))
         if role is None:
             raise DataError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, got {message.get('role')!r}")
-        known = ("weight", *_EXCLUDING, "tool_calls", "function_call")
-        fields = {name: value for name, value in message.items() if value is not None and name not in known}
+        fields = {name: value for name, value in message.items() if value is not None and name not in _CONVERTED}
         fields |= {"role": role, "content": _content(where, message.get("content"))}
-        calls = message.get("tool_calls") or [each for each in (message.get("function_call"),) if each is not None]
-        if calls:
+        older = message.get("function_call")
+        if calls := message.get("tool_calls") or ([] if older is None else [older]):
             fields["tool_calls"] = [_call(where, call) for call in _objects(where, "tool_calls", calls)]
         read.append(fields)
         weights.append(_weight(where, message) if role == "assistant" else 0.0)

@@ -89,9 +89,7 @@ class Examples:
         train = list(_read("train", options.train, reader, report))
         validation = [] if options.validation is None else list(_read("validation", options.validation, reader, report))
         if options.validation_fraction:
-            held_out = _held_out_prompts(train, options.validation_fraction, config.run.seed)
-            validation = [example for example in train if example.prompt in held_out]
-            train = [example for example in train if example.prompt not in held_out]
+            train, validation = _split(train, options.validation_fraction, config.run.seed)
             report(f"validation: {len(validation)} of them")
         if options.batch_size > len(train):
             raise ConfigError(f"finetune.batch_size = {options.batch_size} must be at most {len(train)}, the examples")
@@ -150,17 +148,21 @@ def _require_few(name: str, invalid: Sequence[DataError], rows: int) -> None:
         raise DataError(f"finetune.{name}: {len(invalid)} of the first {rows} examples are invalid:\n{shown}")
 
 
-def _held_out_prompts(examples: Sequence[Example], fraction: float, seed: int) -> set[str]:
-    """Return the prompts whose examples are held out: responses to one prompt are all trained, or all held out."""
+def _split(examples: Sequence[Example], fraction: float, seed: int) -> tuple[list[Example], list[Example]]:
+    """Return the examples to train on, and those held out: responses to one prompt are on the same side."""
 
     def rank(prompt: str) -> bytes:
         return hashlib.blake2b(f"{seed}/validation/{prompt}".encode(), digest_size=16).digest()
 
-    counts = Counter(example.prompt for example in examples)
+    prompts = [example.prompt for example in examples]
+    counts = Counter(prompts)
     wanted, held_out = math.ceil(fraction * len(examples)), set[str]()
     for prompt in sorted(counts, key=rank):
         if wanted <= 0:
             break
         held_out.add(prompt)
         wanted -= counts[prompt]
-    return held_out
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for example, prompt in zip(examples, prompts, strict=True):
+        sides[prompt in held_out].append(example)
+    return sides
