@@ -23,7 +23,10 @@ SAME: tuple[tuple[str, str], ...] = (
     ("\\frac{3}{4}", "\\dfrac{3}{4}"), ("5", "$5$"), ("5", "\\(5\\)"), ("5", "\\boxed{5}"), ("5", "5 "),
     ("(\\sqrt{2}, 1)", "(sqrt(2), 1)"), ("(3,4]", "(3, 4]"), ("(-\\infty,1)\\cup(2,\\infty)", "(-oo, 1) U (2, oo)"),
     ("(-\\infty,1)\\cup(2,\\infty)", "Union(Interval.open(-oo, 1), Interval.open(2, oo))"),
-    ("[1,2]", "Interval(1, 2)"),
+    ("[1,2]", "Interval(1, 2)"), ("243\\text{ or }625", "243, 625"), ("25\\text{ and }125", "25 and 125"),
+    ("243\\text{ or }625", "\\{243,625\\}"), ("243,625", "243, 625"), ("-3,120", "-3, 120"), ("12.5", "12.5\\%"),
+    ("12.5\\%", "12.50"), ("12.5\\%", "12.5 \\text{ percent}"), ("\\frac{25}{2}", "12.5\\%"), ("-5", "-5\\%"),
+    ("0.125", "12.5\\%"), ("33\\frac{1}{3}", "33\\frac{1}{3}\\%"),
 )  # fmt: skip
 """Right answers, in notations of a page, of Python and of sympy."""
 
@@ -41,6 +44,7 @@ DIFFERENT: tuple[tuple[str, str], ...] = (
     ("0.5", "5"), ("1e5", "1e6"), ("5", "at least 5"), ("5", "not 5"), ("5", "about 5"), ("5", "5 or 5"),
     ("12", "1 2"), ("3/4", "4/3"), ("\\emptyset", "0"), ("\\emptyset", "\\{0\\}"), ("\\infty", "-\\infty"),
     ("2", "\\sqrt{2}"), ("5\\%", "5\\text{ percent more}"), ("x^2", "x"), ("6", "5+1=7"),
-    ("7", "\\text{between 6 and 8}"),
+    ("7", "\\text{between 6 and 8}"), ("243\\text{ or }625", "243625"), ("243\\text{ or }625", "243, 626"),
+    ("0.5", "0.5\\%"), ("12.5", "13.5\\%"), ("12500", "12, 501"), ("1,2,3", "12, 3"), ("120", "1, 20"),
 )  # fmt: skip
 """Wrong answers: hedges, relations, other units and bases, other numbers."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torl.rewards.bases import as_decimal, read_in_base
-from torl.rewards.differences import is_bare_list, is_clearly_different
+from torl.rewards.differences import is_bare_list, is_clearly_different, with_spaced_members
 from torl.rewards.inequalities import as_sets
 from torl.rewards.layout import is_vector, plain_layout
 from torl.rewards.notation import (
@@ -25,10 +25,11 @@ from torl.rewards.notation import (
     with_fractions,
 )
 from torl.rewards.numerals import plain_numbers
-from torl.rewards.units import have_other_units, without_currency
+from torl.rewards.units import have_other_units, without_currency, without_percent
 
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
+_FRACTION = re.compile(r"[+-]?0?\.\d+")
 
 
 class UndecidedError(Exception):
@@ -73,7 +74,8 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     options = {**(_EXACT_PRECISION if exact else {}), "timeout_seconds": None, "raise_on_error": True}
     options["allow_set_relation_comp"] = True
     pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
-    pairs |= dict.fromkeys(filter(None, [_as_tuples(*pair) for pair in pairs]))
+    others = (with_spaced_members(reference, answer), _without_percent(reference, answer))
+    pairs |= dict.fromkeys(filter(None, [*others, *(_as_tuples(*pair) for pair in pairs)]))
     if (sets := as_sets(reference, answer)) is not None:
         pairs[as_latex(sets[0]), as_latex(sets[1])] = None
     if exact:
@@ -103,6 +105,15 @@ def _same_choice(reference: str, answer: str, exact: bool) -> bool | None:
     if gold[0] != target[0]:
         return False
     return not (gold[1] and target[1]) or equivalent(gold[1], target[1], exact=exact)
+
+
+def _without_percent(reference: str, answer: str) -> tuple[str, str] | None:
+    """Return two texts without percent signs: 12.5 also answers "how many percent". None for other pairs.
+
+    A decimal below 1 is the fraction that a percentage stands for: 0.5 is 50 %, not 0.5 %.
+    """
+    bare = without_percent(reference), without_percent(answer)
+    return None if bare == (reference, answer) or _FRACTION.fullmatch(reference) else bare
 
 
 def _boolean(text: str) -> str:

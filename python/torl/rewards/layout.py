@@ -17,6 +17,7 @@ _DEGREES = re.compile(
     r"(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})\s*(?:\\right)?[)}]?"
 )
 _COLON = re.compile(r"\\colon(?![A-Za-z])|\{:\}|\\!\s*:\s*\\!")
+_CONJUNCTION = re.compile(r"(?<=\d)\s*(?:\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*(?=[+-]?\d)")
 _NO_SOLUTION = re.compile(
     r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
 )
@@ -53,13 +54,15 @@ def without_text(text: str) -> str:
 def plain_layout(text: str) -> str:
     r"""Return the text in a common layout.
 
-    Characters and colons are plain, vectors in parentheses, angles of functions in radians; no solution is \emptyset.
+    Characters and colons are plain, numbers separated by ", ", vectors in parentheses, angles of functions in radians;
+    no solution is \emptyset.
     """
     text = text.translate(_CHARACTERS)
     if len(text) < 100 and _NO_SOLUTION.fullmatch(without_text(bare(text)).strip().lower()):
         return r"\emptyset"
     if pointed := _POINTED.fullmatch(text):
         text = f"({pointed[1]})"
+    text = _CONJUNCTION.sub(", ", text)
     text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", text)
     return _COLON.sub(":", _ANGLES.sub(r"(\1)", text))
 

@@ -61,6 +61,7 @@ _AFTER = re.compile(
 _WITH_UNIT = re.compile(
     rf"[+-]?[\d.,]+{_GAP}(?:\\(?:text|mathrm|textrm)\s*\{{\s*([A-Za-z]+)\s*\}}|([A-Za-z]+)|\\?(%))\.?"
 )
+_PERCENT = re.compile(rf"{_GAP}(?:\\?%|\\(?:text|mathrm|textrm)\s*\{{\s*(?:\\?%|percent)\s*\}}|percent){_GAP}$")
 _DEGREE_SIGN = re.compile(r"\\circ|\N{DEGREE SIGN}")
 _RADIANS = re.compile(r"(?<![A-Za-z])rad(?:ians?)?(?![A-Za-z])")
 
@@ -78,6 +79,11 @@ def without_currency(text: str) -> str:
     """Return an amount of money without its currency, or the text."""
     amount = _amount(text)
     return text if amount is None else amount[0]
+
+
+def without_percent(text: str) -> str:
+    """Return a percentage without its sign, or the text."""
+    return _PERCENT.sub("", text)
 
 
 def _unit(text: str) -> set[str]:
