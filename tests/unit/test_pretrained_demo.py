@@ -182,7 +182,7 @@ def test_commands_are_those_of_torl(tmp_path: Path) -> None:
         config = found[name] = parse_command_line(classes[program], program, "", words)
         assert config.run.seed == 2
         assert config.run.directory == tmp_path / f"{name}-2"
-        assert config.run.steps == (5 if name == "warm" else 30)
+        assert config.run.steps == (10 if name == "warm" else 30)
         assert config.rollout.max_response_tokens == sampled.rollout.max_response_tokens
         assert list(config.data.evaluation) == ([] if name == "warm" else ["heldout", "reworded", "seen"])
     trained = found["trained"]
