@@ -67,6 +67,24 @@ def test_a_checkpoint_is_replaced_whole(tmp_path: Path) -> None:
     assert verify_checkpoint(directory) == FACTS
 
 
+def test_a_kill_while_the_old_one_is_removed_leaves_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 20, b"first")
+
+    def interrupted(path: Path, ignore_errors: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path, 20, b"second")
+    directory = checkpoint_path(tmp_path, 20)
+    assert (directory / "learner" / "state.bin").read_bytes() == b"second"
+    assert verify_checkpoint(directory) == FACTS
+    monkeypatch.undo()
+    assert names(write(tmp_path, 20).parent) == ["step_000020"]
+
+
 def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Path) -> None:
     program = f"""
         import os

@@ -1,5 +1,6 @@
 """Evaluation sets of a run: played together, and recorded each under its own name."""
 
+import asyncio
 import io
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 
 from scripted_run import ScriptedRun
-from torl.errors import EngineError
-from torl.records.files import evaluation_files
+from torl.errors import EngineError, LearnerError
+from torl.records.files import CONFIG_FILE, evaluation_files
 from torl.records.reading import read_metrics, read_trajectories
 from torl.records.writers import RunWriter
 from torl.report.console import Console
@@ -19,9 +20,8 @@ from torl.training.components import RunComponents
 from torl.training.milestones import Milestones
 
 
-def milestones(run: ScriptedRun, said: io.StringIO) -> Milestones:
-    """The milestones of a run without a learner, whose evaluations have four problems and three."""
-    absent: Any = None
+def milestones(run: ScriptedRun, said: io.StringIO, learner: Any = None) -> Milestones:
+    """The milestones of a run whose evaluations have four problems and three."""
     components: RunComponents[Any] = RunComponents(
         config=run.config,
         directory=run.config.run.directory,
@@ -33,13 +33,13 @@ def milestones(run: ScriptedRun, said: io.StringIO) -> Milestones:
             "hard": EncodedPrompts(tuple(run.prompts[4:7]), ("p9",)),
         },
         playing=Rollouts(run.player, run.reward),
-        learner=absent,
+        learner=learner,
         writer=RunWriter(run.config.run.directory),
         checkpoint=None,
         first_step=0,
         colocated=False,
         on_gpus=False,
-        checkpoints=Checkpoints(run.config.checkpoint, run.config.run.directory, absent),
+        checkpoints=Checkpoints(run.config.checkpoint, run.config.run.directory, learner),
     )
     return Milestones(components)
 
@@ -64,6 +64,29 @@ async def test_sets_are_played_together_and_recorded_apart(tmp_path: Path) -> No
         "evaluation of easy at step 0",
         "evaluation of hard at step 0",
     ]
+
+
+async def test_failed_export_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    """Ranks that fail to export end at once, while they might still write."""
+
+    class Saves:
+        async def begin_checkpoint(self, directory: Path, state: dict[str, Any]) -> "asyncio.Task[None]":
+            async def write() -> None:
+                await asyncio.sleep(0.01)
+                written.append(state["step"])
+
+            return asyncio.create_task(write())
+
+    async def export() -> None:
+        assert written == [1]
+        raise LearnerError("the disk is full")
+
+    written: list[int] = []
+    run = ScriptedRun(tmp_path, lambda number: number < 4, steps=1, evaluation={"every_steps": 0})
+    (tmp_path / CONFIG_FILE).write_text(str(run.config), encoding="utf-8")
+    found = milestones(run, io.StringIO(), Saves())
+    with pytest.raises(LearnerError, match="the disk is full"):
+        await found.finish({}, export)
 
 
 async def test_error_in_one_set_ends_the_evaluation(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class Milestones:
             await self.save_checkpoint(step, position())
 
     async def finish(self, position: Mapping[str, Any], export: Callable[[], Awaitable[None]]) -> None:
-        """Evaluate and save after the last step, export the model, and wait until the checkpoint is written.
+        """Evaluate after the last step, write the last checkpoint, and export the model.
 
         Args:
             position: State of the sampler.
@@ -93,10 +93,11 @@ class Milestones:
         steps, console = self.components.config.total_steps, self.components.console
         await self.evaluate_if_due(steps)
         await self.save_checkpoint(steps, position)
-        with console.progress("exporting the model"):
-            await export()
         with console.progress("writing the last checkpoint"):
             await self.components.checkpoints.wait()
+        # Only now: an export that fails, as on a full disk, ends the ranks, and a checkpoint that they still write.
+        with console.progress("exporting the model"):
+            await export()
 
     async def export(self, learner: Learner) -> None:
         """Write the model to the directory of the run."""

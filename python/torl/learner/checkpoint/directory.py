@@ -76,10 +76,12 @@ def open_checkpoint(
         _flush(partial / MANIFEST)
         for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
             _flush(folder)
+        replaced = directory.with_name(f"{_PARTIAL}{directory.name}-replaced")
         if directory.exists():
-            shutil.rmtree(directory)
+            directory.rename(replaced)
         partial.rename(directory)
         _flush(directory.parent)
+        shutil.rmtree(replaced, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise CheckpointError(_explain(directory, error)) from error
