@@ -56,8 +56,6 @@ async def test_lowest_validation_loss_is_the_best(tmp_path: Path) -> None:
         checkpoints.record_evaluation(step, {"validation/loss": loss})
     await checkpoints.wait()
     assert left(tmp_path) == [3, 5]
-    with pytest.raises(ConfigError, match="available: validation/loss"):
-        checkpoints_of(tmp_path, None, keep_best=METRIC).record_evaluation(1, {"validation/loss": 1, "time/step": 1})
 
 
 async def test_resumed_run_remembers_best_score(tmp_path: Path) -> None:
@@ -91,14 +89,28 @@ async def test_background_failure_is_raised_at_the_next_step(tmp_path: Path) -> 
     assert left(tmp_path) == [1]
 
 
-async def test_a_metric_that_no_evaluation_has_is_named_at_the_first(tmp_path: Path) -> None:
-    checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_best="reward/accuracy")
-    with pytest.raises(ConfigError, match=f"'reward/accuracy' is not an evaluation metric; available: {METRIC}"):
-        checkpoints.record_evaluation(0, {METRIC: 0.5, "time/evaluation": 3.0})
+async def test_evaluation_without_the_metric_is_not_compared(tmp_path: Path) -> None:
+    """An evaluation in which no code runs has no pass ratio."""
+    best = "evaluation/heldout/tool/pass_ratio"
+    checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_last=1, keep_best=best)
+    for step, metrics in enumerate([{best: 0.5}, {METRIC: 0.9}, {best: 0.25}], start=1):
+        await checkpoints.begin(step, {})
+        checkpoints.record_evaluation(step, metrics)
+    await checkpoints.wait()
+    assert left(tmp_path) == [1, 3]
 
 
 def keeping(best: str, **overrides: Any) -> TrainConfig:
-    return load_config(TrainConfig, find_config("demo"), {"checkpoint.keep_best": best, **overrides})
+    intervals = {"evaluation.every_steps": 10, "checkpoint.every_steps": 20}
+    return load_config(TrainConfig, find_config("demo"), {"checkpoint.keep_best": best, **intervals, **overrides})
+
+
+@pytest.mark.parametrize(("evaluated", "saved"), [(10, 25), (0, 20), (20, 10)])
+def test_checkpoints_without_an_evaluation_are_refused(evaluated: int, saved: int) -> None:
+    intervals = {"evaluation.every_steps": evaluated, "checkpoint.every_steps": saved}
+    with pytest.raises(ConfigError, match=f"{saved} must be a multiple of evaluation.every_steps = {evaluated}"):
+        require_evaluation_metric(keeping(METRIC, **intervals))
+    require_evaluation_metric(keeping(METRIC, **intervals | {"checkpoint.every_steps": 0}))
 
 
 @pytest.mark.parametrize(

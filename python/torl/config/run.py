@@ -107,7 +107,8 @@ class CheckpointConfig(Section):
     """Number of most recent checkpoints that are kept. Older ones are removed once a newer one is complete."""
     keep_best: str | None = None
     """Evaluation metric, such as `evaluation/heldout/reward/accuracy`, whose best checkpoint is kept in addition to the
-    most recent ones: the one with the highest value, or the lowest `validation/loss`."""
+    most recent ones: the one with the highest value, or the lowest `validation/loss`. `every_steps` must be a multiple
+    of `evaluation.every_steps`, so that each checkpoint is evaluated."""
 
 
 class HealthConfig(Section):

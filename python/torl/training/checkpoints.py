@@ -41,16 +41,11 @@ class Checkpoints:
     def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of an evaluation after `step` steps, to choose the best checkpoint.
 
-        Raises:
-            ConfigError: `checkpoint.keep_best` is not among the metrics.
+        An evaluation may lack `checkpoint.keep_best`: `tool/pass_ratio` needs a call, and the set another evaluation.
         """
         best = self._config.keep_best
-        if best is None:
-            return
-        if best not in metrics:
-            known = ", ".join(sorted(each for each in metrics if _is_measure(each)))
-            raise ConfigError(f"checkpoint.keep_best = {best!r} is not an evaluation metric; available: {known}")
-        self._values[step] = names.quality(best, metrics[best])
+        if best is not None and best in metrics:
+            self._values[step] = names.quality(best, metrics[best])
 
     async def begin(self, step: int, state: dict[str, Any]) -> None:
         """Wait for the previous checkpoint, copy the learner's state and start writing it."""
@@ -74,10 +69,6 @@ class Checkpoints:
         await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep_last, dict(self._values))
 
 
-def _is_measure(name: str) -> bool:
-    return name == names.VALIDATION_LOSS or names.split_evaluation(name) is not None
-
-
 def _retrieve_error(task: "asyncio.Task[None]") -> None:
     """Mark the error as retrieved, because the run may end for another reason before it waits for the checkpoint."""
     if not task.cancelled():
@@ -85,9 +76,17 @@ def _retrieve_error(task: "asyncio.Task[None]") -> None:
 
 
 def require_evaluation_metric(config: LearningConfig) -> None:
-    """Raise ConfigError unless `checkpoint.keep_best` can be a metric of the run's evaluations."""
+    """Raise ConfigError unless `checkpoint.keep_best` can be a metric of the run's evaluations, at each checkpoint."""
     best, sets = config.checkpoint.keep_best, config.data.evaluation
-    if best is None or (best == names.VALIDATION_LOSS and config.has_validation):
+    if best is None:
+        return
+    evaluated, saved = config.evaluation.every_steps, config.checkpoint.every_steps
+    if saved and (not evaluated or saved % evaluated):
+        raise ConfigError(
+            f"checkpoint.keep_best compares checkpoints with an evaluation: checkpoint.every_steps = {saved} must be a "
+            f"multiple of evaluation.every_steps = {evaluated}, which must not be 0"
+        )
+    if best == names.VALIDATION_LOSS and config.has_validation:
         return
     set_name, metric = names.split_evaluation(best) or ("", "")
     measured = metric != names.GREEDY_ACCURACY or config.evaluation.greedy
