@@ -146,6 +146,22 @@ def test_turn_rewards_of_masked_trajectories_are_compared() -> None:
     assert (check.compared, check.wrong) == (2, 0)
 
 
+@pytest.mark.parametrize(("advantage", "wrong"), [(0.0, 0), (-0.3, 1)])
+def test_kl_penalties_of_masked_trajectories_are_compared(advantage: float, wrong: int) -> None:
+    """Both trajectories, of six sampled tokens each, get -1 - 6 * 0.1 * 0.5."""
+    records = []
+    for record, mean in zip(batch(-1.0, -1.0), (0.0, advantage), strict=True):
+        mask_T = record.trajectory.loss_mask_T
+        arrays = {"old_logprobs": np.where(mask_T, -1.0, 0), "ref_logprobs": np.where(mask_T, -1.5, 0)}
+        arrays["advantages"] = np.where(mask_T, mean, 0)
+        records.append(replace(record, advantage=mean, token_arrays={k: v.astype("f4") for k, v in arrays.items()}))
+    cut = replace(records[0].trajectory, finish_reason=FinishReason.LENGTH)
+    records[0] = replace(records[0], trajectory=cut)
+    kl = {"target": "reward", "coefficient": 0.1, "estimator": "k1"}
+    check = checked(records, selection__mask={"wrong_truncated": {}}, algorithm__kl=kl, **DR_GRPO)
+    assert (check.compared, check.wrong) == (2, wrong)
+
+
 @pytest.mark.parametrize(("max_perplexity", "wrong"), [(7.9, 0), (8.1, 1), (None, 1)])
 def test_improbable_trajectories_have_no_advantage(max_perplexity: float | None, wrong: int) -> None:
     """Sampled tokens of perplexity 8 and 2: the first is recorded as masked."""

@@ -6,14 +6,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders import scored, trajectory
+from builders import grade, scored, trajectory
 from torl.algorithms.advantages import EstimatorInputs, TokenAdvantages
-from torl.config import AlgorithmConfig
+from torl.config import AlgorithmConfig, TrainConfig
+from torl.config.loading import find_config, load_config
 from torl.errors import ComponentError
-from torl.training.samples import training_samples, turn_numbers, with_advantages
+from torl.training.samples import (
+    prepare_samples,
+    training_samples,
+    turn_numbers,
+    with_advantages,
+    with_kl_penalties,
+)
 from torl.training.selection import mask_samples
 from torl.training.step import mean_advantage, token_arrays
-from torl.types import Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample
+from torl.types import FinishReason, Problem, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample
 
 NOTHING = np.zeros(6, np.float32)
 DR_GRPO = AlgorithmConfig.model_validate({"estimator": "dr_grpo"})
@@ -197,18 +204,20 @@ def test_a_penalty_on_the_divergence_enters_each_reward() -> None:
         for each in samples
     ]
     algorithm = paying("dr_grpo", 0.2)
-    found = with_advantages(prepared, [group(*members)], algorithm)
+    found = with_advantages(with_kl_penalties(prepared, algorithm), [group(*members)], algorithm)
     # Rewards 1 - 2 * 0.1 and 1 - 0.1.
     assert [mean_advantage(each) for each in found] == pytest.approx([-0.05, 0.05])
     with pytest.raises(ValueError, match="annotate them first"):
-        with_advantages(samples, [group(*members)], algorithm)
+        with_kl_penalties(samples, algorithm)
 
 
 def test_kl_penalty_reduces_the_reward() -> None:
     """If the policy gives a sampled token more than the reference does, the reward is less."""
     far = replace(sample(), old_logprobs=np.array([9, 9, -1, -1, 9, -1], np.float32), ref_logprobs=NOTHING - 3)
     near = replace(far, ref_logprobs=far.old_logprobs)
-    found = with_advantages([far, near], [group(member(1.0), member(1.0))], paying("dr_grpo", 0.5))
+    algorithm = paying("dr_grpo", 0.5)
+    paid = with_kl_penalties([far, near], algorithm)
+    found = with_advantages(paid, [group(member(1.0), member(1.0))], algorithm)
     # Three sampled tokens, each twice as likely (in logs) as the reference says: 1 - 3 * 0.5 * 2 = -2, and 1.
     assert [mean_advantage(each) for each in found] == pytest.approx([-1.5, 1.5])
     assert all(not each.advantages[~each.loss_mask].any() for each in found if each.advantages is not None)
@@ -221,8 +230,33 @@ def test_turn_reward_and_kl_penalty_combine() -> None:
         for each in training_samples(members)
     ]
     prepared[1] = replace(prepared[1], ref_logprobs=np.zeros(5, np.float32))
-    found = with_advantages(prepared, [group(*members)], paying("dr_grpo", 0.125))
+    algorithm = paying("dr_grpo", 0.125)
+    found = with_advantages(with_kl_penalties(prepared, algorithm), [group(*members)], algorithm)
     assert [mean_advantage(each) for each in found] == [0.125, -0.125]  # 1 + 0.5 - 2 / 8, and 1
+
+
+async def test_masked_trajectory_is_compared_with_its_penalty() -> None:
+    """Two equal trajectories, of which one is masked: the other has an advantage of 0."""
+
+    async def annotate(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+        return [
+            replace(
+                each,
+                old_logprobs=np.where(each.loss_mask, np.float32(-1), 0),
+                ref_logprobs=np.where(each.loss_mask, np.float32(-2), 0),
+            )
+            for each in samples
+        ]
+
+    cut = whole = replace(member(-1.0), grade=grade(False))
+    cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
+    kl = {"kl.target": "reward", "kl.coefficient": 0.1, "kl.estimator": "k1", "estimator": "dr_grpo"}
+    changes = {f"algorithm.{name}": value for name, value in kl.items()} | {"selection.mask.wrong_truncated": {}}
+    config = load_config(TrainConfig, find_config("demo"), changes)
+    found, masked = await prepare_samples([group(cut, whole)], annotate, config, lambda problem: PROMPT)
+    assert masked == {"wrong_truncated": 1}
+    assert [mean_advantage(each) for each in found] == [0, 0]
+    assert [each.loss_mask.any() for each in found] == [False, True]
 
 
 # --- turn by turn -------------------------------------------------------------------------------------------------

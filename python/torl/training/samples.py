@@ -51,7 +51,10 @@ async def prepare_samples(
     samples = with_imitation(samples, trajectories, config.algorithm)
     samples = await asyncio.to_thread(with_teacher_prompts, samples, groups, config.algorithm.kl, encode)
     late = config.selection.mask_after_advantages
-    samples = await annotate(samples if late else mask_samples(samples, masks))
+    # The KL penalty of a masked trajectory is part of the reward that its group is compared with.
+    all_annotated = late or config.algorithm.penalizes_rewards
+    samples = await annotate(samples if all_annotated else mask_samples(samples, masks))
+    samples = with_kl_penalties(samples, config.algorithm)
     masks |= masked_by_reference(trajectories, samples, config.selection)
     samples = samples if late else mask_samples(samples, masks)
     samples = await asyncio.to_thread(with_advantages, samples, groups, config.algorithm)
@@ -93,16 +96,40 @@ def with_imitation(
     ]
 
 
+def with_kl_penalties(samples: Sequence[TrainingSample], algorithm: AlgorithmConfig) -> list[TrainingSample]:
+    """Subtract the KL penalty from the rewards of the tokens, if it is part of the reward.
+
+    Raises:
+        ValueError: Logprobs are missing.
+    """
+    if not (algorithm.penalizes_rewards and samples):
+        return list(samples)
+    lengths = [len(sample) for sample in samples]
+    kl_M = kl_of_arrays(
+        algorithm.kl.estimator.bind(),
+        old_logprobs_M=_concatenate([sample.old_logprobs for sample in samples]),
+        ref_logprobs_M=_concatenate([sample.ref_logprobs for sample in samples]),
+        rollout_logprobs_M=_concatenate([sample.rollout_logprobs for sample in samples]),
+        mask_M=np.concatenate([sample.loss_mask for sample in samples]),
+        sequences_M=np.repeat(np.arange(len(samples)), lengths),
+    )
+    penalties = np.split(algorithm.kl.coefficient * kl_M, np.cumsum(lengths)[:-1])
+    return [
+        replace(sample, token_rewards=((0.0 if sample.token_rewards is None else sample.token_rewards) - penalty_T))
+        for sample, penalty_T in zip(samples, penalties, strict=True)
+    ]
+
+
 def with_advantages(
     samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], algorithm: AlgorithmConfig
 ) -> list[TrainingSample]:
     """Add advantages to samples and, with a critic, its value targets.
 
     Args:
-        samples: Samples with the annotations that the estimator requires (`Learner.annotate`).
+        samples: Samples with the annotations that the estimator requires (`Learner.annotate`) and with KL penalties.
         groups: Scored trajectories of the samples, in the same order. The trajectories of an episode are concatenated
             for the estimator, which sees one response with a reward at its last sampled token.
-        algorithm: Estimator, and whether rewards include a KL penalty.
+        algorithm: Estimator and its inputs.
 
     Raises:
         ValueError: The numbers of samples and trajectories differ, a reward is not finite, or values or logprobs are
@@ -185,24 +212,10 @@ def _estimator_inputs(
     if any(sample.token_rewards is not None for sample in samples):
         token_rewards_M = _concatenate([sample.token_rewards for sample in samples])
         for episode, sample in zip(episodes, samples, strict=True):
-            # Tokens of a masked trajectory cannot be rewarded. Its turn rewards are added to its final reward, so that
-            # its group is compared with the total.
+            # Tokens of a masked trajectory cannot be rewarded. Their rewards are added to its final reward, so that its
+            # group is compared with the total.
             if sample.token_rewards is not None and not sample.loss_mask.any():
                 rewards[episode] += float(sample.token_rewards.sum(dtype=np.float64))
-    if algorithm.penalizes_rewards:
-        old_M = _concatenate([sample.old_logprobs for sample in samples])
-        ref_M = _concatenate([sample.ref_logprobs for sample in samples])
-        kl_M = kl_of_arrays(
-            algorithm.kl.estimator.bind(),
-            old_logprobs_M=old_M,
-            ref_logprobs_M=ref_M,
-            rollout_logprobs_M=_concatenate([sample.rollout_logprobs for sample in samples]),
-            mask_M=mask_M,
-            sequences_M=np.repeat(np.arange(len(samples)), [len(sample) for sample in samples]),
-        )
-        penalties_M = algorithm.kl.coefficient * kl_M
-        token_rewards_M = -penalties_M if token_rewards_M is None else token_rewards_M - penalties_M
-        token_rewards_M = token_rewards_M.astype(np.float32)
     return EstimatorInputs(
         rewards_N=np.array(rewards, dtype=np.float64),
         groups_N=[index for index, _ in members],

@@ -106,8 +106,9 @@ def _batch_rewards(
         members = list(enumerate(record.episode_trajectories, first))
         first += len(members)
         unmasked = [each for index, each in members if index not in masked]
-        # A masked trajectory has no tokens for its turn rewards: they are added to the final reward.
-        rewards.append(record.grade.total if first - 1 in masked else record.grade.reward)
+        # A masked trajectory has no tokens for its rewards of tokens: they are added to the final reward.
+        moved = (sum(_token_rewards(each, algorithm)) for index, each in members if index in masked)
+        rewards.append(record.grade.reward + sum(moved))
         token_rewards.append([reward for each in unmasked for reward in _token_rewards(each, algorithm)])
         turns.append(
             [
