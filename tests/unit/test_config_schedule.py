@@ -89,6 +89,13 @@ def test_without_schedules_the_configuration_of_a_step_is_the_same() -> None:
     assert LearnerSetup.from_config(config).later == ()
 
 
+def test_schedule_of_the_policy_ends_at_the_last_step_if_the_critic_learns_first() -> None:
+    steps = {"run.steps": 50, "critic.pretrain_steps": 10}
+    for estimator, expected in (("ppo", 40), ("grpo", 50)):
+        config = load_config(TrainConfig, find_config("demo"), steps | {"algorithm.estimator": estimator})
+        assert LearnerSetup.from_config(config).policy_steps == expected
+
+
 def test_learner_follows_the_schedule() -> None:
     setup = LearnerSetup.from_config(SCHEDULED)
     assert setup.algorithm.kl.coefficient == 0.1

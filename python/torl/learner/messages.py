@@ -51,6 +51,11 @@ class LearnerSetup:
     later: tuple[tuple[int, AlgorithmConfig, float], ...] = ()
     """Algorithm and temperature from later steps on, if they change: (first step, algorithm, temperature)."""
 
+    @property
+    def policy_steps(self) -> int:
+        """Training steps in which the policy is updated."""
+        return self.total_steps - (self.critic.pretrain_steps if self.algorithm.needs_critic else 0)
+
     def at_step(self, step: int) -> Self:
         """Return the setup of a training step."""
         for first, algorithm, temperature in reversed(self.later):

@@ -183,7 +183,7 @@ class Rank:
         """Compute the gradients of this rank's rows, take one optimizer step, and return its metrics."""
         self._require("optimizer", "parameters")
         setup = self.setup.at_step(step)
-        total = setup.total_steps * setup.algorithm.optimizer_steps
+        total = setup.policy_steps * setup.algorithm.optimizer_steps
         recorder = TokenRecorder(recorded)
         metrics = update_policy(
             self.engine,

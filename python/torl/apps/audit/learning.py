@@ -30,7 +30,8 @@ def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
     if len(updates) < len(rows) or not updates[-1]:
         return
     config, first, last = history.config_at(step), int(sum(updates[:-1])), int(sum(updates))
-    total = config.total_steps * config.algorithm.optimizer_steps
+    frozen = config.critic.pretrain_steps if config.algorithm.needs_critic else 0
+    total = (config.total_steps - frozen) * config.algorithm.optimizer_steps
     expected = statistics.fmean(naive_learning_rate(index, total, config.learner) for index in range(first, last))
     found = rows[-1].get(names.LEARNING_RATE)
     right = isinstance(found, float) and math.isclose(expected, found, rel_tol=_TOLERANCE)
