@@ -128,6 +128,13 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[rollout]\ntemperature = 0", "greedy samples"),
         ("[learner]\nlr_schedule = 'konstant'", "learner.lr_schedule"),
         ("[learner]\noffload_parameters = true", "offload_parameters requires zero_stage = 3"),
+        ("[learner]\nzero_stage = 0\noffload_optimizer = true", "offload_optimizer requires zero_stage = 1, 2 or 3"),
+        ("[selection]\naccuracy_range = [5, 80]", "accuracy_range must be two fractions between 0 and 1"),
+        ("[algorithm]\nestimator = 'distillation'", "'distillation' requires kl.path or kl.prompt"),
+        (
+            "[algorithm]\nestimator = 'gdpo'\nkl = { target = 'reward', coefficient = 0.1 }",
+            "'gdpo' does not use the KL penalty of kl.target = 'reward'",
+        ),
         (
             "[learner]\nzero_stage = 1\noffload_while_sampling = true",
             "offload_while_sampling requires zero_stage = 2 or 3",
@@ -193,7 +200,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "[algorithm.kl]\ncoeficient = 1.0",
             "algorithm.kl.coeficient is unknown; did you mean algorithm.kl.coefficient?",
         ),
-        ("[selection]\naccuracy_range = [0.8, 0.2]", "accuracy_range must be two fractions, the lower first"),
+        (
+            "[selection]\naccuracy_range = [0.8, 0.2]",
+            "accuracy_range must be two fractions between 0 and 1, the lower first",
+        ),
         (
             "[selection]\ndynamic_sampling = true",
             "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups",

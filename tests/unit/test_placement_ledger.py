@@ -11,7 +11,7 @@ from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config, presets
 from torl.errors import ConfigError
 from torl.learner.exporting import MAX_FILE_BYTES
-from torl.placement.changes import cheapest, fits, try_ledger, with_changes
+from torl.placement.changes import changes, cheapest, fits, try_ledger, with_changes
 from torl.placement.fit import require_division, require_room, with_update_settings
 from torl.placement.ledger import Ledger, compute_ledger
 from torl.placement.machine import Machine, combine_machines
@@ -249,6 +249,12 @@ def test_adapters_train_the_smallest_model_on_a_card_of_24_gb() -> None:
     given = config("torl_1.5b", model__lora={"rank": 32}, engine__gpu_memory_utilization=0.75)
     assert fits(given, there, shape_of(given))
     assert not fits(config("torl_1.5b", engine__gpu_memory_utilization=0.3), there, shape_of(given))
+
+
+@pytest.mark.parametrize(("stage", "offered"), [(0, False), (2, True)])
+def test_offloading_is_proposed_where_deepspeed_can(stage: int, offered: bool) -> None:
+    proposed = {change.name for change in changes(config("torl_7b", learner__zero_stage=stage), machine(2))}
+    assert ("learner.offload_optimizer" in proposed) is offered
 
 
 def test_changes_are_those_of_the_configuration() -> None:

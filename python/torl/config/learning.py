@@ -33,6 +33,7 @@ from torl.options import (
 )
 from torl.weights.rendezvous import TransportName
 
+_WITHOUT_TOKEN_REWARDS = ("distillation", "gdpo")
 DEFAULT_ROW_TOKENS = 4096
 """`learner.max_row_tokens = "auto"` on a CPU, and for models whose memory use is unknown."""
 
@@ -65,8 +66,9 @@ class SelectionConfig(Section):
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
-        if self.accuracy_range is not None and not self.accuracy_range[0] < self.accuracy_range[1]:
-            raise ValueError("accuracy_range must be two fractions, the lower first")
+        low, high = self.accuracy_range or (0.0, 1.0)
+        if not low < high or low >= 1 or high <= 0:
+            raise ValueError("accuracy_range must be two fractions between 0 and 1, the lower first")
         drops = self.drop_zero_variance_groups or self.accuracy_range is not None or self.groups
         if self.dynamic_sampling and not drops:
             raise ValueError(
@@ -133,6 +135,18 @@ class AlgorithmConfig(Section):
     """Number of passes over the trajectories of a step."""
     mini_batches: PositiveInt = 1
     """Number of equal mini-batches per epoch, one optimizer step each."""
+
+    @model_validator(mode="after")
+    def _estimator_fits_kl(self) -> Self:
+        name, kl = self.estimator.name, self.kl
+        if name == "distillation" and kl.path is None and kl.prompt is None:
+            raise ValueError(
+                f"estimator {name!r} requires kl.path or kl.prompt: without them the teacher is the initial policy, "
+                "and all advantages are 0"
+            )
+        if self.penalizes_rewards and name in _WITHOUT_TOKEN_REWARDS:
+            raise ValueError(f"estimator {name!r} does not use the KL penalty of kl.target = 'reward'; use 'loss'")
+        return self
 
     @property
     def optimizer_steps(self) -> int:
@@ -229,7 +243,7 @@ class LearnerConfig(Section):
     offload_while_sampling: bool | None = None
     """Move weights and optimizer state to CPU memory while the engine samples. Unset does so on shared GPUs."""
     offload_optimizer: bool = False
-    """Keep the optimizer state in CPU memory during the update as well (ZeRO-Offload)."""
+    """Keep the optimizer state in CPU memory during the update as well (ZeRO-Offload, not at stage 0)."""
     offload_parameters: bool = False
     """Keep the parameters in CPU memory during the update as well (ZeRO-3 only)."""
     weight_transfer: Literal["auto"] | TransportName = "auto"
@@ -251,6 +265,8 @@ class LearnerConfig(Section):
 
     @model_validator(mode="after")
     def _offload_fits_stage(self) -> Self:
+        if self.offload_optimizer and self.zero_stage == 0:
+            raise ValueError("offload_optimizer requires zero_stage = 1, 2 or 3")
         if self.offload_parameters and self.zero_stage != 3:
             raise ValueError("offload_parameters requires zero_stage = 3")
         if self.offload_while_sampling and self.zero_stage < 2:

@@ -39,7 +39,7 @@ def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int
     }
     if config.zero_stage == 3:
         zero["stage3_param_persistence_threshold"] = persistence_threshold
-    if config.offload_optimizer and config.zero_stage > 0:
+    if config.offload_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     if config.offload_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
