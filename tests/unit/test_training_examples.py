@@ -141,6 +141,28 @@ def test_rejection_sampling_keeps_correct_and_distinct_trajectories(files: Files
         files.read(rows, drop=short)
 
 
+def test_dropped_trajectories_leave_their_place_to_others(files: Files) -> None:
+    long, short, other = (
+        files.trajectory("a", "$\\boxed{12}$" + " " * 200),
+        files.trajectory("a"),
+        files.trajectory("b"),
+    )
+    tokens = len(short.trajectory.prompt.token_ids) + len(short.trajectory)
+    for order, kept in (((long, short, other), (2, 3)), ((short, long, other), (1, 3))):
+        rows = [encode_trajectory(record) for record in order]
+        found = files.read(rows, max_per_problem=1, max_tokens=tokens).train
+        assert [*found] == [location(files, line) for line in kept]
+        assert files.lines[-1].endswith(", 1 too long and dropped")
+
+
+def test_each_source_has_its_own_number_of_trajectories(files: Files) -> None:
+    """Two responses to one problem, of which one is for validation."""
+    validation = files.directory / "validation.jsonl"
+    validation.write_text(json.dumps(encode_trajectory(files.trajectory("a", "$\\boxed{12}$ "))) + "\n")
+    found = files.read([encode_trajectory(files.trajectory("a"))], max_per_problem=1, validation=str(validation))
+    assert (len(found.train), len(found.validation)) == (1, 1)
+
+
 def location(files: Files, line: int) -> str:
     return f"{files.path.name}, line {line}"
 

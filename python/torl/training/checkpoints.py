@@ -80,22 +80,21 @@ def require_evaluation_metric(config: LearningConfig) -> None:
     best, sets = config.checkpoint.keep_best, config.data.evaluation
     if best is None:
         return
-    evaluated, saved = config.evaluation.every_steps, config.checkpoint.every_steps
-    if saved and (not evaluated or saved % evaluated):
-        raise ConfigError(
-            f"checkpoint.keep_best compares checkpoints with an evaluation: checkpoint.every_steps = {saved} must be a "
-            f"multiple of evaluation.every_steps = {evaluated}, which must not be 0"
-        )
-    if best == names.VALIDATION_LOSS and config.has_validation:
-        return
     set_name, metric = names.split_evaluation(best) or ("", "")
     measured = metric != names.GREEDY_ACCURACY or config.evaluation.greedy
-    if set_name not in sets or not (measured and names.is_evaluation_metric(metric)):
+    is_of_set = set_name in sets and measured and names.is_evaluation_metric(metric)
+    if not (is_of_set or (best == names.VALIDATION_LOSS and config.has_validation)):
         known = [names.VALIDATION_LOSS] * config.has_validation
         known += [names.evaluation_name(each, names.ACCURACY) for each in sets]
         raise ConfigError(
             f"checkpoint.keep_best = {best!r} is not an evaluation metric of this run; "
             + (f"use one such as {', '.join(known)}" if known else "data.evaluation has no problem sets")
+        )
+    evaluated, saved = config.evaluation.every_steps, config.checkpoint.every_steps
+    if saved and (not evaluated or saved % evaluated):
+        raise ConfigError(
+            f"checkpoint.keep_best compares checkpoints with an evaluation: checkpoint.every_steps = {saved} must be a "
+            f"multiple of evaluation.every_steps = {evaluated}, which must not be 0"
         )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from torl.text.vocabulary import build_vocabulary
 from torl.training.samples import training_samples
 from torl.types import ScoredTrajectory, TrainingSample
 
+Response: TypeAlias = tuple[str, bytes]
+"""The id of a problem, and the tokens of a response to it."""
+
 
 class DroppedExampleError(Exception):
     """An example that is not trained on. The message completes "3 ..."."""
@@ -58,7 +61,7 @@ class ExampleReader:
         self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
         self._drop = {name: mask.bind() for name, mask in config.finetune.drop.items()}
         self._vocabulary = cache(self._vocabulary_of_format)
-        self._responses: set[tuple[str, bytes]] = set()
+        self._responses: set[Response] = set()
         self._of_problem: Counter[str] = Counter()
 
     def read(self, location: str, row: Mapping[str, Any] | DataError) -> tuple[TrainingSample, ...]:
@@ -72,7 +75,7 @@ class ExampleReader:
             raise row
         content = read_example(location, row)
         try:
-            samples = self._samples(location, content)
+            samples, response = self._samples(location, content)
         except DataError as error:
             raise error if str(error).startswith(location) else DataError(f"{location}: {error}") from error
         if any(len(sample) > self._limit for sample in samples):
@@ -82,18 +85,34 @@ class ExampleReader:
         samples = [sample for sample in samples if sample.loss_mask.any()]
         if not samples:
             raise DroppedExampleError("without a trained token")
+        if response is not None:
+            self._count(response)
         return tuple(samples)
 
-    def _samples(self, location: str, content: ExampleContent) -> list[TrainingSample]:
+    def start_source(self) -> None:
+        """Count the trajectories of each problem anew: `finetune.max_per_problem` is for each source."""
+        self._of_problem.clear()
+
+    def _count(self, response: Response) -> None:
+        """Count a trajectory that is trained on."""
+        if response in self._responses:
+            raise DroppedExampleError("repeated")
+        if self._of_problem[response[0]] == self._options.max_per_problem:
+            raise DroppedExampleError("over max_per_problem")
+        self._responses.add(response)
+        self._of_problem[response[0]] += 1
+
+    def _samples(self, location: str, content: ExampleContent) -> tuple[list[TrainingSample], Response | None]:
+        """Return the samples of an example and, of a trajectory, what it responds to which problem."""
         match content:
             case Dialogue(messages, weights, tools):
-                return [self._sample(each) for each in self._encoder.dialogue(messages, weights, tools)]
+                return [self._sample(each) for each in self._encoder.dialogue(messages, weights, tools)], None
             case Passages(texts, weights):
-                return [self._sample(self._encoder.passages(texts, weights))]
+                return [self._sample(self._encoder.passages(texts, weights))], None
             case Completion(prompt, completion):
-                return [self._sample(self._encoder.response(self._model.tokenizer.encode(prompt), completion))]
+                return [self._sample(self._encoder.response(self._model.tokenizer.encode(prompt), completion))], None
             case SolvedProblem(problem, response):
-                return [self._sample(self._encoder.response(self._prompts.encode(problem).token_ids, response))]
+                return [self._sample(self._encoder.response(self._prompts.encode(problem).token_ids, response))], None
             case RecordedTrajectory(row):
                 return self._trajectory(location, row)
 
@@ -109,7 +128,7 @@ class ExampleReader:
             np.array(sequence.observed, np.bool_),
         )
 
-    def _trajectory(self, location: str, row: Mapping[str, Any]) -> list[TrainingSample]:
+    def _trajectory(self, location: str, row: Mapping[str, Any]) -> tuple[list[TrainingSample], Response]:
         try:
             record = decode_trajectory(row)
         except (KeyError, TypeError, ValueError) as error:
@@ -133,7 +152,7 @@ class ExampleReader:
                 advantages=sample.loss_mask.astype(np.float32),
             )
             samples.append(self._with_observations(plain, is_response & ~sample.loss_mask))
-        return samples
+        return samples, (trajectory.prompt.problem.id, trajectory.token_ids_T.tobytes())
 
     def _select(self, record: TrajectoryRecord) -> None:
         """Raise `DroppedExampleError` for a trajectory that is not imitated."""
@@ -146,14 +165,6 @@ class ExampleReader:
         for name, mask in self._drop.items():
             if mask(member):
                 raise DroppedExampleError(f"dropped as {name}")
-        problem = trajectory.prompt.problem.id
-        response = (problem, trajectory.token_ids_T.tobytes())
-        if response in self._responses:
-            raise DroppedExampleError("repeated")
-        if options.max_per_problem is not None and self._of_problem[problem] == options.max_per_problem:
-            raise DroppedExampleError("over max_per_problem")
-        self._responses.add(response)
-        self._of_problem[problem] += 1
 
     def _with_observations(self, sample: TrainingSample, observed: Sequence[bool] | np.ndarray) -> TrainingSample:
         weight = self._options.observation_weight

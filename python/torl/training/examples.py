@@ -87,6 +87,7 @@ class Examples:
         options = config.finetune
         reader = ExampleReader(config, model)
         train = list(_read("train", options.train, reader, report))
+        reader.start_source()
         validation = [] if options.validation is None else list(_read("validation", options.validation, reader, report))
         if options.validation_fraction:
             train, validation = _split(train, options.validation_fraction, config.run.seed)
