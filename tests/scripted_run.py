@@ -20,6 +20,7 @@ from torl.rollout.transcript import EpisodeSettings
 from torl.tools import Tool
 from torl.training.experience import Experience
 from torl.training.step import StepPlayer
+from torl.training.step_problems import StepProblems
 from torl.types import Outcome
 
 
@@ -95,9 +96,9 @@ class ScriptedRun:
         )
         self.reward = graded_by or make_reward(self.config.reward)  # equal texts and integers need no process
         self.said = io.StringIO()
-        parts = (self.config, self.sampler, self.player, self.reward, Console(self.said))
-        self.step_player = StepPlayer(*parts)
-        self.experience = Experience(*parts)
+        parts = (self.player, self.reward, Console(self.said))
+        self.step_player = StepPlayer(self.config, StepProblems(self.sampler), *parts)
+        self.experience = Experience(self.config, self.sampler, *parts)
 
     def order(self, count: int) -> list[str]:
         """The first problems of a run from its beginning."""

@@ -43,6 +43,7 @@ from torl.tools import BaseTool, StatefulTool, ToolSession
 from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import masked_trajectories
 from torl.training.step import StepPlayer, step_records
+from torl.training.step_problems import StepProblems
 from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, TurnRequest
 
 MODEL = "torl:demo/base_model"
@@ -186,7 +187,7 @@ async def play(
     await reward.start(RunContext())
     try:
         with Console() as console, RunWriter(directory) as writer:
-            stepping = StepPlayer(config, PromptSampler(prompts, 0), player, reward, console)
+            stepping = StepPlayer(config, StepProblems(PromptSampler(prompts, 0)), player, reward, console)
             if profile is not None:
                 profile.enable()
             with meter.measured("play"):

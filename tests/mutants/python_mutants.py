@@ -10,6 +10,7 @@ _VIEW_SERVER = "unit/test_view_server.py"
 _VIEW_REPLAY = "integration/test_view_replay.py"
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
+_STEP_PROBLEMS = "unit/test_training_step_problems.py"
 _HEALTH = "unit/test_training_health.py"
 _STEP_RECORDS = "unit/test_training_step_records.py"
 _SELECTION = "unit/test_training_selection.py"
@@ -134,7 +135,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
     ("training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
     ("training/experience.py", "<= self._max_staleness:", "<= self._max_staleness + 1:", _EXPERIENCE),
-    ("training/experience.py", "self._positions.get(step) or ", "", _EXPERIENCE),
+    ("training/experience.py", "self._problems.end(step)", "pass", _EXPERIENCE),
+    ("training/step_problems.py", "if self._plays_ahead:", "if False:", _EXPERIENCE),
+    ("training/step_problems.py", "[name for _, name in self._taken] + ", "", _EXPERIENCE),
+    ("training/step_problems.py", "if each[0] != step]", "]", _EXPERIENCE),
+    ("training/step_problems.py", "self._record(self._held.pop(step))", "pass", _EXPERIENCE),
+    ("training/step_problems.py", " and prompt.problem.id not in taken", "", _STEP_PROBLEMS),
+    ("training/step_problems.py", "self._waiting = waiting", "self._waiting = []", _STEP_PROBLEMS),
+    ("training/step_problems.py", "if len(found) < len(set(names)):", "if False:", _STEP_PROBLEMS),
     # --- selection
     ("algorithms/selection.py", "low < group.credited_fraction < high", "low < group.accuracy < high", _SELECTION),
     ("algorithms/selection.py", "len(group.members) > above", "len(group.members) >= above", _SELECTION),
@@ -677,6 +685,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
     ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),
     ("apps/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
+    ("apps/audit/order.py", "and before.max_staleness and", "and", _AUDIT_ORDER),
+    ("apps/audit/order.py", "before.prompts_per_step != config.rollout.prompts_per_step or ", "", _AUDIT_ORDER),
+    ("apps/audit/checkpoints.py", "taken = step + _steps_ahead", "taken = step or _steps_ahead", _AUDIT_RECORDS),
     ("apps/audit/learning.py", " or _has_advantage(record)", " or True", _AUDIT_ORDER),
     ("apps/audit/learning.py", "not set(learned).isdisjoint(part) for", "True for", _AUDIT_ORDER),
     ("apps/audit/formulas.py", "max(1, total - warmup)", "max(1, total)", _FORMULAS),

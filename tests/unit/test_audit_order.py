@@ -19,6 +19,7 @@ from torl.learner.optimizer_steps import mini_batches
 from torl.report.console import Console
 from torl.training.samples import training_samples, with_advantages
 from torl.training.step import StepPlayer
+from torl.training.step_problems import StepProblems
 
 
 def order_of(run: ScriptedRun, sampler: Sampler, **rollout: Any) -> tuple[ProblemOrder, TrainConfig, Check]:
@@ -64,7 +65,7 @@ async def test_order_that_depends_on_earlier_accuracies_is_repeated(tmp_path: Pa
     """With staleness, the time at which they were known is not recorded."""
     run = ScriptedRun(tmp_path, lambda number: number % 2, problems=9)
     run.sampler = CurriculumSampler(run.prompts, 0, cooldown_after=1)
-    run.step_player = StepPlayer(run.config, run.sampler, run.player, run.reward, Console(io.StringIO()))
+    run.step_player = StepPlayer(run.config, StepProblems(run.sampler), run.player, run.reward, Console(io.StringIO()))
     order, config, check = order_of(run, CurriculumSampler(run.prompts, 0, cooldown_after=1))
     for step in range(4):
         run.version = step
@@ -73,6 +74,23 @@ async def test_order_that_depends_on_earlier_accuracies_is_repeated(tmp_path: Pa
     assert (check.compared, check.wrong) == (4, 0)
     assert "max_staleness" in order_of(run, CurriculumSampler(run.prompts, 0), max_staleness=1)[2].note
     assert order_of(run, PromptSampler(run.prompts, 0), max_staleness=1)[2].note == ""
+
+
+def test_order_ends_where_a_resumed_run_divides_problems_otherwise(tmp_path: Path) -> None:
+    run = ScriptedRun(tmp_path)
+    prompts: Any = run.prompts
+
+    def note(max_staleness: int, dynamic: bool = False, **rollout: Any) -> str:
+        order, config, check = order_of(run, PromptSampler(run.prompts, 0), max_staleness=max_staleness)
+        changed = config.rollout.model_copy(update={"max_staleness": 0, **rollout})
+        selection = config.selection.model_copy(update={"dynamic_sampling": dynamic})
+        order.open(config.model_copy(update={"rollout": changed, "selection": selection}), prompts, 3)
+        assert (3 in order.positions) == (not check.note)
+        return check.note
+
+    assert [note(0), note(1), note(0, prompts_per_step=3), note(0, dynamic=True)] == [""] * 4
+    assert "divided the problems" in note(1, prompts_per_step=3)
+    assert "divided the problems" in note(2, dynamic=True)
 
 
 # --- the learner's metrics --------------------------------------------------------------------------------------------

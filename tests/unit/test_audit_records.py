@@ -326,6 +326,21 @@ def examples(history: RunHistory) -> list[str]:
     return check.examples
 
 
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_sampler_of_a_checkpoint_has_drawn_the_steps_ahead_as_well(ahead: int, tmp_path: Path) -> None:
+    config = ScriptedRun(tmp_path, staleness=2).config
+    history = RunHistory(tmp_path, [(0, config)], 3, finished=False, step_rows={}, evaluation_rows={})
+    positions = {step: {"position": 4 * step} for step in range(4)}
+    expected = "checkpoints/step_000002: expected the sampler's position after step {}, found another"
+    for position, mismatches in ((8 + 4 * ahead, []), (3, [expected.format(2 + ahead)])):
+        state = {"step": 2, "sampler": {"position": position}, "ahead": ["p"] * 4 * ahead}
+        with open_checkpoint(checkpoint_path(tmp_path, 2), state, {}):
+            pass
+        check = Check("checkpoints")
+        check_checkpoints(check, history, positions)
+        assert check.examples == (mismatches if ahead < 2 else [])  # the steps after the records are unknown
+
+
 async def test_damaged_checkpoints_are_mismatches(tmp_path: Path) -> None:
     history = await checkpointed(tmp_path, 4, {}, every_steps=1, keep_last=2)
     (checkpoint_path(tmp_path, 4) / "controller.json").write_text('{"step": 3}')

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from torl.errors import DataError
@@ -91,6 +91,16 @@ class PromptStream:
                 f"none of the {self._dropped} prompts has at most {self._max_prompt_tokens} tokens (max_prompt_tokens)"
                 + (f"; the shortest has {shortest}, descriptions of tools included" if self._dropped else "")
             )
+
+    def find(self, ids: Set[str]) -> dict[str, Prompt]:
+        """Return the prompts of the problems with these ids, by id. Unknown ids are left out."""
+        found: dict[str, Prompt] = {}
+        for problem in self._problems() if ids else ():
+            if problem.id in ids and problem.id not in found:
+                found[problem.id] = self.encode(problem)
+                if len(found) == len(ids):
+                    break
+        return found
 
     def encode(self, problem: Problem) -> Prompt:
         """Put a problem into the template and encode it, regardless of the limit.

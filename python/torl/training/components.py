@@ -28,6 +28,7 @@ from torl.text.prompts import EncodedPrompts
 from torl.training.checkpoints import Checkpoints, require_evaluation_metric
 from torl.training.residency import DeviceSharing, Residency
 from torl.training.startup import Config, RunInputs, prepare_inputs, start_sides
+from torl.training.step_problems import read_ahead
 from torl.types import Problem, Prompt
 from torl.version import __version__
 
@@ -51,6 +52,7 @@ class RunComponents(Generic[Config]):
         colocated: Whether learner and engine share devices.
         on_gpus: Whether they compute on GPUs.
         checkpoints: Checkpoints of the run.
+        ahead: Prompts that steps ahead of the checkpoint had taken.
     """
 
     config: Config
@@ -67,6 +69,7 @@ class RunComponents(Generic[Config]):
     colocated: bool
     on_gpus: bool
     checkpoints: Checkpoints
+    ahead: tuple[Prompt, ...] = ()
     _idle_seconds: float = field(default=0.0, init=False)
 
     @property
@@ -177,6 +180,7 @@ async def start_components(
             colocated=inputs.resolved.placement.colocated,
             on_gpus=bool(inputs.resolved.placement.machine.gpus),
             checkpoints=checkpoints,
+            ahead=inputs.ahead,
         )
 
 
@@ -209,7 +213,8 @@ async def _read_inputs(
         )
     evaluation_sets = read_evaluation_sets(config, model, console)
     inputs = await prepare_inputs(config, model, sampler, evaluation_sets, directory, console, cluster)
-    return replace(inputs, encode=prompts.encode)
+    ahead = () if inputs.checkpoint is None else read_ahead(inputs.checkpoint, prompts)
+    return replace(inputs, encode=prompts.encode, ahead=ahead)
 
 
 def open_model(config: LearningConfig) -> ModelDirectory:

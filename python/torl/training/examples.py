@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torl.config import FinetuneConfig
 from torl.data import PromptSampler
@@ -95,6 +96,11 @@ class Examples:
         if options.batch_size > len(train):
             raise ConfigError(f"finetune.batch_size = {options.batch_size} must be at most {len(train)}, the examples")
         return cls(train, validation, config.run.seed)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """State, as in a checkpoint, for a run that resumes here."""
+        return {"sampler": self.sampler.state_dict()}
 
     def next_batch(self, count: int) -> list[Example]:
         """Return the next `count` examples."""

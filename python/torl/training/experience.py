@@ -7,7 +7,7 @@ version `step - max_staleness`, and the learner waits until its step is complete
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from torl.config import TrainConfig
@@ -16,6 +16,8 @@ from torl.report.console import Console
 from torl.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.training.step import PlayedStep, StepPlayer
+from torl.training.step_problems import StepProblems
+from torl.types import Prompt
 
 
 class Experience:
@@ -27,6 +29,7 @@ class Experience:
         player: Player of episodes.
         reward: Reward that grades them.
         console: Console for progress and warnings.
+        ahead: Prompts that steps ahead of the checkpoint had taken, which are played first.
     """
 
     def __init__(
@@ -36,14 +39,19 @@ class Experience:
         player: EpisodePlayer,
         reward: Reward,
         console: Console,
+        ahead: Sequence[Prompt] = (),
     ) -> None:
         self._steps = config.run.steps
         self._max_staleness = config.rollout.max_staleness
-        self._sampler = sampler
-        self._player = StepPlayer(config, sampler, player, reward, console)
+        self._problems = StepProblems(sampler, ahead, self._max_staleness)
+        self._player = StepPlayer(config, self._problems, player, reward, console)
         self._next = 0
         self._playing: dict[int, asyncio.Task[PlayedStep]] = {}
-        self._positions: dict[int, Mapping[str, Any]] = {}  # state of the sampler at the start of a step
+
+    @property
+    def position(self) -> Mapping[str, Any]:
+        """State of the problems for a run that resumes after the last step yielded. It plays steps ahead again."""
+        return self._problems.position
 
     async def steps(self, first: int) -> AsyncGenerator[PlayedStep, None]:
         """Yield the steps from `first` to the last, each once it is complete. `aclosing` cancels steps in flight.
@@ -56,7 +64,8 @@ class Experience:
         try:
             for step in range(first, self._steps):
                 played = await self._playing[step]
-                del self._playing[step], self._positions[step]
+                del self._playing[step]
+                self._problems.end(step)
                 yield played
         finally:
             for task in self._playing.values():
@@ -66,13 +75,5 @@ class Experience:
     def advance(self, policy_version: int) -> None:
         """Start the steps that may be sampled from version `policy_version` on."""
         while self._next < self._steps and self._next - policy_version <= self._max_staleness:
-            self._playing[self._next] = asyncio.create_task(self._play(self._next))
+            self._playing[self._next] = asyncio.create_task(self._player.play(self._next))
             self._next += 1
-
-    def position(self, step: int) -> Mapping[str, Any]:
-        """Return the sampler's state for a run that resumes at `step`. Steps played ahead are played again."""
-        return self._positions.get(step) or self._sampler.state_dict()
-
-    async def _play(self, step: int) -> PlayedStep:
-        self._positions[step] = self._sampler.state_dict()
-        return await self._player.play(step)

@@ -55,7 +55,7 @@ class Run:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
         steps = self.components.config.run.steps
         await self.take_steps(steps)
-        await self.milestones.finish(self.experience.position(steps), self._export)
+        await self.milestones.finish(self.experience.position, self._export)
 
     async def take_steps(self, stop: int) -> None:
         """Run every step from the first to the one before `stop`."""
@@ -85,11 +85,11 @@ class Run:
                 if verdict.error is not None:
                     await self.save(step + 1)
                     raise verdict.error
-                await self.milestones.save_if_due(step + 1, partial(self.experience.position, step + 1))
+                await self.milestones.save_if_due(step + 1, self.experience.position)
 
     async def save(self, step: int) -> None:
         """Write a checkpoint after `step` steps, and wait until it is complete."""
-        await self.milestones.save_checkpoint(step, self.experience.position(step))
+        await self.milestones.save_checkpoint(step, self.experience.position)
         await self.components.checkpoints.wait()
 
     async def _export(self) -> None:

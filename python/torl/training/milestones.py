@@ -73,21 +73,21 @@ class Milestones:
         field = self.components.config.run.group_metrics_by
         return {} if field is None else dynamics_by_value(groups, field)
 
-    async def save_if_due(self, step: int, position: Callable[[], Mapping[str, Any]]) -> None:
+    async def save_if_due(self, step: int, position: Mapping[str, Any]) -> None:
         """Save a checkpoint after `step` steps at the configured interval, except after the last step.
 
         Args:
             step: Number of steps.
-            position: Function that returns the sampler's state for a run that resumes at this step.
+            position: State of the data for a run that resumes at this step.
         """
         if _is_due(step, self.components.config.checkpoint.every_steps) and step < self.components.config.total_steps:
-            await self.save_checkpoint(step, position())
+            await self.save_checkpoint(step, position)
 
     async def finish(self, position: Mapping[str, Any], export: Callable[[], Awaitable[None]]) -> None:
         """Evaluate after the last step, write the last checkpoint, and export the model.
 
         Args:
-            position: State of the sampler.
+            position: State of the data.
             export: Function that exports the model.
         """
         steps, console = self.components.config.total_steps, self.components.console
@@ -108,7 +108,7 @@ class Milestones:
         components = self.components
         metrics: dict[str, float] = {}
         with timed(metrics, names.TIME_CHECKPOINT), components.console.progress("copying a checkpoint"):
-            await components.checkpoints.begin(step, {"step": step, "sampler": position})
+            await components.checkpoints.begin(step, {"step": step, **position})
         components.writer.write_metrics(step, metrics)
         write_report(components.directory, components.config.run.note)
 

@@ -70,7 +70,8 @@ async def _run(
     timeout_seconds = config.rollout.stall_timeout_seconds
     async with open_run_components(config, directory, console, cluster) as components:
         player, learner = components.player, components.learner
-        experience = Experience(config, components.sampler, player, components.rollouts.reward, console)
+        reward, ahead = components.rollouts.reward, components.ahead
+        experience = Experience(config, components.sampler, player, reward, console, ahead)
         residency = components.residency()
         resumed = read_metrics(directory) if components.first_step > 0 else []
         gaps = (LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE)

@@ -41,6 +41,7 @@ class RunInputs(Generic[Config]):
         first_step: Number of the first step.
         resolved: Resolved configuration, and placement.
         encode: Function that puts a problem into the run's template and encodes it. None for fine-tuning.
+        ahead: Prompts that steps ahead of the checkpoint had taken.
     """
 
     model: ModelDirectory
@@ -50,6 +51,7 @@ class RunInputs(Generic[Config]):
     first_step: int
     resolved: ResolvedConfig[Config]
     encode: Callable[[Problem], Prompt] | None = None
+    ahead: tuple[Prompt, ...] = ()
 
 
 async def prepare_inputs(

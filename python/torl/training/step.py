@@ -10,9 +10,7 @@ import numpy as np
 
 from torl.algorithms.requirements import requirements_of
 from torl.config import AlgorithmConfig, RolloutConfig, TrainConfig
-from torl.data.sampler import Sampler
 from torl.errors import EngineError, ToolUnavailableError
-from torl.guard import calling
 from torl.records import metric_names as names
 from torl.records.rows import TrajectoryRecord
 from torl.report.console import Console
@@ -28,6 +26,7 @@ from torl.training.selection import (
     with_normalized_rewards,
     with_shuffled_rewards,
 )
+from torl.training.step_problems import StepProblems
 from torl.types import Float32Array, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 
@@ -74,14 +73,14 @@ class StepPlayer:
 
     Attributes:
         config: Configuration of the run.
-        sampler: Source of prompts.
+        problems: Source of the problems of each step.
         player: Player of episodes.
         reward: Reward that grades them.
         console: Console for progress and warnings.
     """
 
     config: TrainConfig
-    sampler: Sampler
+    problems: StepProblems
     player: EpisodePlayer
     reward: Reward
     console: Console
@@ -100,19 +99,18 @@ class StepPlayer:
         failures: list[ToolUnavailableError] = []
         count, rounds, reward_seconds = wanted, 0, 0.0
         while True:
-            played = await self._play_round(player, step, self._next_prompts(count, groups))
+            played = await self._play_round(player, step, self._next_prompts(step, count, groups))
             groups += played.groups
             failures += played.failures
             accuracies = {group.prompt.problem.id: group.accuracy for group in played.groups}
-            with calling("sampler", self.sampler, "record_accuracies", accuracies):
-                self.sampler.record_accuracies(accuracies)
+            self.problems.record_accuracies(step, accuracies)
             reward_seconds += played.reward_seconds
             rounds += 1
             rewarded = self._apply_ablation(step, groups)
             chosen = select_batch(rewarded, config)
-            if not chosen.missing or rounds == selection.max_rounds or len(groups) == len(self.sampler):
+            if not chosen.missing or rounds == selection.max_rounds or len(groups) == len(self.problems):
                 break
-            count = min(prompts_for_next_round(wanted, chosen.kept, len(groups)), len(self.sampler))
+            count = min(prompts_for_next_round(wanted, chosen.kept, len(groups)), len(self.problems))
         if chosen.missing:
             self.console.warning(f"step {step + 1}: {chosen.kept} of {wanted} groups kept after {rounds} rounds")
         if failures:
@@ -137,12 +135,10 @@ class StepPlayer:
         await self.reward.check()
         return step_played
 
-    def _next_prompts(self, count: int, played: Sequence[ScoredGroup]) -> list[Prompt]:
+    def _next_prompts(self, step: int, count: int, played: Sequence[ScoredGroup]) -> list[Prompt]:
         """Take the next prompts, except problems of this step, which a round that enters the next epoch may repeat."""
         problems = {group.prompt.problem.id for group in played}
-        with calling("sampler", self.sampler, "take", count):
-            prompts = self.sampler.take(count)
-        return [prompt for prompt in prompts if prompt.problem.id not in problems]
+        return [prompt for prompt in self.problems.take(step, count) if prompt.problem.id not in problems]
 
     def _apply_ablation(self, step: int, groups: Sequence[ScoredGroup]) -> Sequence[ScoredGroup]:
         if not self.config.ablation.shuffle_rewards:

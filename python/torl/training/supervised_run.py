@@ -73,8 +73,8 @@ class SupervisedRun:
                 async with self._learner() as learner:
                     report = await learner.update(batch_samples(batch), step=step)
             self._record(step, batch, metrics | names.learner_metrics(_supervised(report)))
-            await milestones.save_if_due(step + 1, self.examples.sampler.state_dict)
-        await milestones.finish(self.examples.sampler.state_dict(), partial(self._export, milestones))
+            await milestones.save_if_due(step + 1, self.examples.position)
+        await milestones.finish(self.examples.position, partial(self._export, milestones))
 
     def _record(self, step: int, batch: Sequence[Example], metrics: dict[str, float]) -> None:
         components = self.components

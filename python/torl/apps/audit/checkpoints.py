@@ -5,6 +5,7 @@ from typing import Any
 
 from torl.apps.audit.checks import Check
 from torl.apps.audit.history import RunHistory
+from torl.config import LearningConfig, TrainConfig
 from torl.errors import CheckpointError
 from torl.learner.checkpoint.directory import (
     MANIFEST,
@@ -48,8 +49,14 @@ def check_checkpoints(check: Check, history: RunHistory, positions: Mapping[int,
         if state.get("step") != step:
             check.expect(place, f"the state after step {step}", f"the state after step {state.get('step')}")
         else:
-            right = step not in positions or _position(positions[step]) == _position(state.get("sampler", {}))
-            check.add(right, f"{place}: expected the sampler's position after step {step}, found another")
+            taken = step + _steps_ahead(state, history.start_config_at(step - 1))
+            right = taken not in positions or _position(positions[taken]) == _position(state.get("sampler", {}))
+            check.add(right, f"{place}: expected the sampler's position after step {taken}, found another")
+
+
+def _steps_ahead(state: Mapping[str, Any], config: LearningConfig) -> int:
+    """Return the number of steps ahead of a checkpoint whose problems had been drawn, if each draws once."""
+    return len(state.get("ahead", ())) // config.rollout.prompts_per_step if isinstance(config, TrainConfig) else 0
 
 
 def _position(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torl.apps.audit.checks import Check, order_mismatch
 from torl.apps.audit.groups import Groups, rewarded_groups, scored_group
-from torl.config import TrainConfig
+from torl.config import RolloutConfig, TrainConfig
 from torl.data import PromptSampler, Sampler, StreamSampler
 from torl.errors import TorlError
 from torl.records.rows import TrajectoryRecord
@@ -24,6 +24,7 @@ class ProblemOrder:
         """Count the steps in `check`."""
         self._check = check
         self._sampler: Sampler | None = None
+        self._rollout: RolloutConfig | None = None
         self.positions: dict[int, Any] = {}
         """State of the sampler at the start of each step, as in a checkpoint, and after the last one."""
 
@@ -35,7 +36,11 @@ class ProblemOrder:
             prompts: Prompts of the training set.
             step: First of these steps.
         """
+        before, self._rollout = self._rollout, config.rollout
         if step > 0 and self._sampler is None:
+            return
+        if before is not None and before.max_staleness and _divides_otherwise(before, config):
+            self.drop("a resumed run divided the problems of the steps that had been played ahead in another way")
             return
         try:
             sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
@@ -105,3 +110,8 @@ class ProblemOrder:
     def _keep_position(self, step: int) -> None:
         if self._sampler is not None:
             self.positions[step] = json.loads(json.dumps(self._sampler.state_dict()))
+
+
+def _divides_otherwise(before: RolloutConfig, config: TrainConfig) -> bool:
+    """Whether steps may draw other numbers of problems than the steps before them."""
+    return before.prompts_per_step != config.rollout.prompts_per_step or config.selection.dynamic_sampling

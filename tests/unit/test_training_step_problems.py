@@ -1,0 +1,51 @@
+"""The problems of steps that a checkpoint names: found again, and divided among the steps of a resumed run."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builders import asked
+from torl.data import PromptSampler
+from torl.errors import CheckpointError
+from torl.text.prompts import PromptStream
+from torl.training.step_problems import StepProblems, read_ahead
+from torl.types import Prompt
+
+PROMPTS = [asked(f"p{number}") for number in range(5)]
+
+
+def ids(prompts: list[Prompt]) -> list[str]:
+    return [prompt.problem.id for prompt in prompts]
+
+
+def test_problems_that_wait_come_first_and_those_of_a_take_are_distinct() -> None:
+    """Two epochs meet in the problems that wait, and the steps of the resumed run want other numbers of them."""
+    waiting = [PROMPTS[number] for number in (0, 1, 0, 2)]
+    problems = StepProblems(PromptSampler(PROMPTS, 0), waiting)
+    assert problems.position["ahead"] == ["p0", "p1", "p0", "p2"]
+    assert ids(problems.take(0, 3)) == ["p0", "p1", "p2"]
+    second = ids(problems.take(1, 4))
+    assert (second[0], len(set(second))) == ("p0", 4)
+    problems.end(0)
+    assert problems.position["ahead"][:4] == second
+    third = ids(problems.take(2, 5))
+    drawn = PromptSampler(PROMPTS, 0)
+    again = ids(drawn.take(4) + drawn.take(5))
+    problems.end(1)
+    problems.end(2)
+    assert sorted(second + third + problems.position["ahead"]) == sorted(["p0", *again])
+
+
+def test_prompts_of_a_checkpoint_are_found_in_their_order(tmp_path: Path) -> None:
+    tokenizer: Any = SimpleNamespace(encode=lambda text: list(map(ord, text)), eos_token_id=0)
+    stream = PromptStream(lambda: (prompt.problem for prompt in PROMPTS), tokenizer, lambda problem: problem.id, 9)
+    prompts = {prompt.problem.id: prompt for prompt in stream}
+    state = tmp_path / "controller.json"
+    state.write_text(json.dumps({"ahead": ["p3", "p1", "p3"]}))
+    assert read_ahead(tmp_path, stream) == (prompts["p3"], prompts["p1"], prompts["p3"])
+    state.write_text(json.dumps({"ahead": ["p3", "p7"]}))
+    with pytest.raises(CheckpointError, match=r"written with other problems than data.train contains now"):
+        read_ahead(tmp_path, stream)
