@@ -73,7 +73,7 @@ async def assert_weights_arrive(
     async with sending(model, directory, *options, environment=environment) as (rendezvous, process):
 
         def receive() -> list[dict[str, torch.Tensor]]:
-            channel = WeightChannel(rendezvous, Endpoint("receiver", 0), device=device, timeout_seconds=120)
+            channel = WeightChannel(rendezvous, Endpoint("receiver", 0), device=device)
             try:
                 return [{name: tensor.clone() for name, tensor in channel.receive()} for _ in range(2)]
             finally:

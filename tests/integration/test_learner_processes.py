@@ -107,7 +107,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
 
         rendezvous = await learner.open_channel(Receivers(3))  # of them rank 0 sends to two, and rank 1 to one
         assert rendezvous.transport == "shared_memory"
-        channels = [WeightChannel(rendezvous, Endpoint("receiver", number), timeout_seconds=60) for number in range(3)]
+        channels = [WeightChannel(rendezvous, Endpoint("receiver", number)) for number in range(3)]
         for _ in range(2):  # a channel lasts for many transfers
             assert await learner.open_channel(Receivers(3)) == rendezvous
             summary, *received = await asyncio.gather(
@@ -117,7 +117,7 @@ async def test_logprobs_updates_weights_and_export(model_directory: Path, tmp_pa
         for channel in channels:
             channel.close()
         again = await learner.open_channel(Receivers(1, changed=True))  # rank 1 only helps to gather
-        channel = WeightChannel(again, Endpoint("receiver", 0), timeout_seconds=60)
+        channel = WeightChannel(again, Endpoint("receiver", 0))
         _, alone = await asyncio.gather(learner.send_weights(again), asyncio.to_thread(received_weights, channel))
         received.append(alone)
         await learner.export(tmp_path / "exported")

@@ -51,6 +51,7 @@ _GRADING = "unit/test_rollout_grading.py"
 _SCHEDULER = "unit/test_rollout_scheduler.py"
 _BOUNDED = "unit/test_tools_bounded.py"
 _ENVIRONMENT = "unit/test_rollout_environment.py"
+_STACKS = "unit/test_stacks.py"
 _TRL_CLASS = "unit/test_environments_trl_class.py"
 _SEARCH = "unit/test_tools_search.py"
 _FAILED_EPISODES = "unit/test_training_failed_episodes.py"
@@ -119,6 +120,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/health.py", 'arguments.get("kv_cache_dtype", "auto") not in', '"auto" not in', _HEALTH),
     ("training/probe.py", "config.rollout.max_staleness > 0 or ", "", _PROBE),
     ("training/probe.py", "if versions - {version}:", "if False:", _PROBE),
+    ("training/probe.py", "replica=index % replicas", "replica=0", _PROBE),
+    ("training/probe.py", "self._engine.forget(request.episode)", "pass", _PROBE),
+    ("learner/publishing.py", "timeout_seconds=self._settings.timeout_seconds", "timeout_seconds=600", _CHANNEL),
     ("training/probe.py", "prompt[version // count % count]", "prompt[0]", _PROBE),
     ("learner/publishing.py", "if not conversions:", "if True:", "unit/test_model_families.py -k leave"),
     ("learner/exporting.py", "        for _ in stream:\n            pass\n", "", _EXPORTING),
@@ -503,6 +507,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/chat/base.py", "and not user_messages:", ":", _CHAT),
     ("formats/chat/base.py", " if self.speculative_call(block.code)]", "]", _CHAT),
     ("formats/chat/base.py", "parse_constant=_refuse, ", "", _CHAT),
+    ("formats/chat/base.py", "if self.tags is None:", "if False:", _CHAT),
     ("formats/chat/base.py", "math.isfinite(number)", "True", _CHAT),
     ("formats/chat/base.py", "json.dumps(value, ensure_ascii=False).encode()", "pass", _CHAT),
     ("formats/chat/families.py", '[*parts, Markup("<|im_end|>")]', "parts", _CHAT),
@@ -515,12 +520,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/environment.py", "self._answered = turn", "pass", _ENVIRONMENT),
     ("rollout/environment.py", "next(of_environment if each.tool in environment.tools else", "next(", _ENVIRONMENT),
     ("rollout/environment.py", "await session.close()", "pass", _ENVIRONMENT),
-    (
-        "environments/bounded.py",
-        "            self.slots.release()\n            raise",
-        "            raise",
-        _ENVIRONMENT,
-    ),
+    ("rollout/environment.py", "async with self.bounded.slots:", "if True:", _ENVIRONMENT),
+    ("runtime/processes/watchdogs.py", "max(start, self._answers.get(component, start))", "start", _STACKS),
+    ("runtime/processes/watchdogs.py", "except Exception:", "except BaseException:", _STACKS),
+    ("rollout/calls.py", 'open_calls.open(f"the tool {request.tool!r}")', 'open_calls.open("")', _CALLS),
     ("environments/bounded.py", "await self.close_session(session)\n            raise", "raise", _ENVIRONMENT),
     ("environments/bounded.py", "retry_component_errors=True", "retry_component_errors=False", _ENVIRONMENT),
     ("interop/trl.py", "if self._is_reusable:", "if True:", _TRL_CLASS),

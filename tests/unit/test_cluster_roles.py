@@ -135,6 +135,24 @@ async def test_run_continues_without_a_lost_engine_and_readmits_its_node() -> No
     await replicas.close()
 
 
+async def test_turn_for_one_engine_is_sampled_on_its_node() -> None:
+    cluster = NodesInOneProcess(3)
+    engines = [ScriptedEngine(lambda _: [5]) for _ in range(3)]
+    replicas = Replicas(
+        lambda number, _: engine_on(cluster, number, engines[number]),
+        3,
+        max_restarts=0,
+        policy_version=0,
+        shares_devices=False,
+    )
+    await replicas.start()
+    requests = [TurnRequest(str(number), [1, 2], sampling(), replica=number) for number in range(3)]
+    turns = await asyncio.gather(*map(replicas.sample, requests))
+    assert (replicas.replica_count, [turn.replica for turn in turns]) == (3, [0, 1, 2])
+    assert [[*engine.requests] for engine in engines] == [["0"], ["1"], ["2"]]
+    await replicas.close()
+
+
 class HalfChanged(ScriptedEngine):
     """Fail to take new weights completely, on request."""
 

@@ -95,12 +95,11 @@ class House:
         self.prepare(self.made[-1])
         return self.made[-1]
 
-    def turn(self, episode: int, group: str = "") -> "asyncio.Task[SampledTurn]":
-        return asyncio.create_task(
-            self.engine.sample(
-                TurnRequest(str(episode), [episode], SamplingParameters(5), episode=episode, group=group)
-            )
+    def turn(self, episode: int, group: str = "", replica: int | None = None) -> "asyncio.Task[SampledTurn]":
+        request = TurnRequest(
+            str(episode), [episode], SamplingParameters(5), episode=episode, group=group, replica=replica
         )
+        return asyncio.create_task(self.engine.sample(request))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -118,6 +117,20 @@ async def test_a_turn_that_an_engine_dies_with_is_sampled_by_another() -> None:
     house.made[1].finish.set()
     assert [(await each).token_ids for each in turns] == [(1,)] * 4
     await house.until(lambda: len(house.made) == 3 and house.engine.engines[0] is house.made[2])
+    await house.engine.close()
+
+
+async def test_turn_for_one_engine_is_sampled_there_while_it_lives() -> None:
+    house = House(3)
+    await house.engine.start()
+    house.prepare = lambda engine: engine.may_start.clear()
+    turns = [house.turn(episode, replica=2) for episode in range(4)]
+    await house.until(lambda: [len(each.asked) for each in house.made] == [0, 0, 4])
+    house.made[2].fail(EngineDiedError("killed"))
+    await house.until(lambda: [len(each.asked) for each in house.made[:2]] == [2, 2])
+    for engine in house.made:
+        engine.finish.set()
+    assert sorted(turn.token_ids for turn in await asyncio.gather(*turns)) == [(0,), (0,), (1,), (1,)]
     await house.engine.close()
 
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders import asked, printed, turn
+from builders import asked, printed, scored, scored_group, turn
 from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedInterpreter
 from torl.apps.audit.tokens import token_mismatch
 from torl.errors import DataError
 from torl.formats.chat import KimiFormat
 from torl.formats.chat.base import parse_named_call
+from torl.records.dynamics import training_dynamics
 from torl.rollout.calls import CallCounters
 from torl.text.tokenizer import control_token_ids
 from torl.types import FinishReason, MalformedCall, Markup, StopReason, ToolRequest
@@ -176,6 +177,33 @@ def test_a_call_in_the_thinking_of_a_message_is_a_thought() -> None:
     assert [call.code for call in played.tool_calls] == ["print('</think>')"]
     assert played.finish_reason is FinishReason.STOP
     assert token_mismatch(played, model.rules()) is None
+
+
+FENCE = "```python\nprint(1)\n```\n"
+
+
+@pytest.mark.parametrize("family", ["llama3", "harmony", "mistral"])
+@pytest.mark.parametrize("stop", [(), ("STOP",)])
+def test_fence_in_a_message_without_tags_is_text(family: str, stop: tuple[str, ...]) -> None:
+    """Also while the turn is sampled: with stop strings, the engine announces the fence."""
+    model = ChatModel.of(family)
+    interpreter = ScriptedInterpreter()
+    said = f"{FENCE}{last(model, family)}"
+    if family == "harmony":
+        said = f"<|channel|>analysis<|message|>\n{FENCE}<|end|><|start|>assistant{last(model, family)}"
+    played = model.play([said], interpreter=interpreter, stop=stop)
+    assert [block.code for block in played.turns[0].blocks] == ["print(1)\n"]
+    assert (played.tool_calls, interpreter.codes) == ((), [])
+    metrics = training_dynamics([scored_group(scored(played))])
+    assert metrics["tool/executed_ratio"] == 0.0
+    assert "tool/unexecuted_calls" not in metrics
+    assert token_mismatch(played, model.rules(stop=stop)) is None
+
+
+@pytest.mark.parametrize("family", ["llama3", "mistral"])
+def test_fence_in_the_thinking_is_no_part_of_the_content(family: str) -> None:
+    model = ChatModel.of(family)
+    assert model.form.content(turn(f"<think>\n{FENCE}</think> answer")) == "answer"
 
 
 def test_llama_runs_code_after_its_tag_and_ignores_other_braces() -> None:

@@ -8,8 +8,9 @@ from typing import Any, Self
 import pytest
 
 from scripted_engine import ScriptedInterpreter
-from torl.errors import EpisodeComponentError
+from torl.errors import EpisodeComponentError, HangError
 from torl.rollout.calls import CallCounters, EpisodeTools
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.sandbox import Execution
 from torl.tools import PythonTool, StatefulTool, Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
@@ -289,6 +290,32 @@ async def test_a_broken_host_ends_the_other_calls_of_the_turn() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert interpreter.running == 0
+
+
+async def test_each_call_of_a_turn_has_the_whole_time_limit() -> None:
+    class Slow(NotesSession):
+        async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+            await asyncio.sleep(0.1)
+            return await super().call(arguments)
+
+    class SlowNotes(Notes):
+        def session(self, seed: int) -> NotesSession:
+            return Slow()
+
+    calls = PendingCalls()
+    watch = asyncio.create_task(calls.watch(0.4, "here"))
+    await texts(EpisodeTools({"notes": SlowNotes()}, seed=7, open_calls=calls), *map(note, "abcdefgh"))
+    assert not watch.done()
+    watch.cancel()
+
+
+async def test_tool_that_never_answers_is_named_among_the_tools_of_a_turn() -> None:
+    calls = PendingCalls()
+    tools = {"notes": Notes(), "meeting": Meeting(together=2)}
+    turn = asyncio.create_task(texts(EpisodeTools(tools, seed=7, open_calls=calls), note("a"), note("b", "meeting")))
+    with pytest.raises(HangError, match=r"^the tool 'meeting' did not respond within"):
+        await asyncio.wait_for(calls.watch(0.3, "here"), 60)
+    turn.cancel()
 
 
 @dataclass

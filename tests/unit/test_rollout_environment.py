@@ -17,7 +17,7 @@ from scripted_environment import ScriptedEnvironment, ScriptedSession, in_enviro
 from torl.apps.audit.tokens import token_mismatch
 from torl.config import RolloutConfig
 from torl.environments import Message
-from torl.errors import DataError, RewardError, ToolUnavailableError
+from torl.errors import DataError, HangError, RewardError, ToolUnavailableError
 from torl.options import Choice
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
@@ -27,7 +27,7 @@ from torl.rollout.grading import score_group
 from torl.rollout.group_file import GroupFile
 from torl.seeds import derive_seed
 from torl.text.templates import PromptVariant, chat
-from torl.types import FinishReason, Problem, Prompt, StopReason, ToolRequest, Trajectory
+from torl.types import FinishReason, Problem, Prompt, SampledTurn, StopReason, ToolRequest, Trajectory
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
 SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
@@ -373,6 +373,52 @@ async def test_no_more_sessions_are_open_at_once_than_allowed() -> None:
     prompt = asked(token_ids=model.ids("Q"))
     await asyncio.gather(*(player.play(prompt, batch_id=0, sample=sample) for sample in range(7)))
     assert (environment.most_open, environment.closed) == (2, 7)
+
+
+class SlowEngine(ScriptedEngine):
+    """Takes half a second for a turn."""
+
+    async def sample(self, *arguments: Any) -> SampledTurn:
+        await asyncio.sleep(0.5)
+        return await super().sample(*arguments)
+
+
+async def test_an_episode_that_waits_for_another_is_no_hang() -> None:
+    """It waits for the whole of another episode, in which a turn may take longer than any call may."""
+    model = ChatModel.of("hermes")
+    engine = SlowEngine(lambda _: model.ids("1<|im_end|>"), stop_token_ids=model.end_token_ids)
+    player = in_environment(replace(model.player([]), engine=engine), model, said(), max_concurrent=1)
+    watch = asyncio.create_task(player.open_calls.watch(0.3, "here"))
+    prompt = asked(token_ids=model.ids("Q"))
+    await asyncio.gather(*(player.play(prompt, batch_id=0, sample=sample) for sample in range(3)))
+    assert not watch.done()
+    watch.cancel()
+
+
+@pytest.mark.parametrize(
+    ("method", "component"),
+    [
+        ("reset", "the environment"),
+        ("step", "the environment"),
+        ("rewards", "the environment's rewards"),
+    ],
+)
+async def test_an_environment_that_never_answers_is_a_hang(method: str, component: str) -> None:
+    async def never(self: ScriptedSession, *_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    class Hanging(ScriptedEnvironment):
+        def session(self, problem: Problem, seed: int) -> Any:
+            super().session(problem, seed)
+            return type("Session", (ScriptedSession,), {method: never})(self)
+
+    model = ChatModel.of("hermes")
+    player = in_environment(model.player(["1<|im_end|>"]), model, Hanging())
+    episode = asyncio.create_task(player.play(asked(token_ids=model.ids("Q")), batch_id=0, sample=0))
+    with pytest.raises(HangError, match=rf"^{component} did not respond within 0\.3 s"):
+        await asyncio.wait_for(player.open_calls.watch(0.3, "here"), 60)
+    episode.cancel()
+    await asyncio.gather(episode, return_exceptions=True)
 
 
 def test_rewards_are_weighted_parts_and_nan_fails_the_episode() -> None:

@@ -110,6 +110,53 @@ async def test_calls_that_are_answered_are_not_added_up() -> None:
     watch.cancel()
 
 
+async def test_calls_that_wait_for_each_other_are_no_hang() -> None:
+    calls, slots, answered = PendingCalls(), asyncio.Semaphore(1), list[bool]()
+
+    async def queued() -> None:
+        with calls.open("the tool 'mine'"):
+            async with slots:
+                await asyncio.sleep(0.25)
+                answered.append(True)
+
+    watch = asyncio.create_task(calls.watch(1.0, "here"))
+    await asyncio.gather(*(queued() for _ in range(8)))  # the last takes two seconds
+    assert (len(answered), watch.done()) == (8, False)
+    watch.cancel()
+
+
+@pytest.mark.parametrize(("component", "seconds"), [("the tool 'other'", 0.0), ("the tool 'mine'", 1000.0)])
+async def test_other_components_and_cancelled_calls_hide_no_hang(component: str, seconds: float) -> None:
+    calls = PendingCalls()
+
+    async def made() -> None:
+        with calls.open(component):
+            await asyncio.sleep(seconds)
+
+    async def others() -> None:
+        while True:
+            call = asyncio.create_task(made())
+            await asyncio.sleep(0.02)
+            call.cancel()
+
+    busy = asyncio.create_task(others())
+    with pytest.raises(HangError, match="the tool 'mine' did not respond"), calls.open("the tool 'mine'"):
+        await asyncio.wait_for(calls.watch(0.3, "here"), 60)
+    busy.cancel()
+
+
+async def test_failed_call_is_an_answer() -> None:
+    calls = PendingCalls()
+    watch = asyncio.create_task(calls.watch(0.4, "here"))
+    with calls.open("the environment"):
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            with pytest.raises(ZeroDivisionError), calls.open("the environment"):
+                raise ZeroDivisionError
+    assert not watch.done()
+    watch.cancel()
+
+
 async def test_tasks_are_written_with_where_they_wait(tmp_path: Path) -> None:
     async def waits_in_here() -> None:
         await asyncio.Event().wait()

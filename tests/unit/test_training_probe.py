@@ -11,9 +11,10 @@ import pytest
 from scripted_engine import ENCODER, ScriptedEngine
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
-from torl.errors import EngineError
+from torl.engine.replicas import Replicas
+from torl.errors import EngineDiedError, EngineError
 from torl.training.probe import TransferProbe
-from torl.types import TrainingSample
+from torl.types import SampledTurn, TrainingSample
 
 STALE = {"rollout.max_staleness": 1, "algorithm.importance_correction": "tis", "rollout.temperature": 0.7}
 PROMPTS = [tuple(range(10, 18)), tuple(range(20, 25))]
@@ -98,6 +99,56 @@ async def test_engine_without_the_transferred_version_is_an_error() -> None:
         probe.start(1, PROMPTS)
         with pytest.raises(EngineError, match=r"policy versions \[0\] after it received version 1"):
             await probe.wait()
+
+
+def replicas_of(engines: Sequence[ScriptedEngine]) -> Replicas:
+    return Replicas(
+        lambda number, _: engines[number], len(engines), max_restarts=0, policy_version=0, shares_devices=False
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4, 11])
+async def test_each_replica_is_probed_whatever_its_load_and_no_episode_is_left(count: int) -> None:
+    engines = [scripted() for _ in range(count)]
+    replicas = replicas_of(engines)
+    await replicas.start()
+    for episode in range(50):
+        replicas._router.route(episode, "", [0])
+    async with probe_of(replicas) as probe:
+        probe.start(0, PROMPTS)
+        await probe.wait()
+    assert {len(engine.requests) for engine in engines} == {2 if count == 1 else 1}
+    assert replicas._router.loads() == {0: 50}
+    await replicas.close()
+
+
+class Dying(ScriptedEngine):
+    """Dies with its first turn."""
+
+    async def sample(self, *arguments: Any) -> SampledTurn:
+        raise EngineDiedError("killed")
+
+
+async def test_turns_of_a_replica_that_dies_are_sampled_by_another_and_forgotten() -> None:
+    engines = [scripted(), Dying(lambda _: [])]
+    replicas = replicas_of(engines)
+    await replicas.start()
+    async with probe_of(replicas) as probe:
+        probe.start(0, PROMPTS)
+        await probe.wait()
+    assert len(engines[0].requests) == 2
+    assert replicas._router.loads() == {0: 0}
+    await replicas.close()
+
+
+async def test_old_weights_on_one_replica_are_an_error() -> None:
+    replicas = replicas_of([scripted(version=lambda _: 5), scripted(version=lambda _: 5), scripted()])
+    await replicas.start()
+    async with probe_of(replicas) as probe:
+        probe.start(5, PROMPTS)
+        with pytest.raises(EngineError, match=r"policy versions \[0, 5\] after it received version 5"):
+            await probe.wait()
+    await replicas.close()
 
 
 async def test_failed_engine_is_an_error_and_an_unused_probe_is_cancelled() -> None:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,11 +15,15 @@ import pytest
 import torch
 
 from ports import listening
+from torl.config import LearnerConfig
+from torl.engine.vllm.worker import WeightReceiver
 from torl.errors import WeightTransferError
+from torl.learner.messages import OpenChannel
+from torl.learner.publishing import WeightPublisher
 from torl.weights.bucket import checksum_of, pack, unpack
 from torl.weights.channel import WeightChannel
 from torl.weights.control import Control
-from torl.weights.rendezvous import Endpoint, Rendezvous, TransferEnds, TransportName, choose_transport
+from torl.weights.rendezvous import Endpoint, Receivers, Rendezvous, TransferEnds, TransportName, choose_transport
 from torl.weights.transports.shared_memory import SharedMemory
 
 NamedTensors = list[tuple[str, torch.Tensor]]
@@ -56,7 +61,7 @@ def start_receiver(
     """A receiver in a separate thread; gloo releases the interpreter lock."""
 
     def run() -> NamedTensors:
-        channel = WeightChannel(rendezvous, Endpoint("receiver", number), timeout_seconds=TIMEOUT_SECONDS)
+        channel = WeightChannel(rendezvous, Endpoint("receiver", number))
         try:
             return receive(channel)
         finally:
@@ -243,7 +248,7 @@ def test_a_peer_that_never_comes_is_a_clear_error() -> None:
 def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
     sender = WeightChannel.listen("127.0.0.1", 1, timeout_seconds=TIMEOUT_SECONDS)
     connecting = threads.submit(sender.connect)
-    receiver = WeightChannel(sender.rendezvous, Endpoint("receiver", 0), timeout_seconds=1)
+    receiver = WeightChannel(replace(sender.rendezvous, timeout_seconds=1), Endpoint("receiver", 0))
     start = time.monotonic()
     with pytest.raises(WeightTransferError, match="receiver 0 failed while receiving"):
         receive_all(receiver)
@@ -252,15 +257,30 @@ def test_a_silent_sender_is_a_clear_error(threads: ThreadPoolExecutor) -> None:
     sender.close()
 
 
+def test_engine_waits_for_weights_as_long_as_the_learner() -> None:
+    settings = LearnerConfig(timeout_seconds=1)
+    publisher = WeightPublisher(list, settings, rank=0, world_size=1, cuda=False)
+    rendezvous = publisher.open(OpenChannel(Receivers(1), "127.0.0.1", machines=1))
+    assert rendezvous is not None
+    assert rendezvous.timeout_seconds == 1
+    assert publisher.open(OpenChannel(Receivers(1), "127.0.0.1", machines=1)) is rendezvous
+    worker = WeightReceiver()
+    worker.device = torch.device("cpu")
+    channel = worker._channel_to(Rendezvous(**asdict(rendezvous)), 0)
+    with pytest.raises(WeightTransferError, match=r"receiver 0 failed while waiting .* \(timeout 1 s\)"):
+        next(channel.receive())
+    publisher.close()
+
+
 def test_missing_listener_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        rendezvous = Rendezvous("127.0.0.1", taken.getsockname()[1], 1)
+        rendezvous = Rendezvous("127.0.0.1", taken.getsockname()[1], 1, timeout_seconds=1)
         with pytest.raises(WeightTransferError, match=r"receiver 0 could not reach 127\.0\.0\.1"):
-            WeightChannel(rendezvous, Endpoint("receiver", 0), timeout_seconds=1)
+            WeightChannel(rendezvous, Endpoint("receiver", 0))
         taken.listen()
         with pytest.raises(WeightTransferError, match=r"sender 0 could not listen on 127\.0\.0\.1"):
-            WeightChannel(rendezvous, Endpoint("sender", 0), timeout_seconds=1)
+            WeightChannel(rendezvous, Endpoint("sender", 0))
 
 
 def test_invalid_request_is_refused(sender: WeightChannel) -> None:
@@ -290,10 +310,7 @@ def test_senders_and_receivers_may_differ_in_number(
 ) -> None:
     first = WeightChannel.listen("127.0.0.1", receivers, senders, transport, timeout_seconds=TIMEOUT_SECONDS)
     meeting = first.rendezvous
-    channels = [first] + [
-        WeightChannel(meeting, Endpoint("sender", number), timeout_seconds=TIMEOUT_SECONDS)
-        for number in range(1, senders)
-    ]
+    channels = [first] + [WeightChannel(meeting, Endpoint("sender", number)) for number in range(1, senders)]
     receiving = [start_receiver(threads, meeting, number=number) for number in range(receivers)]
     sending = [
         threads.submit(channel.send, tensors(number), bucket_bytes=1 << 10)

@@ -76,14 +76,12 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
     size = sum(tensor.nbytes for _, tensor in weights())
     counted = Barrier(receivers + 1, timeout=TIMEOUT_SECONDS)
     with ThreadPoolExecutor(receivers) as threads, ExitStack() as ends:
-        meeting = Rendezvous("127.0.0.1", 0, receivers, nodes=nodes)
-        sender = ends.enter_context(
-            closing(WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS))
-        )
+        meeting = Rendezvous("127.0.0.1", 0, receivers, nodes=nodes, timeout_seconds=TIMEOUT_SECONDS)
+        sender = ends.enter_context(closing(WeightChannel(meeting, Endpoint("sender", 0))))
 
         def receive(number: int) -> list[list[tuple[str, torch.Tensor]]]:
             end = Endpoint("receiver", number)
-            with closing(WeightChannel(sender.rendezvous, end, timeout_seconds=TIMEOUT_SECONDS)) as channel:
+            with closing(WeightChannel(sender.rendezvous, end)) as channel:
                 transfers = [list(channel.receive()) for _ in range(2)]  # all held at once, as an engine may hold them
                 counted.wait()
                 return transfers
@@ -102,12 +100,12 @@ def test_the_network_carries_the_weights_to_each_node_once(nodes: tuple[int, ...
 
 def test_failing_neighbor_is_noticed_by_sender_and_lender() -> None:
     with ThreadPoolExecutor(2) as threads:
-        meeting = Rendezvous("127.0.0.1", 0, 2, nodes=(0, 0))
-        sender = WeightChannel(meeting, Endpoint("sender", 0), timeout_seconds=TIMEOUT_SECONDS)
+        meeting = Rendezvous("127.0.0.1", 0, 2, nodes=(0, 0), timeout_seconds=TIMEOUT_SECONDS)
+        sender = WeightChannel(meeting, Endpoint("sender", 0))
 
         def receive(number: int, max_count: int) -> None:
             end = Endpoint("receiver", number)
-            with closing(WeightChannel(sender.rendezvous, end, timeout_seconds=TIMEOUT_SECONDS)) as channel:
+            with closing(WeightChannel(sender.rendezvous, end)) as channel:
                 transfer = channel.receive()
                 for _ in range(max_count):
                     next(transfer)

@@ -256,7 +256,8 @@ class LearnerConfig(Section):
     engine hold different weights, and the run stops. Unset allows five times the gap of the run's first step, or 2e-4
     in float32 (2.5e-3 on GPUs), 0.02 in bfloat16 and 0.06 for a quantized engine if that is more."""
     timeout_seconds: PositiveFloat = 1800.0
-    """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it."""
+    """Timeout of a command to a rank, in seconds, after which the run stops. Each computed row restarts it. Engines
+    wait as long for new weights."""
 
     @property
     def resolved_row_tokens(self) -> int:

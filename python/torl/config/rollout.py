@@ -151,7 +151,8 @@ class RolloutConfig(Section):
     """Maximum fraction of failed episodes in a step or an evaluation. Failed episodes are dropped from their groups and
     counted; above this fraction the run stops. Above 0, three may fail of any number, but at most half of them."""
     stall_timeout_seconds: PositiveFloat = 1800.0
-    """Timeout for a tool call, a reward call or a blocked controller, in seconds, after which the run is aborted."""
+    """Timeout, in seconds, after which the run is aborted if a tool, the environment or the reward answers none of its
+    calls, or the controller is blocked."""
 
     @property
     def max_turns(self) -> int | None:

@@ -120,6 +120,11 @@ class Engine(ABC):
         return 0
 
     @property
+    def replica_count(self) -> int:
+        """Number of engines that this one consists of, each with its own copy of the weights."""
+        return 1
+
+    @property
     def is_serving(self) -> bool:
         """Whether turns are sampled now. Otherwise they wait."""
         return True

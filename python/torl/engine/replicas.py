@@ -84,6 +84,10 @@ class Replicas(Engine):
         return self._version
 
     @property
+    def replica_count(self) -> int:
+        return len(self._slots)
+
+    @property
     def is_serving(self) -> bool:
         return any(map(self._is_serving, self._slots))
 
@@ -118,7 +122,7 @@ class Replicas(Engine):
         self._supervisors = [asyncio.create_task(self._supervise(slot)) for slot in self._slots]
 
     async def sample(self, request: TurnRequest, on_block: Callable[[str], None] | None = None) -> SampledTurn:
-        """Sample one turn on the engine of its episode, or on another if that engine dies."""
+        """Sample one turn on the engine of its episode or its `replica`, or on another if that engine dies."""
         with self._idle.request():
             while True:
                 slot = await self._slot_of(request)
@@ -187,7 +191,7 @@ class Replicas(Engine):
         return slot.engine.policy_version == self._version != NO_POLICY
 
     async def _slot_of(self, request: TurnRequest) -> _ReplicaSlot:
-        assigned = self._router.assigned_engine(request.episode)
+        assigned = self._router.assigned_engine(request.episode) if request.replica is None else request.replica
         if assigned is not None and self._failure is None and self._is_serving(self._slots[assigned]):
             return self._slots[assigned]  # without a look at the others, which may be thousands
         await self._until(lambda: self.is_serving)

@@ -61,14 +61,14 @@ class BoundedEnvironment:
             self.reward_parts = tuple(environment.reward_parts)
         self.counts = _Counts()
         self.slots = asyncio.Semaphore(self.limits.max_concurrent)
+        """One for each concurrent episode."""
 
     async def begin(self, problem: Problem, seed: int, messages: Messages) -> "tuple[BoundedSession, Messages]":
-        """Return a new session and its first messages. The caller must close the session.
+        """Return a new session and its first messages. The caller holds one of `slots` and must close the session.
 
         Raises:
             ToolUnavailableError: The session did not start, after all retries.
         """
-        await self.slots.acquire()
         try:
             session, opening = await retry(
                 lambda: self._reset(problem, seed, messages),
@@ -77,9 +77,8 @@ class BoundedEnvironment:
                 on_retry=self._count_retry,
                 retry_component_errors=True,
             )
-        except BaseException as error:
-            self.counts.failed += isinstance(error, ToolUnavailableError)
-            self.slots.release()
+        except ToolUnavailableError:
+            self.counts.failed += 1
             raise
         self.counts.episodes += 1
         return session, opening
@@ -149,7 +148,7 @@ class BoundedSession:
     """A session within the limits."""
 
     def __init__(self, session: EnvironmentSession, environment: BoundedEnvironment) -> None:
-        """Wrap a session that has started, and holds a slot of `environment`."""
+        """Wrap a session that has started."""
         self._session, self._environment = session, environment
 
     async def answer(self, message: Message) -> Reply:
@@ -177,11 +176,8 @@ class BoundedSession:
         return missing | {name: float(value) for name, value in rewards.items()}
 
     async def close(self) -> None:
-        """Close the session and release its slot. Errors are counted and ignored."""
-        try:
-            await self._environment.close_session(self._session)
-        finally:
-            self._environment.slots.release()
+        """Close the session. Errors are counted and ignored."""
+        await self._environment.close_session(self._session)
 
     @contextmanager
     def _failures_counted(self) -> Iterator[None]:

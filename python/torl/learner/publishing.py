@@ -43,6 +43,7 @@ class WeightPublisher:
         self._weights = weights
         self._settings = settings
         self._rank = rank
+        self._end = Endpoint("sender", rank)
         self._world_size = world_size
         self._cuda = cuda
         self._channel: WeightChannel | None = None
@@ -57,10 +58,18 @@ class WeightPublisher:
         transport = choose_transport(self._settings.weight_transfer, ends)
         # Without a network, the nodes of the receivers do not matter: rank i sends to worker i.
         nodes = receivers.nodes if transport in ("gloo", "nccl") and request.machines > 1 else ()
-        rendezvous = Rendezvous(request.host, 0, receivers.count, self._world_size, transport, nodes=nodes)
+        rendezvous = Rendezvous(
+            request.host,
+            0,
+            receivers.count,
+            self._world_size,
+            transport,
+            nodes=nodes,
+            timeout_seconds=self._settings.timeout_seconds,
+        )
         if receivers.changed or not (self._channel and self._channel.matches(rendezvous)):
             self.close()
-            self._channel = self._create_channel(rendezvous)
+            self._channel = WeightChannel(rendezvous, self._end)
         assert self._channel is not None
         return self._channel.rendezvous
 
@@ -72,7 +81,7 @@ class WeightPublisher:
             return None
         if self._channel is None or self._channel.rendezvous != rendezvous:
             self.close()
-            self._channel = self._create_channel(rendezvous)
+            self._channel = WeightChannel(rendezvous, self._end)
         return self._channel.send(self._weights(), checksum=checksum)
 
     def close(self) -> None:
@@ -80,10 +89,6 @@ class WeightPublisher:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-
-    def _create_channel(self, rendezvous: Rendezvous) -> WeightChannel:
-        end = Endpoint("sender", self._rank)
-        return WeightChannel(rendezvous, end, timeout_seconds=self._settings.timeout_seconds)
 
 
 _MAX_GATHERED_BYTES = 64 << 20  # size of the weights that are gathered together from the shards of all ranks

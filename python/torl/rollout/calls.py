@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.text.templates import Messages
 from torl.tools import BaseTool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
@@ -34,6 +35,7 @@ class _ToolCalls:
     """Ordered calls of one tool in one session."""
 
     session: ToolSession
+    open_calls: PendingCalls
     requests: list[ToolRequest] = field(default_factory=list)
     tasks: "list[asyncio.Task[TimedOutcome]]" = field(default_factory=list)
     is_stateless: bool = False
@@ -45,7 +47,14 @@ class _ToolCalls:
         """Start a call: at once if the session is stateless, else after the calls before it."""
         before = None if self.is_stateless or not self.tasks else self.tasks[-1]
         self.requests.append(request)
-        self.tasks.append(asyncio.ensure_future(_call(self.session, request, before)))
+        self.tasks.append(asyncio.ensure_future(self._call(request, before)))
+
+    async def _call(self, request: ToolRequest, before: "asyncio.Task[TimedOutcome] | None") -> TimedOutcome:
+        if before is not None:
+            await asyncio.wait([before])
+        with self.open_calls.open(f"the tool {request.tool!r}"):
+            outcome = clean_outcome(await self.session.call(request.arguments))
+        return TimedOutcome(outcome, time.perf_counter())
 
 
 class EpisodeTools:
@@ -60,6 +69,7 @@ class EpisodeTools:
         *,
         seed: int,
         counters: CallCounters | None = None,
+        open_calls: PendingCalls | None = None,
         other_tools: Iterable[str] = (),
     ) -> None:
         """Make the calls of an episode.
@@ -68,12 +78,14 @@ class EpisodeTools:
             tools: The tools by name.
             seed: Seed of every session, equal for all episodes of a problem.
             counters: Counters of speculative calls.
+            open_calls: Register of pending calls, for the detection of hangs.
             other_tools: Names of tools that are called elsewhere, for error messages.
         """
         self._tools = tools
         self._names = (*tools, *other_tools)
         self._seed = seed
         self._counters = counters or CallCounters()
+        self._open_calls = open_calls or PendingCalls()
         self._sessions: dict[str, ToolSession] = {}
         self._early: dict[str, _ToolCalls] = {}
 
@@ -92,7 +104,7 @@ class EpisodeTools:
                 return
             self._cancel(list(self._early))
         if request.tool not in self._early:
-            self._early[request.tool] = _ToolCalls(self._session(request.tool).fork())
+            self._early[request.tool] = _ToolCalls(self._session(request.tool).fork(), self._open_calls)
         self._counters.speculated += 1
         self._early[request.tool].add(request)
 
@@ -128,7 +140,7 @@ class EpisodeTools:
             return [asyncio.ensure_future(_unknown(tool, self._names)) for _ in requests]
         if tool in self._early and self._early[tool].requests != requests[: len(self._early[tool].requests)]:
             self._cancel([tool])
-        calls = self._early.pop(tool, None) or _ToolCalls(self._session(tool))
+        calls = self._early.pop(tool, None) or _ToolCalls(self._session(tool), self._open_calls)
         self._sessions[tool] = calls.session
         for request in requests[len(calls.requests) :]:
             calls.add(request)
@@ -147,15 +159,6 @@ class EpisodeTools:
             task.cancel()
             task.add_done_callback(_retrieve_exception)
         return cancelled
-
-
-async def _call(
-    session: ToolSession, request: ToolRequest, before: "asyncio.Task[TimedOutcome] | None" = None
-) -> TimedOutcome:
-    if before is not None:
-        await asyncio.wait([before])
-    outcome = clean_outcome(await session.call(request.arguments))
-    return TimedOutcome(outcome, time.perf_counter())
 
 
 async def _unknown(tool: str, tools: Iterable[str]) -> TimedOutcome:

@@ -11,6 +11,7 @@ from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.errors import DataError, ToolUnavailableError
 from torl.formats import ChatFormat
 from torl.rollout.calls import EpisodeTools, TimedOutcome, clean_messages, clean_outcome, replace_surrogates
+from torl.runtime.processes.watchdogs import PendingCalls
 from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
 from torl.text.templates import Conversation, Messages, PromptTemplate, TemplateOutput
 from torl.types import Markup, Prompt, ToolRequest, Turn
@@ -33,6 +34,7 @@ class EpisodeEnvironment:
     format: ChatFormat
     tools: frozenset[str]
     """Names of the environment's tools."""
+    open_calls: PendingCalls
     _answered: Turn | None = field(default=None, init=False)
 
     async def answer(self, turn: Turn, requests: Sequence[ToolRequest] = ()) -> TimedReply:
@@ -42,7 +44,8 @@ class EpisodeEnvironment:
             ToolUnavailableError: The environment did not reply.
         """
         self._answered = turn
-        reply = await self.session.answer(self._message(turn, requests))
+        with self.open_calls.open("the environment"):
+            reply = await self.session.answer(self._message(turn, requests))
         messages, outcomes = map(replace_surrogates, reply.user_messages), map(clean_outcome, reply.outcomes)
         return TimedReply(replace(reply, user_messages=list(messages), outcomes=list(outcomes)), time.perf_counter())
 
@@ -52,7 +55,9 @@ class EpisodeEnvironment:
         Raises:
             ToolUnavailableError: The environment returned no rewards.
         """
-        return await self.session.rewards(None if last_turn is self._answered else self._message(last_turn, ()))
+        message = None if last_turn is self._answered else self._message(last_turn, ())
+        with self.open_calls.open("the environment's rewards"):
+            return await self.session.rewards(message)
 
     def _message(self, turn: Turn, requests: Sequence[ToolRequest]) -> Message:
         return Message(turn.text, self.format.content(turn), tuple(requests))
@@ -71,8 +76,16 @@ class RunEnvironment:
     max_prompt_tokens: int
 
     @asynccontextmanager
-    async def open(self, prompt: Prompt, seed: int) -> AsyncIterator[tuple[EpisodeEnvironment, Prompt]]:
+    async def open(
+        self, prompt: Prompt, seed: int, open_calls: PendingCalls
+    ) -> AsyncIterator[tuple[EpisodeEnvironment, Prompt]]:
         """Open the environment for the problem of `prompt`; yield it with the prompt of its first messages.
+
+        Args:
+            prompt: Prompt of the problem.
+            seed: Seed of the environment.
+            open_calls: Register of pending calls, for the detection of hangs. The wait for other episodes to end is not
+                a call.
 
         Raises:
             ToolUnavailableError: The environment did not start an episode, or its first messages are too long or
@@ -80,13 +93,15 @@ class RunEnvironment:
             DataError: The prompt template does not return messages.
         """
         conversation = _conversation(self.template(prompt.problem))
-        session, opening = await self.bounded.begin(prompt.problem, seed, conversation.messages)
-        try:
-            if opening != conversation.messages:
-                prompt = self._prompt(prompt, conversation, clean_messages(opening))
-            yield EpisodeEnvironment(session, self.format, frozenset(self.bounded.tools)), prompt
-        finally:
-            await session.close()
+        async with self.bounded.slots:
+            with open_calls.open("the environment"):
+                session, opening = await self.bounded.begin(prompt.problem, seed, conversation.messages)
+            try:
+                if opening != conversation.messages:
+                    prompt = self._prompt(prompt, conversation, clean_messages(opening))
+                yield EpisodeEnvironment(session, self.format, frozenset(self.bounded.tools), open_calls), prompt
+            finally:
+                await session.close()
 
     def _prompt(self, prompt: Prompt, rendered: Conversation, opening: Messages) -> Prompt:
         """Encode the environment's first messages.

@@ -1,8 +1,8 @@
 """One episode: sampled turns and observations until it ends."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from torl._core import Vocabulary
@@ -100,8 +100,8 @@ class EpisodePlayer:
         async with AsyncExitStack() as stack:
             environment: EpisodeEnvironment | None = None
             if self.environment is not None:
-                with self.waiting("the environment"):
-                    opening = self.environment.open(prompt, seed)
+                with self.slots.waiting():
+                    opening = self.environment.open(prompt, seed, self.open_calls)
                     environment, prompt = await stack.enter_async_context(opening)
             episode = _Episode(self, self.start_episode(prompt, batch_id, sample), prompt, seed, environment)
             try:
@@ -109,12 +109,6 @@ class EpisodePlayer:
             finally:
                 self.engine.forget(episode.id.number)
                 await episode.tools.close()
-
-    @contextmanager
-    def waiting(self, name: str) -> Iterator[None]:
-        """Let other episodes sample while one waits for the named component."""
-        with self.slots.waiting(), self.open_calls.open(name):
-            yield
 
 
 class _Episode:
@@ -136,7 +130,13 @@ class _Episode:
         self.transcript = Transcript(prompt)
         self.at_line_start = ends_line(player.vocabulary, prompt.token_ids)
         other_tools = () if environment is None else environment.tools
-        self.tools = EpisodeTools(player.tools, seed=seed, counters=player.counters.calls, other_tools=other_tools)
+        self.tools = EpisodeTools(
+            player.tools,
+            seed=seed,
+            counters=player.counters.calls,
+            open_calls=player.open_calls,
+            other_tools=other_tools,
+        )
         self.started = time.perf_counter()
 
     async def play(self) -> Trajectory:
@@ -145,7 +145,7 @@ class _Episode:
             finish_reason = await self._take_turn()
         rewards: Mapping[str, float] = {}
         if self.environment is not None:
-            with self.player.waiting("the environment's rewards"):
+            with self.player.slots.waiting():
                 rewards = await self.environment.rewards(self.transcript.turns[-1])
         seconds = time.perf_counter() - self.started
         return self.transcript.trajectory(self.id, self.sampler, finish_reason, seconds, environment_rewards=rewards)
@@ -200,7 +200,7 @@ class _Episode:
 
     async def _answer_message(self, turn: Turn, environment: EpisodeEnvironment) -> Reply:
         """Pass a turn without calls to the environment, and append its reply."""
-        with self.player.waiting("the environment"):
+        with self.player.slots.waiting():
             reply = (await environment.answer(turn)).reply
         if reply.user_messages:
             await self._observe(turn, [], b"", reply)
@@ -214,8 +214,7 @@ class _Episode:
         player.counters.calls_without_request += len(calls) - len(requests)
         timed, reply = list[TimedOutcome](), Reply()
         if requests:
-            tools = ", ".join(repr(name) for name in dict.fromkeys(request.tool for request in requests))
-            with player.waiting(f"the tool {tools}"):
+            with player.slots.waiting():
                 timed, reply = await CallRouter(self.tools, self.environment).answer(turn, requests)
         outcomes, waited_until = iter(timed), asked_at
         answered: list[AnsweredCall] = []

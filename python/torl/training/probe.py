@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from itertools import cycle, islice
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +16,7 @@ from torl.learner.learner import Learner
 from torl.training.health import inexact_logprobs
 from torl.types import Float32Array, SampledTurn, SamplingParameters, TrainingSample, TurnRequest
 
-_PROMPTS = 8
+_PROMPTS = 8  # one for each replica, if there are more
 _TOKENS = 32
 
 
@@ -39,7 +40,7 @@ async def logprob_gaps(learner: Learner, samples: Sequence[TrainingSample], *, s
 
 
 class TransferProbe:
-    """Samples a few tokens with each version of the policy and compares them with the learner.
+    """Samples a few tokens with each version of the policy on each replica, and compares them with the learner.
 
     It serves runs whose batches show no difference between engine and learner: asynchronous runs, which may have no
     token of the current policy, and engines that sample from another distribution by configuration. In all other runs
@@ -68,7 +69,7 @@ class TransferProbe:
         """
         if self.enabled and version != self._version:
             self._version = version
-            self._turns = asyncio.create_task(self._sample(version, prompts[:_PROMPTS]))
+            self._turns = asyncio.create_task(self._sample(version, prompts))
 
     async def wait(self) -> None:
         """Wait until the tokens are sampled.
@@ -99,18 +100,26 @@ class TransferProbe:
     async def _sample(self, version: int, prompts: Sequence[Sequence[int]]) -> list[TrainingSample]:
         rollout = self._config.at_step(version).rollout
         sampling = SamplingParameters(min(_TOKENS, rollout.max_response_tokens), rollout.temperature)
-        prefixes = [_uncached(prompt, version) for prompt in prompts]
+        replicas = self._engine.replica_count
+        count = max(min(len(prompts), _PROMPTS), replicas)
+        prefixes = [_uncached(prompt, version) for prompt in islice(cycle(prompts), count)]
         requests = [
-            TurnRequest(f"probe-{version}-{index}", prefix, sampling, group=f"probe-{index}")
+            TurnRequest(f"probe-{version}-{index}", prefix, sampling, episode=-1 - index, replica=index % replicas)
             for index, prefix in enumerate(prefixes)
         ]
-        turns = await asyncio.gather(*map(self._engine.sample, requests))
+        turns = await asyncio.gather(*map(self._sample_turn, requests))
         versions = {each for turn in turns for each, _ in turn.policy_versions}
         if versions - {version}:
             raise EngineError(
                 f"the engine sampled with policy versions {sorted(versions)} after it received version {version}"
             )
         return [_training_sample(prefix, turn) for prefix, turn in zip(prefixes, turns, strict=True)]
+
+    async def _sample_turn(self, request: TurnRequest) -> SampledTurn:
+        try:
+            return await self._engine.sample(request)
+        finally:
+            self._engine.forget(request.episode)  # it has an engine if its replica could not sample
 
     async def __aenter__(self) -> Self:
         return self

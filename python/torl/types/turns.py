@@ -36,6 +36,8 @@ class TurnRequest:
         at_line_start: Whether the text of `prefix` is empty or ends with a newline.
         episode: Number of the episode. Lower numbers take precedence; the turns of an episode share a prefix cache.
         group: Name that the episodes of one prompt share. Engines may compute their common prefix once.
+        replica: Number of the engine that samples the turn, below `Engine.replica_count`. If it cannot, another does.
+            Unset chooses the engine of the episode.
     """
 
     id: str
@@ -45,6 +47,7 @@ class TurnRequest:
     at_line_start: bool = True
     episode: int = 0
     group: str = ""
+    replica: int | None = None
 
 
 class TurnFinish(StrEnum):

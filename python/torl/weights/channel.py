@@ -28,7 +28,6 @@ from torl.weights.transports import TRANSPORTS
 from torl.weights.transports.transport import Transport
 
 DEFAULT_BUCKET_BYTES = 256 << 20
-_DEFAULT_TIMEOUT_SECONDS = 600.0
 
 _STORE_OWNER = Endpoint("sender", 0)  # it creates the store that all ends connect to
 
@@ -41,21 +40,13 @@ class WeightChannel:
     channel, which the other ends notice.
     """
 
-    def __init__(
-        self,
-        rendezvous: Rendezvous,
-        end: Endpoint,
-        *,
-        device: torch.device | None = None,
-        timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
-    ) -> None:
+    def __init__(self, rendezvous: Rendezvous, end: Endpoint, *, device: torch.device | None = None) -> None:
         """Connect to the store, or create it at sender 0.
 
         Args:
-            rendezvous: Address and pairing of the ends.
+            rendezvous: Address, pairing and timeout of the ends.
             end: This end.
             device: GPU of this end, for transports between GPUs. Defaults to the current GPU.
-            timeout_seconds: Timeout of every operation with a peer.
 
         Raises:
             WeightTransferError: The port is in use (sender 0), or the store was not reachable before the timeout.
@@ -70,7 +61,7 @@ class WeightChannel:
         receivers = rendezvous.receivers_of(self._sender)
         self._rank = SENDER if end.role == "sender" else 1 + receivers.index(end.number)
         self._size = 1 + len(receivers)
-        self._timeout = timedelta(seconds=timeout_seconds)
+        self._timeout = timedelta(seconds=rendezvous.timeout_seconds)
         self._device = device
         self._control: Control | None = None
         self._transport: Transport | None = None
@@ -96,11 +87,10 @@ class WeightChannel:
         senders: int = 1,
         transport: TransportName = "gloo",
         *,
-        timeout_seconds: float = _DEFAULT_TIMEOUT_SECONDS,
+        timeout_seconds: float,
     ) -> "WeightChannel":
         """Create the channel of sender 0 on a free port of `host`. All other ends need its `rendezvous`."""
-        rendezvous = Rendezvous(host, 0, receivers, senders, transport)
-        return cls(rendezvous, _STORE_OWNER, timeout_seconds=timeout_seconds)
+        return cls(Rendezvous(host, 0, receivers, senders, transport, timeout_seconds=timeout_seconds), _STORE_OWNER)
 
     @property
     def is_open(self) -> bool:

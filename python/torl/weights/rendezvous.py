@@ -37,7 +37,7 @@ class TransferEnds:
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """The address at which learner ranks (senders) and engine workers (receivers) meet, and their pairing. Picklable.
+    """The address at which learner ranks (senders) and engine workers (receivers) meet, and the terms. Picklable.
 
     Receiver w takes its weights from sender w modulo the number of senders. If `nodes` is set, all receivers of a node
     have the same sender, so that the network carries the weights to a node once; nodes are spread evenly over the
@@ -53,6 +53,9 @@ class Rendezvous:
     """Random name that distinguishes this rendezvous from an earlier one on the same port."""
     nodes: tuple[int, ...] = ()
     """Node of each receiver, if a network carries the weights."""
+    timeout_seconds: float = 600.0
+    """Timeout of every operation of an end with its peers, in seconds. It includes the time in which a peer is not
+    ready, such as an engine that finishes its turns first."""
 
     def __post_init__(self) -> None:
         if self.transport not in get_args(TransportName):

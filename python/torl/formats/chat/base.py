@@ -159,6 +159,8 @@ class ChatFormat(Format):
         return [call.request for call in self.calls(turn)]
 
     def speculative_call(self, code: str) -> ToolRequest | None:
+        if self.tags is None:
+            return None  # without tags, the blocks of a turn are ```python fences, which are text
         request = self.parse_call(code).request
         return request if isinstance(request, ToolRequest) else None
 

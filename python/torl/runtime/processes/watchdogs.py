@@ -1,4 +1,4 @@
-"""Detect hangs of this process: a pending call that is never answered, an event loop that no longer runs.
+"""Detect hangs of this process: a component that answers no pending call, an event loop that no longer runs.
 
 Time is measured in polls, so that a process that was stopped, or busy, for long causes no false alarm.
 """
@@ -19,34 +19,45 @@ _POLLS = 20  # within the limit, at most one second apart
 
 
 class PendingCalls:
-    """The pending calls of user-supplied components: tools, a reward."""
+    """The pending calls of user-supplied components: tools, an environment, a reward.
+
+    A component may make its calls wait for each other, for hours if there are thousands. A long wait is therefore a
+    hang only if the component answers no other call during it.
+    """
 
     def __init__(self) -> None:
-        self._calls: dict[object, tuple[str, float]] = {}  # component, and seconds since the start of the call
+        self._seconds = 0.0  # that `watch` has measured
+        self._calls: dict[object, tuple[str, float]] = {}  # component and start of each call
+        self._answers: dict[str, float] = {}  # time of the last answer of each component
 
     @contextmanager
     def open(self, component: str) -> Iterator[None]:
-        """Count a call as pending until the block ends."""
+        """Count a call as pending until the block ends. An exception is an answer too, unless it cancels the call."""
         call = object()
-        self._calls[call] = (component, 0.0)
+        self._calls[call] = (component, self._seconds)
         try:
             yield
+        except Exception:
+            self._answers[component] = self._seconds
+            raise
+        else:
+            self._answers[component] = self._seconds
         finally:
             del self._calls[call]
 
     async def watch(self, limit_seconds: float, setting: str) -> NoReturn:
-        """Wait until a call has been pending for the limit, then raise `HangError`.
+        """Wait until a component has left a call pending for the limit and answered no other, then raise `HangError`.
 
         Args:
-            limit_seconds: Time limit of a call.
+            limit_seconds: Time limit.
             setting: Setting that defines the limit.
         """
         pause = min(1.0, limit_seconds / _POLLS)
         while True:
             await asyncio.sleep(pause)
-            for call, (component, seconds) in list(self._calls.items()):
-                self._calls[call] = (component, seconds + pause)
-                if seconds + pause >= limit_seconds:
+            self._seconds += pause
+            for component, start in self._calls.values():
+                if self._seconds - max(start, self._answers.get(component, start)) >= limit_seconds:
                     raise HangError(f"{component} did not respond within {limit_seconds:g} s ({setting})")
 
 
