@@ -17,6 +17,7 @@ _SELECTION = "unit/test_training_selection.py"
 _MASKING = "unit/test_training_masking.py"
 _CLUSTER_CALLS = "unit/test_cluster_calls.py"
 _SAMPLES = "unit/test_training_samples.py"
+_TEACHER_PROMPTS = "unit/test_training_teacher_prompts.py"
 _PLACEMENT = "unit/test_placement.py"
 _EXPORTING = "unit/test_learner_exporting.py"
 _EMBEDDINGS = "integration/test_engine_embeddings.py"
@@ -326,6 +327,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("recipes/simpletir/__init__.py", "sum(complete) < at_least", "sum(complete) <= at_least", _SELECTION),
     ("config/learning.py", "if wanted and self.aggregation.name not in wanted", "if wanted", _CONFIG),
+    ("config/learning.py", "has_kl_term or self._loss_has_all_tokens", "has_kl_term", _CONFIG),
+    ("config/training.py", "if each.target is zero_variance]", "if False]", _CONFIG),
+    ("training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
+    ("training/teacher_prompts.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),
     # --- losses
     ("algorithms/losses/policy.py", "k3(inputs.log_ratio()", "k3(-inputs.log_ratio()", _LOSSES),
     ("algorithms/losses/policy.py", "unclipped.maximum(clipped)", "unclipped.minimum(clipped)", _LOSSES),

@@ -11,6 +11,8 @@ import pytest
 from builders import call, failed, grade, scored_group, trajectory
 from graded_inputs import estimate, groups_of, random_inputs, rows
 from torl.algorithms.advantages import EstimatorInputs
+from torl.algorithms.estimators import ESTIMATORS
+from torl.algorithms.requirements import requirements_of
 from torl.algorithms.selection import MEMBER_FILTERS, defects
 from torl.types import ScoredTrajectory
 
@@ -113,6 +115,49 @@ def test_distillation_is_the_difference_of_teacher_and_policy() -> None:
     assert inputs.old_logprobs_M is not None
     expected = np.where(inputs.mask_M, np.clip(inputs.ref_logprobs_M - inputs.old_logprobs_M, -1, 1), 0)
     assert estimate("distillation", inputs, limit=1.0) == pytest.approx(expected)
+
+
+BY_OTHERS = {"reinforce_plus_plus", "ppo", "optimal_token_baseline"}
+"""Estimators that give equal totals an advantage over other groups, over a critic, or where only the longest response
+has a token: it is a choice of the run to drop them."""
+
+
+@pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - BY_OTHERS))
+def test_an_estimator_declares_that_it_learns_from_equal_rewards(name: str) -> None:
+    """A selection must not drop these groups. Each group has one reward, another one than the others."""
+    options = {"discount": 0.9} if name == "gtpo" else {}
+    found = False
+    for seed in range(30):
+        inputs = random_inputs(seed)
+        rewards_N = inputs.rewards_N.copy()
+        for number, indices in enumerate(groups_of(inputs)):
+            rewards_N[indices] = number if len(indices) > 1 else 0.0
+        found |= bool(estimate(name, replace(inputs, rewards_N=rewards_N), **options).any())
+    assert found == requirements_of(ESTIMATORS[name]).uniform_groups
+
+
+def test_equal_rewards_by_hand() -> None:
+    """Two correct responses, of two turns and of one, and of no call and of four."""
+    two, one = (ScoredTrajectory(trajectory(*turns), grade(), 1.0) for turns in (("a", "b"), ("c",)))
+    masks = [each.trajectory.loss_mask_T for each in (two, one)]
+    inputs = EstimatorInputs(
+        rewards_N=np.ones(2),
+        groups_N=["g"] * 2,
+        lengths_N=np.array([len(mask) for mask in masks], np.int64),
+        mask_M=np.concatenate(masks),
+        turns_M=np.array([0, -1, -1, 1, 0], np.int32),
+        members_N=[two, one],
+    )
+    assert scored_group(two, one).has_zero_variance
+    found = estimate("gtpo", inputs, discount=0.9)
+    assert found[inputs.mask_M] == pytest.approx([-1.1547, 0.5774, 0.5774], abs=1e-3)
+    none, four = said("1"), played(True, 4, 0)
+    masks = [each.trajectory.loss_mask_T for each in (none, four)]
+    assert scored_group(none, four).has_zero_variance
+    lengths_N, mask_M = np.array([len(mask) for mask in masks], np.int64), np.concatenate(masks)
+    inputs = replace(inputs, lengths_N=lengths_N, mask_M=mask_M, turns_M=None, members_N=[none, four])
+    by_row = rows(inputs, estimate("adatir", inputs, max_calls=4))
+    assert [set(row) for row in by_row] == [{0.25}, {0.0}]
 
 
 def test_shaping_keeps_correct_responses_above_wrong_ones() -> None:

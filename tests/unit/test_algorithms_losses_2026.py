@@ -22,6 +22,7 @@ from torl.algorithms.losses import (
 from torl.algorithms.losses.correction import GeometricBounds, IcepopBounds, MisBounds
 from torl.algorithms.losses.entropy_control import covariances
 from torl.algorithms.requirements import requirements_of
+from torl.config import AlgorithmConfig
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"sequence_masked": {"threshold": 0.1}}
 """The options that have no default."""
@@ -316,6 +317,20 @@ def test_on_policy_the_gradient_is_the_policy_gradient(name: str) -> None:
     _, gradient = loss_and_gradient(name, on_policy)
     expected = -inputs.masked_advantages()
     assert torch.allclose(gradient, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, options_of(name)) for name in POLICY_LOSSES), ("dppo", {"penalty": 1e-3}),
+                          ("kl_cov", {"penalty": 0.0})]
+)  # fmt: skip
+def test_a_loss_declares_a_gradient_of_tokens_without_an_advantage(name: str, options: Mapping[str, Any]) -> None:
+    """The learner computes trajectories without an advantage for these losses alone."""
+    inputs = replace(batch(3), advantages=torch.zeros_like(batch(3).advantages))
+    logprobs = inputs.logprobs.clone().requires_grad_()
+    loss = POLICY_LOSSES[name](replace(inputs, logprobs=logprobs), **options).per_token.sum()
+    (gradient,) = torch.autograd.grad(loss, logprobs)
+    config = AlgorithmConfig.model_validate({"policy_loss": {"name": name, **options}})
+    assert config.learns_without_advantage == bool(gradient.any())
 
 
 # --- corrections and KL -----------------------------------------------------------------------------------------------

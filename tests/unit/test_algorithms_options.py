@@ -22,7 +22,7 @@ from torl.algorithms.losses import (
     LossInputs,
     PolicyLoss,
 )
-from torl.algorithms.requirements import requirements_of
+from torl.algorithms.requirements import requirements_of, requires
 from torl.options import Choice, ChosenFrom
 
 REGISTRIES: dict[str, Mapping[str, Callable[..., Any]]] = {
@@ -151,13 +151,23 @@ def test_the_policy_loss_of_the_docstring() -> None:
         torch.zeros(2),
         torch.zeros(2),
     )
-    found = example(PolicyLoss, "tethered", pull=0.5).bind()(inputs)
+    chosen = example(PolicyLoss, "tethered", pull=0.5)
+    assert requirements_of(chosen.target).all_tokens == "pull"
+    found = chosen.bind()(inputs)
     assert found.per_token.tolist() == pytest.approx([-2 * 3 + 0.5 / 2, 0])
     assert (found.clipped_tokens.item(), found.dual_clipped_tokens.item()) == (0, 0)
     assert found.approximate_kl.item() == pytest.approx(1 - log2)
     found.per_token.sum().backward()
     assert inputs.logprobs.grad is not None
     assert inputs.logprobs.grad.tolist() == pytest.approx([-6 + 0.5 * 2, 0])  # d ratio / d logprob = ratio
+
+
+def test_a_requirement_by_an_option_that_does_not_exist_is_refused() -> None:
+    def pulled(inputs: LossInputs, pull: float = 1.0) -> None: ...
+
+    with pytest.raises(ValueError, match="all_tokens = 'push' names no option of pulled"):
+        requires(all_tokens="push")(pulled)
+    assert requirements_of(requires(all_tokens="pull")(pulled)).all_tokens == "pull"
 
 
 def test_the_aggregation_of_the_docstring() -> None:

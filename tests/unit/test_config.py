@@ -92,6 +92,10 @@ def test_a_text_that_looks_like_a_number_stays_a_text(config_file: Path) -> None
         (["--algorithm.kl.target", "reward"], False, False, False),
         (["--selection.mask.improbable.above", "5"], False, True, False),
         (["--algorithm.entropy_bonus", "0.1"], False, False, True),
+        (["--algorithm.policy_loss", "dppo"], False, False, False),
+        (["--algorithm.policy_loss", "dppo", "--algorithm.policy_loss.penalty", "1e-3"], False, False, True),
+        (["--algorithm.policy_loss", "kl_cov"], True, False, True),
+        (["--algorithm.policy_loss", "kl_cov", "--algorithm.policy_loss.penalty", "0"], True, False, False),
     ],
 )
 def test_algorithm_requirements_are_derived(
@@ -207,6 +211,16 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         (
             "[selection]\ndynamic_sampling = true",
             "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups",
+        ),
+        (
+            "[algorithm]\nestimator = 'gtpo'\n[selection]\ndrop_zero_variance_groups = true",
+            "selection.drop_zero_variance_groups drops groups of equal rewards, from which estimator 'gtpo' learns, "
+            "too: set it to false",
+        ),
+        (
+            "[algorithm.estimator]\nname = 'adatir'\nmax_calls = 4\n"
+            "[selection]\ndynamic_sampling = true\ngroups.equal.name = 'zero_variance'",
+            "selection.groups.equal drops groups of equal rewards, from which estimator 'adatir' learns, too",
         ),
         (
             "[reward.parts]\nlength = { name = 'overlong', buffer = 3072 }",

@@ -10,6 +10,7 @@ import pytest
 from builders import asked, call, failed, grade, scored_group, trajectory, turn
 from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.group_advantages import gtpo
+from torl.algorithms.requirements import requirements_of
 from torl.algorithms.tool_advantages import gtpo_similar_code, similarity
 from torl.config import FinetuneConfig, TrainConfig
 from torl.config.loading import find_config, load_config
@@ -120,6 +121,14 @@ def test_the_first_stage_trains_sampled_tokens_after_the_prompt_with_its_line(tm
     assert "<|high_reward|>" in text
     assert "What is 3 + 4?" in text
     assert sample.token_ids[sample.loss_mask].tolist() == ids
+
+
+@pytest.mark.parametrize("preset", ["demo", "simpletir", "dapo", "torl_7b"])
+@pytest.mark.parametrize("name", ["gtpo", "agent_prm", "sdpo", "opsd"])
+def test_an_overlay_keeps_the_groups_that_its_estimator_learns_from(preset: str, name: str) -> None:
+    config = load_config(TrainConfig, [find_config(preset), find_config(name)])
+    assert requirements_of(config.algorithm.estimator.target).uniform_groups
+    assert not config.selection.drop_zero_variance_groups
 
 
 @pytest.mark.parametrize("name", ["rstar2", "aster", "echo", "sdpo", "opsd"])

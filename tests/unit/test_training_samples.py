@@ -254,7 +254,7 @@ async def test_masked_trajectory_is_compared_with_its_penalty() -> None:
     changes = {f"algorithm.{name}": value for name, value in kl.items()} | {"selection.mask.wrong_truncated": {}}
     config = load_config(TrainConfig, find_config("demo"), changes)
     found, masked = await prepare_samples([group(cut, whole)], annotate, config, lambda problem: PROMPT)
-    assert masked == {"wrong_truncated": 1}
+    assert masked == {"selection/masked/wrong_truncated": 1}
     assert [mean_advantage(each) for each in found] == [0, 0]
     assert [each.loss_mask.any() for each in found] == [False, True]
 

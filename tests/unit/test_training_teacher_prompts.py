@@ -1,8 +1,12 @@
 """Prompts of the reference model by hand, and the settings and models that cannot be combined."""
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -11,9 +15,9 @@ from tokenizers_for_tests import byte_level_bpe
 from torl.config import AlgorithmConfig, KlConfig, ModelConfig, TrainConfig, reference_model
 from torl.errors import ConfigError
 from torl.rollout.model_directory import ModelDirectory, require_same_vocabulary
-from torl.training.samples import training_samples
+from torl.training.samples import prepare_samples, training_samples
 from torl.training.teacher_prompts import with_teacher_prompts
-from torl.types import Problem, Prompt, ScoredGroup
+from torl.types import Problem, Prompt, ScoredGroup, TrainingSample
 
 
 def encode(problem: Problem) -> Prompt:
@@ -26,14 +30,55 @@ def test_response_follows_the_other_prompt() -> None:
     group = ScoredGroup(right.trajectory.prompt, (right, wrong))
     kl = KlConfig.model_validate({"current_policy": True, "prompt": "custom_components:with_solution"})
     samples = training_samples(group.members)
-    own, other = with_teacher_prompts(samples, [group], kl, encode)
+    (own, other), too_long = with_teacher_prompts(samples, [group], kl, encode, max_tokens=24)
+    assert too_long == 0
     assert own is samples[0]  # without another solution
     seen = other.reference_sample
     assert seen is not None
     assert seen.token_ids.tolist() == [*range(20), *samples[1].token_ids[3:].tolist()]
     assert seen.loss_mask.tolist() == [*[False] * 20, True, False, False, True]
     assert seen.loss_mask.sum() == other.loss_mask.sum()
-    assert with_teacher_prompts(samples, [group], KlConfig(), encode) == samples
+    assert with_teacher_prompts(samples, [group], KlConfig(), encode, max_tokens=24) == (samples, 0)
+
+
+def test_a_sample_without_room_after_the_other_prompt_keeps_its_own() -> None:
+    right, wrong = scored(trajectory("\\boxed{1}")), scored(trajectory("a", "b", sample=1), correct=False)
+    group = ScoredGroup(right.trajectory.prompt, (right, wrong))
+    kl = KlConfig.model_validate({"current_policy": True, "prompt": "custom_components:with_solution"})
+    samples = training_samples(group.members)
+    found, too_long = with_teacher_prompts(samples, [group], kl, encode, max_tokens=23)  # it would have 20 + 4
+    assert too_long == 1
+    assert all(sample is before for sample, before in zip(found, samples, strict=True))
+
+
+@pytest.mark.parametrize(("max_prompt_tokens", "too_long"), [(19, 1), (20, 0)])
+def test_the_longest_planned_sample_is_the_limit_of_teacher_prompts(max_prompt_tokens: int, too_long: int) -> None:
+    """A run with responses of four tokens annotates no longer sample, and counts the responses that would be longer."""
+    config = TrainConfig.model_validate(
+        {
+            "model": {"path": "m"},
+            "run": {"directory": "r", "steps": 1},
+            "data": {"train": "problems.jsonl", "max_prompt_tokens": max_prompt_tokens},
+            "rollout": {"max_response_tokens": 4},
+            "algorithm": {
+                "estimator": "distillation",
+                "kl": {"current_policy": True, "prompt": "custom_components:with_solution"},
+            },
+        }
+    )
+    longest = 0
+
+    async def annotate(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
+        nonlocal longest
+        longest = max(len(sample.reference_sample or sample) for sample in samples)
+        zeros = [np.zeros(len(sample), np.float32) for sample in samples]
+        return [replace(each, old_logprobs=zero, ref_logprobs=zero) for each, zero in zip(samples, zeros, strict=True)]
+
+    right, wrong = scored(trajectory("\\boxed{1}")), scored(trajectory("a", "b", sample=1), correct=False)
+    group = ScoredGroup(right.trajectory.prompt, (right, wrong))
+    _, metrics = asyncio.run(prepare_samples([group], annotate, config, encode))
+    assert metrics == {"data/long_teacher_prompts": too_long}
+    assert longest <= config.longest_sample
 
 
 @pytest.mark.parametrize(

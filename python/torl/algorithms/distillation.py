@@ -7,7 +7,7 @@ from torl.algorithms.requirements import requires
 from torl.options import PositiveFloat
 
 
-@requires(reference=True, old_logprobs=True)
+@requires(reference=True, old_logprobs=True, uniform_groups=True)
 def distillation(inputs: EstimatorInputs, *, limit: PositiveFloat = 20.0) -> TokenAdvantages:
     """log pi_teacher - log pi of each sampled token; rewards are not used (on-policy distillation, Lu et al. 2025).
 

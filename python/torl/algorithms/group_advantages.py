@@ -70,6 +70,7 @@ def _broadcast_group_advantages(kernel: str, inputs: EstimatorInputs) -> TokenAd
     return TokenAdvantages(inputs.broadcast_to_tokens(group_advantages(kernel, inputs.totals, inputs.groups_N)))
 
 
+@requires(uniform_groups=True)
 def gtpo(
     inputs: EstimatorInputs, *, discount: TurnDiscount = 1.0, baseline: Literal["group", "turn"] = "group"
 ) -> TokenAdvantages:

@@ -1,5 +1,6 @@
 """The requirements of estimators, losses, KL estimators and masks: inputs that a run computes only for them."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,6 +27,9 @@ class Requirements:
         aggregations: Aggregations that the method is published with. A run with another one has a warning.
         engine_ratio: Whether the importance ratio is that to the engine, so that an importance correction would apply
             it twice (policy losses).
+        all_tokens: Whether tokens without an advantage have a loss, too, or the name of the option that gives them one
+            above 0 (policy losses).
+        uniform_groups: Whether groups of equal total rewards have advantages, too (estimators).
     """
 
     critic: bool = False
@@ -37,6 +41,8 @@ class Requirements:
     batch_values: Callable[..., Any] | None = None
     aggregations: tuple[str, ...] = ()
     engine_ratio: bool = False
+    all_tokens: bool | str = False
+    uniform_groups: bool = False
 
     @property
     def token_arrays(self) -> list[str]:
@@ -50,7 +56,7 @@ class Requirements:
         return [name for name, is_required in required.items() if is_required]
 
     def __or__(self, other: "Requirements") -> "Requirements":
-        """Return the requirements of both. Aggregations and `engine_ratio` are not merged."""
+        """Return the requirements of both, without those from `aggregations` on: each is of one component alone."""
         return Requirements(
             critic=self.critic or other.critic,
             min_group_size=max(self.min_group_size, other.min_group_size),
@@ -73,6 +79,8 @@ def requires(
     batch_values: Callable[..., Any] | None = None,
     aggregations: Sequence[str] = (),
     engine_ratio: bool = False,
+    all_tokens: bool | str = False,
+    uniform_groups: bool = False,
 ) -> Callable[[Function], Function]:
     """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
 
@@ -93,6 +101,13 @@ def requires(
             with a warning.
         engine_ratio: Whether a policy loss has its importance ratio to the engine's log-probabilities. Rollouts ahead
             of the learner then need no importance correction, and with one the run is refused.
+        all_tokens: Whether a policy loss has a term for tokens without an advantage, too, such as a penalty, or the
+            name of the option that gives it one above 0. Without a term, trajectories without an advantage are skipped.
+        uniform_groups: Whether an estimator gives advantages to groups of equal total rewards, too. A selection that
+            drops them is then refused.
+
+    Raises:
+        ValueError: `all_tokens` names no option of the function.
     """
     requirements = Requirements(
         critic,
@@ -104,9 +119,13 @@ def requires(
         batch_values,
         tuple(aggregations),
         engine_ratio,
+        all_tokens,
+        uniform_groups,
     )
 
     def mark(function: Function) -> Function:
+        if isinstance(all_tokens, str) and not {all_tokens, "options"} & inspect.signature(function).parameters.keys():
+            raise ValueError(f"all_tokens = {all_tokens!r} names no option of {function.__name__}")
         setattr(function, _ATTRIBUTE, requirements)
         return function
 

@@ -9,6 +9,7 @@ from pydantic import Field
 import torl._core as _core
 from torl.algorithms.advantages import EstimatorInputs, Float64Array, TokenAdvantages
 from torl.algorithms.group_advantages import group_advantages, indices_by_group
+from torl.algorithms.requirements import requires
 from torl.options import PositiveFloat
 
 
@@ -37,6 +38,7 @@ def maxrl(inputs: EstimatorInputs) -> TokenAdvantages:
     return TokenAdvantages(inputs.broadcast_to_tokens(advantages_N))
 
 
+@requires(uniform_groups=True)
 def gdpo(
     inputs: EstimatorInputs, weights: Annotated[Mapping[str, PositiveFloat], Field()] | None = None
 ) -> TokenAdvantages:

@@ -10,7 +10,9 @@ class TeacherPrompt(Protocol):
     '''A teacher prompt: a function of a trajectory, its group and its own options that returns another problem.
 
     The problem is put into the run's template, and the reference model computes the log-probabilities of the response
-    after this prompt. None keeps the policy's prompt.
+    after this prompt. None keeps the policy's prompt, and so does a prompt that leaves no room for the response: both
+    together may have the length of the longest sample, which is the longest prompt (`data.max_prompt_tokens`, or that
+    of `evaluation` if it is larger) with `rollout.max_response_tokens`.
 
     Example: show the reference model a correct response of the group.
 

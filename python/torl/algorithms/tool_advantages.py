@@ -12,6 +12,7 @@ import numpy as np
 
 from torl.algorithms.advantages import EstimatorInputs, Float64Array, TokenAdvantages
 from torl.algorithms.group_advantages import TurnDiscount, group_advantages, gtpo, indices_by_group
+from torl.algorithms.requirements import requires
 from torl.options import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from torl.types import ScoredTrajectory
 
@@ -42,6 +43,7 @@ def aspo(inputs: EstimatorInputs, *, weight: NonNegativeFloat = 2.0, limit: Posi
     return TokenAdvantages(inputs.broadcast_to_tokens(advantages_N + np.clip(bonus_N, -bound_N, bound_N)))
 
 
+@requires(uniform_groups=True)
 def adatir(
     inputs: EstimatorInputs,
     max_calls: PositiveInt,
@@ -82,6 +84,7 @@ def _centered(values: Float64Array) -> Float64Array:
     return np.zeros(len(values)) if np.ptp(values) == 0 else values - values.mean()
 
 
+@requires(uniform_groups=True)
 def gtpo_similar_code(
     inputs: EstimatorInputs,
     share: NonNegativeFloat = 0.5,

@@ -42,7 +42,8 @@ class SelectionConfig(Section):
     """Selection of the trajectories that a step learns from; metrics count the others."""
 
     drop_zero_variance_groups: bool = False
-    """Drop groups whose rewards are all equal (zero variance), so that the loss averages over the others."""
+    """Drop groups whose total rewards are all equal (zero variance), so that the loss averages over the others.
+    Refused for estimators that compare more than totals within a group, such as gtpo."""
     accuracy_range: tuple[float, float] | None = None
     """Keep only groups whose fraction of rewarded responses is strictly between these bounds. Unset keeps all
     groups."""
@@ -94,7 +95,8 @@ class KlConfig(Section):
     """Use the policy itself, before each update, as the reference model. Requires `prompt`."""
     prompt: TeacherPromptChoice | None = None
     """Other prompt of the reference model, which sees the same response after it: package.module:function. Unset uses
-    the prompt of the policy."""
+    the prompt of the policy, and so does a response that would be longer with the other one than the longest sample:
+    the longest prompt of training or evaluation with `rollout.max_response_tokens`."""
 
     @model_validator(mode="after")
     def _is_one_model(self) -> Self:
@@ -202,7 +204,14 @@ class AlgorithmConfig(Section):
     @property
     def learns_without_advantage(self) -> bool:
         """Whether a trajectory has a gradient even if all its advantages are zero."""
-        return self.entropy_bonus > 0 or (self.kl.coefficient > 0 and self.kl.target == "loss")
+        has_kl_term = self.kl.coefficient > 0 and self.kl.target == "loss"
+        return self.entropy_bonus > 0 or has_kl_term or self._loss_has_all_tokens
+
+    @property
+    def _loss_has_all_tokens(self) -> bool:
+        """Whether the policy loss has a term for tokens without an advantage, which may depend on an option."""
+        declared = requirements_of(self.policy_loss.target).all_tokens
+        return getattr(self.policy_loss.options, declared) > 0 if isinstance(declared, str) else declared
 
 
 class LearnerConfig(Section):

@@ -20,6 +20,7 @@ from pydantic import (
 from torl.algorithms.advantages import try_estimator
 from torl.algorithms.masks import wants_reference
 from torl.algorithms.requirements import requirements_of
+from torl.algorithms.selection import zero_variance
 from torl.config.choices import EngineChoice, RewardChoice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
@@ -265,6 +266,18 @@ class TrainConfig(LearningConfig):
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
         if self.rollout.temperature == 0:
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _selection_keeps_the_signal(self) -> Self:
+        estimator, selection = self.algorithm.estimator, self.selection
+        dropping = [f"groups.{name}" for name, each in selection.groups.items() if each.target is zero_variance]
+        dropping += ["drop_zero_variance_groups"] if selection.drop_zero_variance_groups else []
+        if dropping and requirements_of(estimator.target).uniform_groups:
+            raise ValueError(
+                f"selection.{dropping[0]} drops groups of equal rewards, from which estimator {estimator.name!r} "
+                "learns, too: set it to false, or remove it"
+            )
         return self
 
     @model_validator(mode="after")

@@ -108,8 +108,8 @@ class Run:
         config, encode = self.components.config.at_step(step), self.components.encode
         assert encode is not None  # of a training run
         annotate = partial(learner.annotate, step=step)
-        samples, masked = await prepare_samples(played.batch, annotate, config, encode)
-        metrics |= {names.masked(reason): count for reason, count in masked.items()}
+        samples, counts = await prepare_samples(played.batch, annotate, config, encode)
+        metrics |= counts
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         recorded = recorded_samples(played.batch, samples, step, config)
         opened = await call_logprobs(learner, samples, recorded, step, self.components.player)

@@ -12,6 +12,7 @@ from torl.algorithms.advantages import EstimatorInputs
 from torl.algorithms.losses import kl_of_arrays
 from torl.algorithms.requirements import requirements_of
 from torl.config import AlgorithmConfig, TrainConfig
+from torl.records import metric_names as names
 from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
 from torl.training.teacher_prompts import with_teacher_prompts
 from torl.types import (
@@ -42,14 +43,15 @@ async def prepare_samples(
         encode: Function that puts a problem into the run's template and encodes it, for `algorithm.kl.prompt`.
 
     Returns:
-        The samples, complete for `Learner.update`, and the number of trajectories that each mask masks.
+        The samples, complete for `Learner.update`, and the metrics of their masks and teacher prompts.
     """
     members = [member for group in groups for member in group.members]
     trajectories = [each for member in members for each in member.episode_trajectories]
     masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
     samples = await asyncio.to_thread(training_samples, members)
     samples = with_imitation(samples, trajectories, config.algorithm)
-    samples = await asyncio.to_thread(with_teacher_prompts, samples, groups, config.algorithm.kl, encode)
+    kl, longest = config.algorithm.kl, config.longest_sample
+    samples, too_long = await asyncio.to_thread(with_teacher_prompts, samples, groups, kl, encode, longest)
     late = config.selection.mask_after_advantages
     # The KL penalty of a masked trajectory is part of the reward that its group is compared with.
     all_annotated = late or config.algorithm.penalizes_rewards
@@ -58,7 +60,10 @@ async def prepare_samples(
     masks |= masked_by_reference(trajectories, samples, config.selection)
     samples = samples if late else mask_samples(samples, masks)
     samples = await asyncio.to_thread(with_advantages, samples, groups, config.algorithm)
-    return mask_samples(samples, masks), {name: int(masked.sum()) for name, masked in masks.items()}
+    counts = {names.masked(name): int(masked.sum()) for name, masked in masks.items()}
+    if kl.prompt is not None:
+        counts[names.LONG_TEACHER_PROMPTS] = too_long
+    return mask_samples(samples, masks), counts
 
 
 def training_samples(scored: Sequence[ScoredTrajectory]) -> list[TrainingSample]:

@@ -10,24 +10,35 @@ from torl.types import Int32Array, Problem, Prompt, ScoredGroup, TrainingSample
 
 
 def with_teacher_prompts(
-    samples: Sequence[TrainingSample], groups: Sequence[ScoredGroup], kl: KlConfig, encode: Callable[[Problem], Prompt]
-) -> list[TrainingSample]:
+    samples: Sequence[TrainingSample],
+    groups: Sequence[ScoredGroup],
+    kl: KlConfig,
+    encode: Callable[[Problem], Prompt],
+    max_tokens: int,
+) -> tuple[list[TrainingSample], int]:
     """Add to each sample the same response after the prompt that `kl.prompt` returns (`reference_sample`).
+
+    A sample that would be longer than `max_tokens` keeps the prompt of the policy: the model may have no positions
+    beyond, and none of them is planned in its memory.
 
     Args:
         samples: Sample of each trajectory, without annotations.
         groups: Groups of the trajectories, in the same order. Each episode has a single trajectory.
         kl: Section with the function of the prompts.
         encode: Function that puts a problem into the run's template and encodes it.
+        max_tokens: Maximum number of tokens of a prompt and its response (`config.longest_sample`).
+
+    Returns:
+        The samples, and the number of those whose other prompt is too long.
 
     Raises:
         ComponentError: The function raised an exception, or returned an invalid value.
     """
     if kl.prompt is None:
-        return list(samples)
+        return list(samples), 0
     teacher_prompt = kl.prompt.bind()
     members = [(member, group) for group in groups for member in group.members]
-    found = []
+    found, too_long = [], 0
     for sample, (member, group) in zip(samples, members, strict=True):
         problem = teacher_prompt(member, group)
         if problem is not None:
@@ -35,9 +46,12 @@ def with_teacher_prompts(
             prompt = encode(problem)
             variants = {each.variant: each for each in (*prompt.variants, prompt)}
             token_ids = np.asarray(variants.get(own.variant, prompt).token_ids, np.int32)
-            sample = replace(sample, reference_sample=_behind(token_ids, sample, len(own.token_ids)))
+            seen = _behind(token_ids, sample, len(own.token_ids))
+            fits = len(seen) <= max_tokens
+            sample = replace(sample, reference_sample=seen) if fits else sample
+            too_long += not fits
         found.append(sample)
-    return found
+    return found, too_long
 
 
 def _behind(prompt: Int32Array, sample: TrainingSample, prompt_tokens: int) -> TrainingSample:

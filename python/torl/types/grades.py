@@ -114,6 +114,7 @@ class ScoredGroup:
     def has_zero_variance(self) -> bool:
         """Whether all members have the same total reward. False for a group of one.
 
-        All advantages of such a group are 0, so that nothing is learned from it. DAPO's dynamic sampling replaces it.
+        Estimators that compare totals within the group learn nothing from it, and DAPO's dynamic sampling replaces it.
+        Others declare that they do (`requires(uniform_groups=True)`).
         """
         return len(self.members) > 1 and len({member.total for member in self.members}) == 1

@@ -82,7 +82,7 @@ def clip_cov_policy_loss(
     return loss.without(inputs, inputs.batch_values > 0)
 
 
-@requires(old_logprobs=True, batch_values=_largest_tokens)
+@requires(old_logprobs=True, batch_values=_largest_tokens, all_tokens="penalty")
 def kl_cov_policy_loss(
     inputs: LossInputs, *, share: PositiveFraction = 2e-4, penalty: NonNegativeFloat = 1.0
 ) -> PolicyLossValues:

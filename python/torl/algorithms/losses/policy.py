@@ -157,8 +157,9 @@ class PolicyLoss(Protocol):
 
     Example: a loss that penalizes the squared distance of the importance ratio from 1 instead of clipping it.
 
-        from torl import LossInputs, NonNegativeFloat, PolicyLossValues
+        from torl import LossInputs, NonNegativeFloat, PolicyLossValues, requires
 
+        @requires(all_tokens="pull")
         def tethered(inputs: LossInputs, pull: NonNegativeFloat = 1.0) -> PolicyLossValues:
             """-ratio * A + pull * (ratio - 1)^2 / 2."""
             ratio = inputs.log_ratio().exp()
@@ -171,7 +172,8 @@ class PolicyLoss(Protocol):
 
     The loss of a token may depend on all tokens of its sequence (`inputs.sequences`), which are always in one call, but
     not on other sequences. Numbers that depend on the whole batch come from `@requires(batch_values=...)`
-    (`torl.algorithms.requirements`), which also declares that a loss requires the reference model.
+    (`torl.algorithms.requirements`), which also declares that a loss requires the reference model, or has a term for
+    tokens without an advantage.
     '''
 
     def __call__(self, inputs: LossInputs, /) -> PolicyLossValues:

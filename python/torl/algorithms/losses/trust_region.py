@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _EPSILON = 1e-8  # as in the published code, for probabilities of 1
 
 
-@requires(engine_ratio=True)
+@requires(engine_ratio=True, all_tokens="penalty")
 def dppo_policy_loss(
     inputs: LossInputs,
     *,
