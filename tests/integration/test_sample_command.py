@@ -45,7 +45,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
         assert after[name].trajectory.token_ids_T.tolist() == record.trajectory.token_ids_T.tolist()
     with running("torl.sample", "demo", *words, "--rollout.temperature", "0.5", log=tmp_path / "third.log") as command:
         assert command.wait(100) == 1
-        assert "has other settings" in command.output()
+        assert "was played with other settings" in command.output()
 
 
 async def test_called_from_python(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ async def test_called_from_python(tmp_path: Path) -> None:
         [replace(member.grade, parts={}) for group in each for member in group.members] for each in (groups, again)
     )
     assert returned == reread
-    with pytest.raises(ConfigError, match="has other settings"):
+    with pytest.raises(ConfigError, match="was played with other settings"):
         sample(["What is 2 + 2?"])
     assert len(list(read_trajectories(output))) == 6
 

@@ -219,7 +219,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "np.array(values)",
         _RESULTS,
     ),
-    ("apps/evaluation/cells.py", "path.exists() and _read(path) != content", "False", _RESULTS),
+    ("rollout/resuming.py", "self.played and self._read(record, subject) != content.encode()", "False", _RESULTS),
+    ("rollout/resuming.py", "self.played and changed", "False", "unit/test_resuming.py"),
+    ("rollout/resuming.py", 'known["stamp"] == stamp', 'known["stamp"][:4] == stamp[:4]', "unit/test_resuming.py"),
+    ("rollout/regrading.py", "return None if unknown.was_read else scored", "return scored", "unit/test_regrading.py"),
+    (
+        "apps/evaluation/results.py",
+        "[place[problem] for problem in variant.problems[name]]",
+        "list(place.values())",
+        _RESULTS,
+    ),
     ("rollout/group_file.py", "if count == samples", "if count", _RESULTS),
     # --- data
     ("data/stream.py", "deferred=frozenset(taken), shared=missing", "deferred=frozenset(), shared=0", _STREAM),

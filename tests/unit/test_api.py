@@ -88,7 +88,7 @@ def test_a_finished_output_needs_no_engine(tmp_path: Path) -> None:
     again = torl.sample(MODEL, ["What is 1 + 1?"], output=output, **SECTIONS)
     assert events == ["start", "close"]
     assert len(again) == 1
-    with pytest.raises(ConfigError, match="has other settings"):
+    with pytest.raises(ConfigError, match="was played with other settings"):
         torl.sample(MODEL, ["What is 2 + 2?"], output=output, **SECTIONS)
 
 

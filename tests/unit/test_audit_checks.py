@@ -81,7 +81,7 @@ async def test_a_reward_sees_whole_groups_with_the_run_s_limit() -> None:
     # A further round may have been played in between.
     mixed = [each for pair in zip(*groups, strict=True) for each in pair]
     reward, check = Stubborn(grade()), Check("rewards")
-    await check_rewards(check, [TrajectoryRecord(0, each, grade()) for each in mixed], reward, 77)
+    await check_rewards(check, [TrajectoryRecord(0, each, grade()) for each in mixed], reward, 77, {})
     assert [request.trajectories for request in reward.asked] == [tuple(members) for members in groups]
     assert {request.max_response_tokens for request in reward.asked} == {77}
     assert (check.compared, check.wrong) == (6, 0)
@@ -90,10 +90,10 @@ async def test_a_reward_sees_whole_groups_with_the_run_s_limit() -> None:
 async def test_a_grade_that_could_not_be_decided_says_nothing() -> None:
     records = [TrajectoryRecord(0, trajectory("1"), each) for each in (grade(), grade(False, failure="timeout"))]
     check = Check("rewards")
-    await check_rewards(check, records, Stubborn(grade(False)), 10)
+    await check_rewards(check, records, Stubborn(grade(False)), 10, {})
     assert (check.compared, check.wrong) == (1, 1)
     undecided = Check("rewards")
-    await check_rewards(undecided, records, Stubborn(grade(False, failure="error")), 10)
+    await check_rewards(undecided, records, Stubborn(grade(False, failure="error")), 10, {})
     assert undecided.compared == 0
 
 

@@ -11,12 +11,13 @@ import pytest
 
 from builders import asked, scored, scored_group, trajectory
 from torl.apps.curation.command import main
-from torl.apps.curation.difficulty import PassRateFile, accuracies_of_run, with_pass_rates
+from torl.apps.curation.difficulty import PassRate, PassRateFile, accuracies_of_run, with_pass_rates
 from torl.apps.curation.selecting import SelectOptions, select
 from torl.data import load_problems
 from torl.errors import DataError
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
+from torl.rollout.resuming import problem_digest
 from torl.types import Problem, ScoredGroup
 
 RAW = [
@@ -97,8 +98,9 @@ def test_pass_rates_are_kept_without_trajectories(tmp_path: Path) -> None:
         rates.append(each)
     with rates.path.open("ab") as file:
         file.write(b'{"id": "c", "pass_r')
-    assert rates.read() == {"a": (0.0, 2), "b": (0.5, 2)}
-    assert len(rates.path.read_bytes()) < 120
+    digest = problem_digest(asked("a").problem)
+    assert rates.read() == {"a": PassRate(0.0, 2, digest), "b": PassRate(0.5, 2, digest)}
+    assert len(rates.path.read_bytes()) < 220
     problems = [Problem(name, "?", "1", {"level": 3}) for name in "abc"]
     hard, half = with_pass_rates(problems, rates.read())
     assert (hard.id, hard.metadata) == ("a", {"level": 3, "pass_rate": 0.0, "samples": 2})

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from builders import asked, scored, trajectory
-from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
+from torl.apps.evaluation.cells import (
+    EvaluationCell,
+    cells_in,
+    read_problem_source,
+    write_or_check_problems,
+    write_or_check_settings,
+)
 from torl.apps.evaluation.estimates import AVERAGE, estimates
 from torl.apps.evaluation.layout import Table, latex, markdown
 from torl.apps.evaluation.output import write_all
@@ -23,15 +29,20 @@ from torl.apps.evaluation.results import (
     shared_problems,
     tool_differences,
 )
-from torl.apps.evaluation.sets import SUITES
+from torl.apps.evaluation.sets import SUITES, make_set
 from torl.apps.evaluation.tables import all_tables
+from torl.data.layout import Layout
 from torl.errors import ConfigError, RecordError
+from torl.paths import resolve_path
 from torl.records import metric_names as names
 from torl.rollout.group_file import GroupFile
+from torl.rollout.resuming import problem_digest
 from torl.text.prompts import EncodedPrompts
 from torl.types import Prompt, ScoredGroup
 
 TOO_LONG = "long"
+DEMO_MODEL = resolve_path("torl:demo/base_model")
+SOURCE = make_set("problems.jsonl", Layout())
 
 
 def group(problem: str, *correct: bool) -> ScoredGroup:
@@ -47,10 +58,10 @@ def group(problem: str, *correct: bool) -> ScoredGroup:
 def write(output: Path, model: str, calls: int, greedy: str, sampled: dict[str, list[bool]] | None = None) -> None:
     """Sets "one" (problems a, b, c) and "two" (a); a letter of `greedy` that is upper case is solved."""
     directory = output / model
-    write_or_check_settings(directory, "settings")
+    write_or_check_settings(directory, "settings", DEMO_MODEL)
     for set_name, problems in (("one", "abc"), ("two", "a")):
         encoded = EncodedPrompts(tuple(map(asked, problems)), (TOO_LONG,) if set_name == "one" else ())
-        write_or_check_problems(directory, set_name, encoded)
+        write_or_check_problems(directory, set_name, encoded, SOURCE)
         cell = EvaluationCell(directory, set_name, calls, "greedy")
         for problem in reversed(problems):  # as they ended
             cell.file.append(group(problem, problem.upper() in greedy))
@@ -127,31 +138,53 @@ def test_other_problems_are_not_compared() -> None:
         difference(arm_of("a", 1, one=[1.0, 0.0]), other, "greedy")
 
 
+@pytest.mark.parametrize("too_long", list("abcd"))
+def test_a_problem_that_is_too_long_for_one_model_is_compared_with_itself(tmp_path: Path, too_long: str) -> None:
+    """It comes last among the values of the model whose prompt is too long."""
+    values = {}
+    for model, solved, left_out in (("base", "ab", ""), ("trained", "acd", too_long)):
+        write_or_check_settings(tmp_path / model, "settings", DEMO_MODEL)
+        played = [each for each in "abcd" if each != left_out]
+        encoded = EncodedPrompts(tuple(map(asked, played)), tuple(left_out))
+        write_or_check_problems(tmp_path / model, "one", encoded, SOURCE)
+        for each in played:
+            EvaluationCell(tmp_path / model, "one", 0, "greedy").file.append(group(each, each in solved))
+        values[model] = [float(each in solved and each in played) for each in "abcd"]
+    base, trained = read_results(tmp_path)
+    expected = difference(arm_of("trained", 0, one=values["trained"]), arm_of("base", 0, one=values["base"]), "greedy")
+    assert difference(trained, base, "greedy") == expected
+    (table,) = [each for each in all_tables([base, trained], baseline="base") if "from base" in each.title]
+    assert [row[0] for row in table.rows] == ["trained, N = 0"]
+
+
 def test_other_settings_or_problems_are_refused(tmp_path: Path) -> None:
-    write_or_check_settings(tmp_path, "settings")
-    write_or_check_settings(tmp_path, "settings")
-    with pytest.raises(ConfigError, match="played with other settings"):
-        write_or_check_settings(tmp_path, "others")
+    write_or_check_settings(tmp_path, "settings", DEMO_MODEL)
     problems = EncodedPrompts((asked("a"),), ())
-    write_or_check_problems(tmp_path, "one", problems)
-    write_or_check_problems(tmp_path, "one", problems)
+    write_or_check_problems(tmp_path, "one", problems, SOURCE)
+    EvaluationCell(tmp_path, "one", 0, "greedy").file.append(group("a", True))
+    write_or_check_settings(tmp_path, "settings", DEMO_MODEL)
+    with pytest.raises(ConfigError, match="played with other settings"):
+        write_or_check_settings(tmp_path, "others", DEMO_MODEL)
+    moved = make_set("moved.jsonl", Layout())
+    write_or_check_problems(tmp_path, "one", problems, moved)
+    assert read_problem_source(tmp_path, "one") == moved
     for others in (
         EncodedPrompts((asked("a", answer="2"),), ()),
         EncodedPrompts((asked("a", token_ids=(7,)),), ()),
         EncodedPrompts((asked("a"),), ("b",)),
     ):
         with pytest.raises(ConfigError, match="played with other problems or prompts"):
-            write_or_check_problems(tmp_path, "one", others)
+            write_or_check_problems(tmp_path, "one", others, SOURCE)
 
 
 def test_a_group_that_a_kill_cut_is_played_again(tmp_path: Path) -> None:
     file = GroupFile(tmp_path / "groups.jsonl")
-    assert file.drop_incomplete(2) == set()
+    assert file.drop_incomplete(2) == {}
     file.append(group("a", True, False))
     whole = file.path.read_bytes()
     file.append(group("b", True, False))
     file.path.write_bytes(file.path.read_bytes()[: len(whole) + (len(whole) // 2) + 9])  # within its second row
-    assert file.drop_incomplete(2) == {"a"}
+    assert file.drop_incomplete(2) == {"a": problem_digest(asked("a").problem)}
     assert file.path.read_bytes() == whole
     file.append(group("b", True, True))
     assert [each.prompt.problem.id for each in file.read()] == ["a", "b"]

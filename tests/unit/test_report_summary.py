@@ -1,10 +1,15 @@
 """The summary of a run, from rows of its metrics."""
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from torl.errors import RecordError
 from torl.records import metric_names as names
-from torl.report.summary import summarize
+from torl.report.summary import summarize, write_summary
 
 
 def evaluation(step: int, accuracy: float, loss: float) -> dict[str, Any]:
@@ -35,3 +40,19 @@ def test_a_run_without_evaluations_has_no_accuracies() -> None:
     summary = summarize(Path("run"), STEPS)
     assert summary["evaluation"] == {}
     assert "accuracy_after" not in summary
+
+
+def test_a_summary_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its existence means that the run has finished."""
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(FIRST) + "\n")
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RecordError, match=r"summary.json: cannot be written: No space left on device"):
+            write_summary(tmp_path)
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
+    summary = write_summary(tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary

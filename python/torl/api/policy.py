@@ -114,7 +114,7 @@ class Policy:
                 "seed": seed,
             }
             config = self._validate(SampleConfig, sample=settings)
-            return SampledGroups(self._run(lambda: self._sample(config)))
+            return SampledGroups(self._run(lambda: self._sample(config, resumable=output is not None)))
 
     def evaluate(
         self,
@@ -173,9 +173,9 @@ class Policy:
             raise ConfigError("the policy is not running: use it in a with statement")
         return self._loop.call(work())
 
-    async def _sample(self, config: SampleConfig) -> list[ScoredGroup]:
+    async def _sample(self, config: SampleConfig, *, resumable: bool) -> list[ScoredGroup]:
         model, config = self._open(config)
-        return await sample_with(self._rollouts, model, config, self._console)
+        return await sample_with(self._rollouts, model, config, self._console, resumable=resumable)
 
     async def _evaluate(self, config: EvaluateConfig, name: str | None) -> Evaluation:
         model, config = self._open(config)

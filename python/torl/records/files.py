@@ -42,6 +42,20 @@ def atomic_write(path: Path) -> Iterator[Any]:
         raise
 
 
+def write_if_changed(path: Path, data: bytes) -> None:
+    """Replace a file atomically, and make its directory, unless it has this content already.
+
+    Raises:
+        RecordError: The file could not be read or written.
+    """
+    with record_errors(path):
+        if path.exists() and path.read_bytes() == data:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write(data)
+
+
 def append_atomically(path: Path, data: bytes) -> None:
     """Append all of `data` to a file, or nothing.
 

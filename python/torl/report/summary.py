@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.records import metric_names as names
-from torl.records.files import REPORT_FILE, SUMMARY_FILE, record_errors
+from torl.records.files import REPORT_FILE, SUMMARY_FILE, atomic_write
 from torl.records.reading import read_metrics
 
 _MEASURES = {
@@ -25,9 +25,8 @@ def write_summary(directory: Path) -> dict[str, Any]:
         RecordError: The records cannot be read, or the summary cannot be written.
     """
     summary = summarize(directory, read_metrics(directory))
-    path = directory / SUMMARY_FILE
-    with record_errors(path):
-        path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    with atomic_write(directory / SUMMARY_FILE) as file:  # its existence means that the run has finished
+        file.write(json.dumps(summary, indent=1).encode() + b"\n")
     return summary
 
 

@@ -15,9 +15,11 @@ from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory, g
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_group
+from torl.rollout.regrading import with_problem
+from torl.rollout.resuming import problem_digest
 from torl.rollout.scheduler import play_groups
 from torl.rollout.startup import Rollouts
-from torl.types import Prompt, ScoredGroup, ScoredTrajectory, Trajectory
+from torl.types import Prompt, ScoredGroup, ScoredTrajectory
 
 _STEP = 0  # of the records of an untrained model
 
@@ -38,12 +40,12 @@ class GroupFile:
 
     path: Path
 
-    def drop_incomplete(self, samples: int) -> set[str]:
-        """Remove incomplete groups, which a killed command left; return the problems of the others."""
+    def drop_incomplete(self, samples: int) -> dict[str, str]:
+        """Remove incomplete groups, which a killed command left; return the digests of the others' problems by id."""
         if not self.path.exists():
-            return set()
-        counts = Counter(record.trajectory.prompt.problem.id for record in read_trajectories(self.path))
-        complete = {problem for problem, count in counts.items() if count == samples}
+            return {}
+        problems = Counter(record.trajectory.prompt.problem for record in read_trajectories(self.path))
+        complete = {problem.id: problem_digest(problem) for problem, count in problems.items() if count == samples}
         records = read_trajectories(self.path)
         self._write(record for record in records if record.trajectory.prompt.problem.id in complete)
         return complete
@@ -156,14 +158,8 @@ def _group(prompt: Prompt, members: Sequence[ScoredTrajectory]) -> ScoredGroup:
     in_order = sorted(members, key=lambda member: member.trajectory.sample_index)
     return ScoredGroup(
         prompt,
-        tuple(replace(member, trajectory=_with_problem(member.trajectory, prompt)) for member in in_order),
+        tuple(replace(member, trajectory=with_problem(member.trajectory, prompt.problem)) for member in in_order),
     )
-
-
-def _with_problem(trajectory: Trajectory, prompt: Prompt) -> Trajectory:
-    """The trajectory with the problem as it was read, but its own tokens, which an agent or environment may set."""
-    branches = tuple(_with_problem(branch, prompt) for branch in trajectory.branches)
-    return replace(trajectory, prompt=replace(trajectory.prompt, problem=prompt.problem), branches=branches)
 
 
 def _line(record: TrajectoryRecord) -> bytes:

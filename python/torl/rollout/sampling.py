@@ -1,17 +1,18 @@
 """Sampling of trajectories into a file, which a killed command resumes."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 
 from torl.config import SampleConfig
-from torl.errors import ConfigError
 from torl.records.dynamics import training_dynamics
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.resuming import PlayedOutput
 from torl.rollout.startup import OpenRollouts, open_rollouts
 from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
@@ -36,7 +37,12 @@ async def sample_and_measure(config: SampleConfig, console: Console) -> dict[str
 
 
 async def sample_with(
-    open_running: OpenRollouts, model: ModelDirectory, config: SampleConfig, console: Console
+    open_running: OpenRollouts,
+    model: ModelDirectory,
+    config: SampleConfig,
+    console: Console,
+    *,
+    resumable: bool = True,
 ) -> list[ScoredGroup]:
     """Play the problems that the output file lacks, append each group to it as it ends, and return all groups.
 
@@ -45,21 +51,24 @@ async def sample_with(
         model: The model.
         config: The configuration, capped to the model's context.
         console: Console for progress.
+        resumable: Whether the output is kept, so that its settings and its model are recorded and compared.
 
     Returns:
         The groups, in the order of the problems.
 
     Raises:
-        ConfigError: The output file was made with other settings.
+        ConfigError: The output file was made with other settings or problems, or by another model.
         TorlError: The problems cannot be read, or a component fails; the file keeps all finished groups.
     """
     sample = config.sample
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))
     console.line(f"problems: {stream}")
-    check_settings(config)
+    if resumable:
+        await require_same_origin(config, model, console)
     output = GroupFile(sample.output)
     done = output.drop_incomplete(sample.samples_per_problem)
+    PlayedOutput(sample.output, bool(done)).require_problems((prompt.problem for prompt in prompts), done)
     remaining = [prompt for prompt in prompts if prompt.problem.id not in done]
     if done:
         console.line(f"{len(prompts) - len(remaining)} problems are in the file already")
@@ -90,14 +99,15 @@ def sampling_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
     return {"trajectories": sum(len(group.members) for group in groups), **dynamics}
 
 
-def check_settings(config: SampleConfig) -> None:
-    """Write the settings next to the output. Refuse to resume an output with other settings."""
-    path = config.sample.output.with_name(f"{config.sample.output.name}.toml")
-    settings = str(config)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if config.sample.output.exists() and path.exists() and path.read_text(encoding="utf-8") != settings:
-            raise ConfigError(f"{config.sample.output} has other settings (see {path.name}): choose another file")
-        path.write_text(settings, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+async def require_same_origin(config: SampleConfig, model: ModelDirectory, console: Console) -> None:
+    """Record the settings and the model next to the output, or compare them with its records.
+
+    Raises:
+        ConfigError: The output was made with other settings or by another model.
+        RecordError: A file cannot be read or written.
+    """
+    path = config.sample.output
+    output = PlayedOutput(path, path.exists())
+    output.require(path.with_name(f"{path.name}.toml"), str(config), "settings")
+    with console.progress("comparing the model's files"):
+        await asyncio.to_thread(output.require_model, path.with_name(f"{path.name}.model.json"), model.path)

@@ -1,5 +1,6 @@
 """The results of an audit's checks, and the checks of policy versions and rewards."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,8 +9,8 @@ from dataclasses import dataclass, field
 from torl.errors import TorlError
 from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward
-from torl.rollout.grading import score_groups
-from torl.types import Grade, Group
+from torl.rollout.regrading import ProblemsById, grade_again
+from torl.types import Grade, Group, Problem
 
 _MAX_SHOWN = 3
 _TOLERANCE = 1e-6
@@ -124,23 +125,38 @@ def group_members(records: Sequence[TrajectoryRecord]) -> dict[str, list[Traject
     return dict(groups)
 
 
+def find_problems(records: Sequence[TrajectoryRecord], source: ProblemsById) -> dict[str, Problem]:
+    """Return the problems of records, by id, as their source has them. Other problems and missing ones are left out."""
+    return source.find(record.trajectory.prompt.problem for record in records)
+
+
 async def check_rewards(
-    check: Check, records: Sequence[TrajectoryRecord], reward: Reward, max_response_tokens: int
+    check: Check,
+    records: Sequence[TrajectoryRecord],
+    reward: Reward,
+    max_response_tokens: int,
+    problems: Mapping[str, Problem],
 ) -> None:
-    """Grade a step's trajectories again and compare. Grades with a grader failure are skipped.
+    """Grade a step's trajectories again and compare.
+
+    Grades with a grader failure are skipped, and grades from metadata of problems that are not known.
 
     Args:
         check: Result that the comparisons are counted in.
         records: Records of a step, with complete groups.
         reward: Reward of the run, started.
         max_response_tokens: Token limit of the run's responses.
+        problems: Problems with their metadata by id (`ProblemsById.find`).
 
     Raises:
         RewardError: The reward failed.
     """
     groups = group_members(records)
-    graded = await score_groups(reward, [_group(members, max_response_tokens) for members in groups.values()])
-    for members, group in zip(groups.values(), graded, strict=True):
+    gradings = (grade_again(reward, _group(each, max_response_tokens), problems) for each in groups.values())
+    for members, group in zip(groups.values(), await asyncio.gather(*gradings), strict=True):
+        if group is None:
+            check.add_note("the reward reads metadata of problems that cannot be found: their grades are not compared")
+            continue
         for record, member in zip(members, group.members, strict=True):
             regraded = member.grade
             if record.grade.failure is None and regraded.failure is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.checks import Check, check_rewards, group_members, place_of, version_mismatch
+from torl.apps.audit.checks import Check, check_rewards, find_problems, group_members, place_of, version_mismatch
 from torl.apps.audit.groups import check_groups, scored_group
 from torl.apps.audit.history import RunHistory, evaluation_plays, read_file
 from torl.apps.audit.logprobs import SampledTrajectories
@@ -23,6 +23,7 @@ from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward
 from torl.rollout.model_directory import ModelDirectory
 from torl.text.tokenizer import load_tokenizer
+from torl.types import Problem
 
 
 class Checks:
@@ -96,8 +97,9 @@ class EvaluationAudit:
             path = trajectory_file(self.history.directory, step, label)
             count = None if problems is None or failed else problems * samples
             by_file[label] = records = await asyncio.to_thread(self.read, path, count)
+            by_id = await asyncio.to_thread(find_problems, records, self.prompts.evaluations[name])
             await asyncio.gather(
-                self.grade_again(records, reward, path, settings.longest_response(self.config.rollout)),
+                self.grade_again(records, reward, path, settings.longest_response(self.config.rollout), by_id),
                 asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed),
             )
         if failed and problems is not None:
@@ -135,12 +137,17 @@ class EvaluationAudit:
         return records
 
     async def grade_again(
-        self, records: Sequence[TrajectoryRecord], reward: Reward, path: Path, max_response_tokens: int
+        self,
+        records: Sequence[TrajectoryRecord],
+        reward: Reward,
+        path: Path,
+        max_response_tokens: int,
+        problems: Mapping[str, Problem],
     ) -> None:
-        """Grade trajectories again and compare."""
+        """Grade trajectories again, with these problems' metadata, and compare."""
         check = self.checks.rewards
         try:
-            await check_rewards(check, records, reward, max_response_tokens)
+            await check_rewards(check, records, reward, max_response_tokens, problems)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             check.add(False, f"{path.name}: cannot be graded: {type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""The checks of one trajectory: those of `torl verify` that need neither the weights nor the problem source."""
+"""The checks of one trajectory: those of `torl verify` that need neither the weights nor the prompt template."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,21 +10,23 @@ from typing import Self
 
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.checks import Check, OwnCheck, check_rewards, place_of, version_mismatch
+from torl.apps.audit.checks import Check, OwnCheck, check_rewards, find_problems, place_of, version_mismatch
 from torl.apps.audit.evaluations import evaluated_rollout
-from torl.apps.audit.history import RunHistory
+from torl.apps.audit.history import RunHistory, evaluation_plays
 from torl.apps.audit.replay import ReplayContext
 from torl.apps.audit.tokens import token_mismatch
 from torl.apps.audit.updates import check_recorded_updates
 from torl.component import RunContext
-from torl.config import LearningConfig, RolloutConfig, TrainConfig
+from torl.config import LearningConfig, ProblemChoice, RolloutConfig, TrainConfig
 from torl.errors import RecordError
 from torl.hub import resolve_model
 from torl.options import Choice
-from torl.records.files import step_of_file, training_files
+from torl.records.files import evaluation_files, step_of_file, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
 from torl.rewards import Reward, make_reward
+from torl.rollout.regrading import ProblemsById
+from torl.types import Problem
 
 
 class TrajectoryAudit:
@@ -35,6 +37,7 @@ class TrajectoryAudit:
         self._directory = directory
         self._stack = AsyncExitStack()
         self._rewards: list[tuple[Choice[Reward], Reward]] = []
+        self._sources: list[tuple[ProblemChoice, ProblemsById]] = []
         self._contexts: list[tuple[LearningConfig, ReplayContext]] = []
         self._file: tuple[object, Sequence[TrajectoryRecord]] = (None, ())
 
@@ -70,7 +73,9 @@ class TrajectoryAudit:
         group = [each for each in records if each.trajectory.group_id in groups]
         with rewards.reading(place):
             choice = config.reward if is_training else config.evaluation.reward or config.reward
-            await check_rewards(rewards, group, await self._reward(choice, config), rollout.max_response_tokens)
+            reward = await self._reward(choice, config)
+            problems = await asyncio.to_thread(self._find_problems, group, path, config)
+            await check_rewards(rewards, group, reward, rollout.max_response_tokens, problems)
         if not rewards.compared and record.grade.failure is not None:
             rewards.add_note(f"the grader failed: {record.grade.failure}")
         if not is_training or step is None or not isinstance(config, TrainConfig):
@@ -111,6 +116,20 @@ class TrajectoryAudit:
         self._contexts.append((config, context))
         return context
 
+    def _find_problems(
+        self, records: Sequence[TrajectoryRecord], path: Path, config: LearningConfig
+    ) -> dict[str, Problem]:
+        """Return the problems of a file's records with their metadata, as far as the source has them."""
+        choice = _source_of(path, self._directory, config)
+        if choice is None:
+            return {}
+        known = next((source for other, source in self._sources if other == choice), None)
+        if known is None or not known.available:  # the file may have come back
+            known = ProblemsById(choice)
+            self._sources = [(other, source) for other, source in self._sources if other != choice]
+            self._sources.append((choice, known))
+        return find_problems(records, known)
+
     async def _reward(self, choice: Choice[Reward], config: LearningConfig) -> Reward:
         for known, reward in self._rewards:
             if known == choice:
@@ -128,3 +147,12 @@ class TrajectoryAudit:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._stack.aclose()
+
+
+def _source_of(path: Path, run: Path, config: LearningConfig) -> ProblemChoice | None:
+    """Return the source of the problems in a trajectory file of a run, if the configuration has it."""
+    label = next((label for label, paths in evaluation_files(run).items() if path in paths), None)
+    if label is None:
+        return config.data.train if isinstance(config, TrainConfig) else None
+    sets = config.data.evaluation.items()
+    return next((choice for name, choice in sets if label in evaluation_plays(name, config.evaluation)), None)

@@ -1,18 +1,18 @@
 """The problem sets of a run, read again and rendered again as prompts."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 
 from torl.apps.audit.checks import Check
 from torl.config import ProblemChoice, PromptConfig
 from torl.errors import TorlError
 from torl.rollout.model_directory import ModelDirectory
+from torl.rollout.regrading import ProblemsById
 from torl.text.prompts import PromptStream
 from torl.types import Problem, Prompt
 
 
-class ProblemSet:
+class ProblemSet(ProblemsById):
     """The prompts of a problem source, read as far as the records need them and rendered again."""
 
     def __init__(
@@ -36,21 +36,13 @@ class ProblemSet:
         """
         self.name = name
         self._check, self._config, self._model = check, config, model
-        self._problems: dict[str, Problem] = {}
         self._rendered: dict[Problem, Prompt | None] = {}
-        self.available = True
-        """Whether the source can be read and contains the run's problems."""
         self._fitting: dict[int, tuple[list[str], int] | None] = {}
-        self._unread: Iterator[Problem] = iter(())
-        try:
-            self._unread = iter(islice(choice.bind()(), limit))
-        except TorlError as error:
-            self.drop(f"cannot be read: {error}")
+        super().__init__(choice, limit)
 
     def drop(self, reason: str) -> None:
         """Compare the prompts with the recorded questions alone from now on."""
-        self.available, self._unread = False, iter(())
-        self._problems.clear()
+        super().drop(reason)
         self._rendered.clear()
         self._check.add_note(f"{self.name} {reason}; questions are taken from the records")
 
@@ -59,11 +51,6 @@ class ProblemSet:
         if max_prompt_tokens not in self._fitting:
             self._fitting[max_prompt_tokens] = self._find_fitting(max_prompt_tokens)
         return self._fitting[max_prompt_tokens] if self.available else None
-
-    def problem(self, problem_id: str) -> Problem | None:
-        """Return a problem of the source, or None."""
-        self._read_until(problem_id)
-        return self._problems.get(problem_id)
 
     def prompts(self, recorded: Iterable[Problem]) -> dict[Problem, Prompt]:
         """Return the prompt of each recorded problem, rendered again, if that is possible.
@@ -93,10 +80,3 @@ class ProblemSet:
             self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
             return None
         return ids, len(self._problems) - len(ids)
-
-    def _read_until(self, problem_id: str | None) -> None:
-        try:
-            while problem_id not in self._problems and (problem := next(self._unread, None)) is not None:
-                self._problems[problem.id] = problem
-        except TorlError as error:
-            self.drop(f"cannot be read: {error}")

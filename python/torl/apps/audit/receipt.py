@@ -4,13 +4,13 @@ import asyncio
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final
 
-from torl.apps.audit.checks import Check, check_rewards
+from torl.apps.audit.checks import Check, check_rewards, find_problems
 from torl.apps.view.replay import compare_outcomes
 from torl.component import RunContext
 from torl.config import TrainConfig
@@ -21,8 +21,9 @@ from torl.records.reading import read_rows
 from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, file_entry, line_hash, read_receipt
 from torl.records.rows import decode_trajectory
 from torl.records.run_directory import read_configs
-from torl.rewards import make_reward
+from torl.rewards import Reward, make_reward
 from torl.rollout.calls import clean_outcome
+from torl.rollout.regrading import ProblemsById
 from torl.seeds import derive_seed
 from torl.tools import PythonTool, make_tool
 
@@ -228,24 +229,48 @@ async def _run_again(row: Mapping[str, Any], number: int, config: TrainConfig, a
 
 
 async def _grade_again(
-    directory: Path, rows: Sequence[Mapping[str, Any]], config_at: Any, random: SystemRandom, share: float, audit: Any
+    directory: Path,
+    rows: Sequence[Mapping[str, Any]],
+    config_at: Callable[[int], TrainConfig | None],
+    random: SystemRandom,
+    share: float,
+    audit: ReceiptAudit,
 ) -> None:
+    """Grade a random share of the groups again, those of each start of the run with one reward."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
     drawn = random.sample(sorted(groups), min(len(groups), max(1, round(len(groups) * share)))) if groups else []
+    starts: dict[int, tuple[TrainConfig, list[str]]] = {}
     for name in drawn:
-        config = config_at(groups[name][0]["step"])
-        if config is None:
-            continue
-        reward, check = make_reward(config.reward), Check("rewards")
+        if (config := config_at(groups[name][0]["step"])) is not None:
+            starts.setdefault(id(config), (config, []))[1].append(name)
+    for config, names in starts.values():
+        reward, source = make_reward(config.reward), ProblemsById(config.data.train)
         try:
             await reward.start(RunContext(seed=config.run.seed, directory=directory))
-            records = [decode_trajectory(row) for row in groups[name]]
-            await check_rewards(check, records, reward, config.rollout.max_response_tokens)
-        except (KeyError, TypeError, ValueError) as error:
-            raise TorlError(f"{name}: not a group of trajectories: {error}") from error
+            for name in names:
+                await _grade_group(name, groups[name], reward, source, config, audit)
         finally:
             await reward.close()
-        audit.graded += check.compared
-        audit.wrong += check.examples
+
+
+async def _grade_group(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    reward: Reward,
+    source: ProblemsById,
+    config: TrainConfig,
+    audit: ReceiptAudit,
+) -> None:
+    check = Check("rewards")
+    try:
+        records = [decode_trajectory(row) for row in rows]
+        problems = await asyncio.to_thread(find_problems, records, source)
+        await check_rewards(check, records, reward, config.rollout.max_response_tokens, problems)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TorlError(f"{name}: not a group of trajectories: {error}") from error
+    audit.graded += check.compared
+    audit.wrong += check.examples
+    if check.note and check.note not in audit.notes:
+        audit.notes.append(check.note)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from torl.apps.audit.advantages import check_advantages
-from torl.apps.audit.checks import group_members
+from torl.apps.audit.checks import find_problems, group_members
 from torl.apps.audit.evaluations import EvaluationAudit, count_of
 from torl.apps.audit.groups import RecordedSelection, check_groups, check_selection, expected_trajectories, scored_group
 from torl.apps.audit.learning import batch_metrics, check_learning_rate
@@ -63,9 +63,11 @@ class StepAudit:
         records = await asyncio.to_thread(shared.read, path, count)
         await asyncio.to_thread(self._check_order, step, records, row)
         if records:
+            assert shared.prompts.training is not None  # of a training run
+            problems = await asyncio.to_thread(find_problems, records, shared.prompts.training)
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
-                shared.grade_again(records, reward, path, self.config.rollout.max_response_tokens),
+                shared.grade_again(records, reward, path, self.config.rollout.max_response_tokens, problems),
                 asyncio.to_thread(self._check_records, step, records),
             )
 

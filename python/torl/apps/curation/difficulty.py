@@ -17,7 +17,8 @@ from torl.records.reading import read_trajectories
 from torl.report.console import Console
 from torl.rollout.group_file import play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.sampling import BATCH_ID, check_settings, with_seed
+from torl.rollout.resuming import PlayedOutput, problem_digest
+from torl.rollout.sampling import BATCH_ID, require_same_origin, with_seed
 from torl.rollout.startup import open_rollouts
 from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
@@ -29,6 +30,16 @@ _BATCH_SIZE = 16_384  # problems whose prompts are in memory
 
 
 @dataclass(frozen=True, slots=True)
+class PassRate:
+    """The pass rate of a problem over a number of samples."""
+
+    rate: float
+    samples: int
+    digest: str
+    """Digest of the problem (`problem_digest`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class PassRateFile:
     """Pass rates by problem, appended as groups end. No trajectory is kept."""
 
@@ -36,17 +47,24 @@ class PassRateFile:
 
     def append(self, group: ScoredGroup) -> None:
         """Append the pass rate of a group."""
-        row = {"id": group.prompt.problem.id, PASS_RATE: group.accuracy, "samples": len(group.members)}
+        problem = group.prompt.problem
+        row = {
+            "id": problem.id,
+            PASS_RATE: group.accuracy,
+            "samples": len(group.members),
+            "digest": problem_digest(problem),
+        }
         append_atomically(self.path, encode_rows([row]))
 
-    def read(self) -> dict[str, tuple[float, int]]:
-        """Return the pass rate and the number of samples of each problem; an incomplete last line is dropped."""
+    def read(self) -> dict[str, PassRate]:
+        """Return the pass rates by problem; an incomplete last line is dropped."""
         if not self.path.exists():
             return {}
         lines = self.path.read_bytes().rpartition(b"\n")[0].splitlines()
         with atomic_write(self.path) as file:
             file.write(b"".join(line + b"\n" for line in lines))
-        return {row["id"]: (row[PASS_RATE], row["samples"]) for row in map(json.loads, lines)}
+        rows = map(json.loads, lines)
+        return {row["id"]: PassRate(row[PASS_RATE], row["samples"], row["digest"]) for row in rows}
 
 
 async def measure_difficulty(config: SampleConfig, output: Path, console: Console) -> dict[str, float]:
@@ -55,14 +73,17 @@ async def measure_difficulty(config: SampleConfig, output: Path, console: Consol
     Pass rates are appended to `config.sample.output`, so an interrupted command resumes.
 
     Raises:
+        ConfigError: Pass rates were measured with other settings or problems, or of another model.
         TorlError: The configuration, model or problems are invalid, or a component failed. Pass rates are kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
-    check_settings(config)
+    await require_same_origin(config, model, console)
     rates = PassRateFile(config.sample.output)
     done = rates.read()
     if done:
+        played = {problem: each.digest for problem, each in done.items()}
+        PlayedOutput(rates.path, played=True).require_problems(config.sample.problems.bind()(), played)
         console.line(f"{len(done)} problems were measured already")
     stream = model.prompts(config.sample.problems, config.data)
     missing = (prompt for prompt in islice(stream, config.sample.max_problems) if prompt.problem.id not in done)
@@ -75,7 +96,7 @@ async def measure_difficulty(config: SampleConfig, output: Path, console: Consol
     with atomic_write(output) as file:
         for problem in with_pass_rates(problems, measured):
             file.write(encode_problems([problem]))
-    return {problem: rate for problem, (rate, _) in measured.items()}
+    return {problem: each.rate for problem, each in measured.items()}
 
 
 async def _measure(
@@ -104,12 +125,12 @@ async def _measure(
                 batch = tuple(islice(others, _BATCH_SIZE))
 
 
-def with_pass_rates(problems: Iterable[Problem], rates: Mapping[str, tuple[float, int]]) -> Iterator[Problem]:
+def with_pass_rates(problems: Iterable[Problem], rates: Mapping[str, PassRate]) -> Iterator[Problem]:
     """Yield the measured problems, with the pass rate and the number of samples in their metadata."""
     for problem in problems:
         if problem.id in rates:
-            rate, samples = rates[problem.id]
-            yield replace(problem, metadata={**problem.metadata, PASS_RATE: rate, "samples": samples})
+            measured = rates[problem.id]
+            yield replace(problem, metadata={**problem.metadata, PASS_RATE: measured.rate, "samples": measured.samples})
 
 
 def accuracies_of_run(run: Path) -> dict[str, list[float]]:

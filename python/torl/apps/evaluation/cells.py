@@ -1,7 +1,9 @@
 """The output directory of an evaluation, with one trajectory file per model, set, number of calls and sampling mode.
 
 OUTPUT/<model>/settings.toml                     configuration of the model's evaluation
+OUTPUT/<model>/model.json                        hashes of the model's files
 OUTPUT/<model>/<set>/problems.json               problems of the set, and the problems with prompts that are too long
+OUTPUT/<model>/<set>/source.json                 problem source of the set, whose metadata the grading again needs
 OUTPUT/<model>/<set>/calls_<N>_<greedy|sampled>.jsonl
 OUTPUT/table.md, table.tex, results.json, page.html
 """
@@ -12,16 +14,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torl.apps.evaluation.sets import set_sort_key
-from torl.errors import ConfigError, RecordError
-from torl.records.files import atomic_write, record_errors
+from torl.config import ProblemChoice
+from torl.config.choices import PROBLEMS
+from torl.errors import RecordError
+from torl.records.files import write_if_changed
 from torl.rollout.group_file import GroupFile
+from torl.rollout.resuming import PlayedOutput
 from torl.text.prompts import EncodedPrompts
 
 SETTINGS_FILE = "settings.toml"
+_MODEL_FILE = "model.json"
 _PROBLEMS_FILE = "problems.json"
+_SOURCE_FILE = "source.json"
 _CELL = re.compile(r"calls_(\d+)_(greedy|sampled)\.jsonl")
 
 
@@ -59,45 +66,63 @@ def models_in(output: Path) -> list[Path]:
     return sorted(path.parent for path in output.glob(f"*/{SETTINGS_FILE}"))
 
 
-def write_or_check_settings(directory: Path, settings: str) -> None:
-    """Write the settings of a model, or compare them with existing ones.
+def write_or_check_settings(directory: Path, settings: str, model: Path) -> None:
+    """Write the settings and the hashes of a model, or compare them with existing ones.
+
+    Args:
+        directory: Output directory of the model.
+        settings: Configuration of the evaluation.
+        model: Directory of the model's files.
 
     Raises:
-        ConfigError: The directory contains trajectories with other settings.
+        ConfigError: The directory contains trajectories with other settings, or of another model.
     """
-    path = directory / SETTINGS_FILE
-    with record_errors(path):
-        directory.mkdir(parents=True, exist_ok=True)
-        if path.exists() and path.read_text(encoding="utf-8") != settings:
-            raise ConfigError(f"{directory} was played with other settings (see {path.name}): choose another --output")
-        path.write_text(settings, encoding="utf-8")
+    output = PlayedOutput(directory, played=any(cells_in(directory)))
+    output.require(directory / SETTINGS_FILE, settings, "settings")
+    output.require_model(directory / _MODEL_FILE, model)
 
 
-def write_or_check_problems(directory: Path, set_name: str, problems: EncodedPrompts) -> None:
+def write_or_check_problems(directory: Path, set_name: str, problems: EncodedPrompts, source: ProblemChoice) -> None:
     """Write the problem ids of a set and a hash of their prompts, or compare them with existing ones.
+
+    Args:
+        directory: Output directory of the model.
+        set_name: Name of the set.
+        problems: The problems.
+        source: Their source. It may change its place.
 
     Raises:
         ConfigError: The directory contains trajectories with other problems or prompts.
     """
-    path = directory / set_name / _PROBLEMS_FILE
     prompts = [[each.problem.id, each.problem.answer, list(each.token_ids)] for each in problems.prompts]
     content = {
         "played": [prompt.problem.id for prompt in problems.prompts],
         "too_long": list(problems.too_long),
         "prompts": hashlib.sha256(json.dumps(prompts).encode()).hexdigest(),
     }
-    if path.exists() and _read(path) != content:
-        raise ConfigError(f"{path.parent} was played with other problems or prompts: choose another --output")
-    with record_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(json.dumps(content).encode())
+    path = directory / set_name
+    output = PlayedOutput(path, played=any(cell.set_name == set_name for cell in cells_in(directory)))
+    output.require(path / _PROBLEMS_FILE, json.dumps(content), "problems or prompts")
+    write_if_changed(path / _SOURCE_FILE, json.dumps(source.dump()).encode())
 
 
 def read_problem_ids(directory: Path, set_name: str) -> tuple[list[str], list[str]]:
     """Return the ids of a set's played problems and of its problems with prompts that are too long."""
     content = _read(directory / set_name / _PROBLEMS_FILE)
     return content["played"], content["too_long"]
+
+
+def read_problem_source(directory: Path, set_name: str) -> ProblemChoice:
+    """Return the problem source of a set.
+
+    Raises:
+        RecordError: The file is missing or damaged, or the source cannot be imported.
+    """
+    path = directory / set_name / _SOURCE_FILE
+    try:
+        return cast(ProblemChoice, PROBLEMS.choose(_read(path)))
+    except ValueError as error:
+        raise RecordError(f"{path}: {error}") from error
 
 
 def _read(path: Path) -> dict[str, Any]:

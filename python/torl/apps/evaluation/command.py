@@ -13,7 +13,8 @@ from torl.apps.evaluation.cells import SETTINGS_FILE, models_in
 from torl.apps.evaluation.layout import markdown
 from torl.apps.evaluation.output import write_all
 from torl.apps.evaluation.papers import PAPERS
-from torl.apps.evaluation.playing import play_model, regrade
+from torl.apps.evaluation.playing import play_model
+from torl.apps.evaluation.regrading import regrade
 from torl.apps.evaluation.results import read_results, shared_problems
 from torl.apps.evaluation.sets import SUITES, find_locations, make_set
 from torl.apps.evaluation.tables import all_tables

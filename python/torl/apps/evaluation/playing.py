@@ -1,24 +1,22 @@
-"""Play the missing episodes of an evaluation, and grade existing ones again."""
+"""Play the missing episodes of an evaluation."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from torl.apps.evaluation.cells import EvaluationCell, cells_in, write_or_check_problems, write_or_check_settings
-from torl.component import RunContext
+from torl.apps.evaluation.cells import EvaluationCell, write_or_check_problems, write_or_check_settings
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.errors import ToolUnavailableError
 from torl.report.console import Console
-from torl.rewards import make_reward
 from torl.rollout.evaluation import evaluation_player
-from torl.rollout.grading import score_group
 from torl.rollout.group_file import append_groups
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import Rollouts, open_rollouts
 from torl.runtime.processes.supervision import run_with_watchers, task_group
 from torl.text.prompts import EncodedPrompts
-from torl.types import Group, Prompt, ScoredGroup
+from torl.types import Prompt
 
 
 async def play_model(
@@ -38,17 +36,18 @@ async def play_model(
         console: Console for progress.
 
     Raises:
-        ConfigError: Existing files have other settings or problems.
+        ConfigError: Existing files have other settings or problems, or are of another model.
         TorlError: The model or the problems cannot be read, or a component failed. Written files are kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path)
-    write_or_check_settings(directory, str(config))
+    with console.progress("comparing the model's files"):
+        await asyncio.to_thread(write_or_check_settings, directory, str(config), model.path)
     problems = {
         name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
     }
     for name, encoded in problems.items():
-        write_or_check_problems(directory, name, encoded)
+        write_or_check_problems(directory, name, encoded, sets[name])
     missing = [
         (cell, prompts)
         for name, encoded in problems.items()
@@ -116,42 +115,6 @@ async def play_cells(
                 tasks.create_task(fill(cell, prompts))
     if failed:
         raise failed[0]
-
-
-async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
-    """Grade all trajectories of a model again and return the number of changed verdicts.
-
-    Args:
-        directory: Output directory of the model.
-        config: Configuration with the reward.
-        console: Console for progress.
-
-    Raises:
-        RewardError: The reward failed. The remaining files are unchanged.
-    """
-    reward = make_reward(config.evaluation.reward or config.reward)
-    changed = 0
-    try:
-        with console.progress("starting the reward"):
-            await reward.start(RunContext(directory=directory))
-        for cell in cells_in(directory):
-            before = cell.file.read()
-            with console.progress(f"grading {directory.name} {cell.batch_id}", len(before)) as wait:
-                after: list[ScoredGroup] = []
-                for group in before:
-                    trajectories = tuple(member.trajectory for member in group.members)
-                    ungraded = Group(group.prompt, trajectories, config.longest_response)
-                    after.append(await score_group(reward, ungraded))
-                    wait.advance()
-            cell.file.replace(after)
-            changed += sum(
-                one.grade.correct is not other.grade.correct
-                for old, new in zip(before, after, strict=True)
-                for one, other in zip(old.members, new.members, strict=True)
-            )
-    finally:
-        await reward.close()
-    return changed
 
 
 def _cells(directory: Path, set_name: str, calls: int, config: EvaluateModelConfig) -> list[EvaluationCell]:

@@ -96,8 +96,11 @@ def difference(variant: Variant, other: Variant, measure: str) -> dict[str, Esti
         others_P = other.measures.get(measure, {}).get(name)
         if others_P is None:
             continue
-        if variant.problems[name] != other.problems[name]:
+        place = {problem: index for index, problem in enumerate(other.problems[name])}
+        if place.keys() != set(variant.problems[name]):
             raise RecordError(f"{name}: {variant.label} and {other.label} were played on different problems")
+        # A problem that is too long for one model alone is the last of its values, so their orders differ.
+        others_P = others_P[[place[problem] for problem in variant.problems[name]]]
         pairs[name] = values_P - others_P
     return estimates(pairs, difference_interval)
 
