@@ -28,6 +28,7 @@ class Request:
     emitted: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     version: int = 0
+    start_version: int | None = None
 
 
 @dataclass
@@ -56,7 +57,8 @@ class ScriptedEngine(Engine):
         assert request.id not in self.begun
         name = self.begun[request.id] = request.id.partition(":")[2] or request.id
         sampling = request.sampling
-        record = Request(list(request.prefix), sampling, version=self.version(name))
+        start_version = request.start_version
+        record = Request(list(request.prefix), sampling, version=self.version(name), start_version=start_version)
         self.requests[name] = record
         tokens = [*self.script(name), STOP]
         first = next(index for index, token in enumerate(tokens) if token in self.stop_token_ids)

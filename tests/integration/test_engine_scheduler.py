@@ -102,6 +102,28 @@ def test_only_messages_with_calls_are_held_for_continuation(
 
 
 @KINDS
+@pytest.mark.parametrize("beginning", [prompt("0"), [*b"Short"]], ids=["full blocks", "partial block"])
+def test_kept_keys_are_read_by_episodes_of_their_salt_only(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool, beginning: list[int]
+) -> None:
+    """The device checks that no other step reads what older weights computed."""
+    end, observation = StopCondition.marker(b"??"), [*b"\n42\n"]
+    device = Device(lambda name: [*b"abc??", *b" and on" * 30], reads_old={"continued"})
+    bench = Bench(tiny_model_directory, device, in_flight=in_flight, blocks=400, runner_v2=runner_v2)
+    bench.add("old", beginning, end=end, cache_salt="0")
+    bench.run()
+    bench.weights_arrive(keeps_cache=True)
+    context = [*beginning, *bench.turns["old"].token_ids, *observation]
+    for name, tokens in (("new", beginning), ("new and equal", context)):
+        bench.add(name, tokens, end=StopCondition.never(), max_tokens=20, cache_salt="1")
+        bench.run()
+    assert device.computed["new"] == len(beginning)
+    bench.add("continued", context, end=StopCondition.never(), max_tokens=20, cache_salt="0")
+    bench.run()
+    assert device.computed["continued"] == 1 + len(observation)
+
+
+@KINDS
 def test_new_weights_reach_turns_in_flight_and_nothing_old_is_read(
     tiny_model_directory: Path, in_flight: int, runner_v2: bool
 ) -> None:

@@ -84,6 +84,8 @@ async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory,
     engine = await assigned_engine(on_weight_update)
     changed = perturbed(tiny_model_directory, tmp_path / "changed")
     sampling = SamplingParameters(max_tokens=400, seed=1)
+    repeated = prompts[0].token_ids * 4  # long enough to be cached
+    await greedy_turn(engine, repeated)
     prompts = [prompt for prompt in prompts for _ in range(4)]
     async with sending(changed, tmp_path) as (rendezvous, process):
         turns = [
@@ -96,8 +98,10 @@ async def test_weights_in_flight(assigned_engine, prompts, tiny_model_directory,
         assert engine.live_requests > 16
         await engine.receive_weights(rendezvous, 1)
         assert await process.wait() == 0
-    late = await engine.sample(TurnRequest("late", prompts[0].token_ids, sampling))
-    assert [version for version, _ in late.policy_versions] == [1]
+    ids, logprobs, version = await greedy_turn(engine, repeated)
+    assert version == 1
+    # An episode that starts now reads nothing that the old weights have computed for the same prompt.
+    assert np.abs(transformers_logprobs(changed, repeated, ids) - logprobs).max() < 1e-5
     spanning = 0
     gaps = []
     for prompt, sampled in zip(prompts, await asyncio.gather(*turns), strict=True):

@@ -197,6 +197,7 @@ def test_long_outputs_keep_their_head() -> None:
     head = "x" * MAX_OUTPUT_CHARACTERS
     call = row["tool_calls"][0]
     assert (call["text"], call["error"]) == (head, head)
+    assert call["text"] is call["details"]["stdout"]
     assert call["details"] == {"stdout": head, "pages": [{"title": head}], "number": None}
     decode_trajectory(json.loads(encode_row(row)))
 

@@ -329,6 +329,11 @@ class Surrogates(Tool):
         return Outcome(OutcomeStatus.ERROR, "\ud800 \ud83d\ude00", "\udfff", {"traceback": "\ud800", "lines": 1})
 
 
+async def test_an_output_that_is_text_and_detail_is_in_memory_once() -> None:
+    outcome = await made(python(ScriptedInterpreter(lambda _: "é" * 1000)), code("a"))
+    assert outcome.text is outcome.details["stdout"]
+
+
 async def test_half_of_a_surrogate_pair_is_shown_as_a_character_that_is_unknown() -> None:
     episode = EpisodeTools({"python": Surrogates()}, seed=7)
     outcome = await made(episode, code("1"))

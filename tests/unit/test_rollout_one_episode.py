@@ -16,6 +16,7 @@ from torl.errors import EngineError, SandboxError
 from torl.formats import Format
 from torl.recipes.torl import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
+from torl.records.rows import MAX_OUTPUT_CHARACTERS
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import EpisodeCounters
 from torl.sandbox import Execution
@@ -65,6 +66,30 @@ def test_one_call() -> None:
     assert call.outcome.text == call.outcome.details["stdout"] == "42\n"
     assert trajectory.finish_reason is FinishReason.STOP
     assert trajectory.group_id == "0/seven"
+
+
+def test_long_outputs_are_in_memory_once_and_as_short_as_in_records() -> None:
+    """Episodes wait for the last one of their step: 2,048 with four outputs of 1 MiB would have 16 GiB."""
+    for stdout in ("x" * (1 << 20) + "y\n", "x" * (1 << 20) + "\ud800y\n", "42\n"):
+        (call,) = play(CALL, "So.", stdout=stdout).trajectory.tool_calls
+        assert call.outcome.text == stdout[:MAX_OUTPUT_CHARACTERS]
+        assert call.outcome.details["stdout"] is call.outcome.text
+        assert call.observation.endswith("42\n```\n" if len(stdout) == 3 else "y\n```\n")  # from the whole output
+
+
+def test_the_turns_of_an_episode_have_the_version_at_its_start() -> None:
+    """An engine that keeps old keys and values lets only this episode read them."""
+
+    class Learning(ScriptedEngine):
+        @property
+        def policy_version(self) -> int:
+            return 5 + len(self.requests)
+
+    turns = {"0": CALL, "1": "So."}
+    engine = Learning(lambda name: ENCODER.encode(turns[name[-1]]))
+    playing = player(engine, ScriptedInterpreter(lambda _: "42\n"), limit=200, max_tool_calls=1)
+    asyncio.run(playing.play(asked("seven", token_ids=ENCODER.encode("Question\n")), batch_id=0, sample=0))
+    assert [request.start_version for request in engine.requests.values()] == [5, 5]
 
 
 def test_a_turn_knows_its_text_its_blocks_and_why_it_ended() -> None:

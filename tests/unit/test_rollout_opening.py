@@ -370,6 +370,27 @@ def test_evaluations_fit_into_the_context(tmp_path: Path) -> None:
     assert cap_to_context(training(), model).evaluation.max_response_tokens is None
 
 
+def test_lowered_limits_are_shown(tmp_path: Path) -> None:
+    model = directory(tmp_path, json.dumps({"max_position_embeddings": 500}))
+    shown = io.StringIO()
+    cap_to_context(training(**{"evaluation.max_response_tokens": 300}), model, Console(shown))
+    assert [line.partition(": /")[0] for line in shown.getvalue().splitlines()] == [
+        "warning: rollout.max_response_tokens is lowered from 160 to 100",
+        "warning: evaluation.max_response_tokens is lowered from 300 to 100",
+    ]
+    assert "has a context of 500 tokens, of which 400 are for the prompt" in shown.getvalue()
+    shown.truncate(0)
+    (model / "config.json").write_text("{}")
+    cap_to_context(training(), model, Console(shown))
+    assert not shown.getvalue()
+
+
+def test_an_overridden_context_is_left_to_the_engine(tmp_path: Path) -> None:
+    model = directory(tmp_path, json.dumps({"max_position_embeddings": 500}))
+    longer = training(**{"engine.arguments": {"hf_overrides": {"max_position_embeddings": 1000}}})
+    assert cap_to_context(longer, model) == longer
+
+
 def training(**overrides: Any) -> TrainConfig:
     return load_config(TrainConfig, find_config("demo"), overrides)
 

@@ -37,6 +37,15 @@ async def test_weights_that_come_while_the_engine_sleeps_wake_no_turn_that_waits
     assert weights.spans([(0, 0), (1, 7)]) == ((3, 0), (4, 7))
 
 
+async def test_salt_of_kept_blocks_is_the_version_at_the_start_of_the_episode() -> None:
+    """Otherwise new episodes and evaluations would read what older policies have computed."""
+    weights = EngineWeights(3, VllmOptions(on_weight_update="keep"))
+    assert (weights.cache_salt(None), weights.cache_salt(3)) == ("3", "3")
+    await weights.receive(Calls(), RENDEZVOUS, 4, first=1, live=True)
+    assert (weights.cache_salt(None), weights.cache_salt(3)) == ("4", "3")
+    assert EngineWeights(3, VllmOptions()).cache_salt(3) is None
+
+
 async def test_weights_that_come_between_turns_and_between_tokens_have_their_versions() -> None:
     weights, calls = EngineWeights(3, VllmOptions()), Calls()
     await weights.receive(calls, RENDEZVOUS, 4, first=1, live=False)

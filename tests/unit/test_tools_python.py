@@ -1,6 +1,7 @@
 """The Python tool: what a block finds of the blocks before it, in the real sandbox, and what every tool promises."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,8 @@ from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.rollout.calls import EpisodeTools
 from torl.sandbox import SandboxPool
-from torl.tools import PythonOptions, PythonTool
+from torl.sandbox.session import Session
+from torl.tools import PythonOptions, PythonTool, sandbox_host
 from torl.tools.python import InterpreterState
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
@@ -151,6 +153,32 @@ async def test_tool_starts_checks_and_closes_its_sandbox() -> None:
         await tool.close()
     with pytest.raises(SandboxError, match="not running"):
         tool.session(0)
+
+
+async def test_states_of_any_number_of_episodes_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evicted programs are executed again, at most two at once for each worker."""
+    size = 2 << 20
+    monkeypatch.setattr(sandbox_host, "_STATE_BYTES_PER_WORKER", 3 * size)
+    tool, sizes = PythonTool(PythonOptions(interpreter_state="episode", workers=1)), [0]
+
+    async def measure() -> None:
+        while True:
+            sizes.append(sum(each.state_bytes for each in gc.get_objects() if type(each) is Session))
+            await asyncio.sleep(0.01)
+
+    await tool.start(RunContext())
+    measuring = asyncio.create_task(measure())
+    try:
+        sessions = [tool.session(seed) for seed in range(12)]
+        for number, session in enumerate(sessions):
+            assert (await session.call({"code": f"x = [{number}] * ({size} // 4)"})).ok
+        replies = await asyncio.gather(*(session.call({"code": "print(x[-1])"}) for session in sessions))
+        assert [reply.text for reply in replies] == [f"{number}\n" for number in range(12)]
+    finally:
+        measuring.cancel()
+        await tool.close()
+    # Two states are kept, and two programs are in use, of which one has just been kept.
+    assert 2 * size < max(sizes) < 6 * size
 
 
 def test_descriptions_of_the_tool_and_its_argument_are_options() -> None:

@@ -191,7 +191,7 @@ class Policy:
         """Lend the running rollouts; the first call starts them."""
         assert self._model is not None  # opened by every call
         if self._running is None:
-            config = cap_to_context(self.config, self._model.path)
+            config = cap_to_context(self.config, self._model.path, self._console)
             self._running = _RunningRollouts(config, self._model, self._console)
         try:
             yield await self._running.started()

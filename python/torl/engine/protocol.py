@@ -174,7 +174,8 @@ class Engine(ABC):
         """Receive the weights that a `WeightChannel` sends at `rendezvous`, and sample with them from then on.
 
         Turns in flight continue with the new weights, and record the version of each token. No turn starts during the
-        transfer. Cached keys and values of the old policy are dropped unless `EngineOptions.keeps_stale_cache` is set.
+        transfer. Cached keys and values of the old policy are dropped. With `EngineOptions.keeps_stale_cache`, episodes
+        that started before the transfer may use them, but later ones may not (`TurnRequest.start_version`).
 
         Args:
             rendezvous: Address of the channel.

@@ -220,14 +220,14 @@ def _decode_turn(row: Mapping[str, Any]) -> Turn:
 
 
 def _encode_call(call: ToolCall) -> dict[str, Any]:
-    request, outcome = call.request, call.outcome
+    request, outcome = call.request, shorten_outcome(call.outcome)
     return {
         "tool": None if request is None else request.tool,
         "arguments": None if request is None else dict(request.arguments),
         "status": outcome.status.value,
-        "text": _shortened(outcome.text),
-        "error": _shortened(outcome.error),
-        "details": _shortened(outcome.details),
+        "text": outcome.text,
+        "error": outcome.error,
+        "details": outcome.details,
         "observation": call.observation,
         "start": call.start,
         "stop": call.stop,
@@ -239,6 +239,16 @@ def _decode_call(row: Mapping[str, Any]) -> ToolCall:
     request = None if row["tool"] is None else ToolRequest(row["tool"], row["arguments"])
     outcome = Outcome(OutcomeStatus(row["status"]), row["text"], row["error"], row["details"])
     return ToolCall(request, outcome, row["observation"], row["start"], row["stop"], row["wait_seconds"])
+
+
+def shorten_outcome(outcome: Outcome) -> Outcome:
+    """Return an outcome as records keep it, with truncated texts. A detail that equals its text is the same object."""
+    text = _shortened(outcome.text)
+    details = {
+        name: text if isinstance(value, str) and value == outcome.text else _shortened(value)
+        for name, value in outcome.details.items()
+    }
+    return Outcome(outcome.status, text, _shortened(outcome.error), details)
 
 
 def _shortened(value: Any) -> Any:

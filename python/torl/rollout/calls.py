@@ -174,7 +174,11 @@ def _retrieve_exception(task: "asyncio.Task[TimedOutcome]") -> None:
 
 def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which tokenizers reject, by U+FFFD. JSON and file names may contain them."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text  # the same object, because outcomes contain long outputs twice
 
 
 def clean_outcome(outcome: Outcome) -> Outcome:

@@ -66,7 +66,8 @@ class EpisodePlayer:
 
     def start_episode(self, prompt: Prompt, batch_id: int | str, sample: int) -> EpisodeId:
         """Number the next episode."""
-        episode = EpisodeId(batch_id, prompt.problem.id, sample, self.counters.started)
+        version = self.engine.policy_version
+        episode = EpisodeId(batch_id, prompt.problem.id, sample, self.counters.started, version)
         self.counters.started += 1
         return episode
 

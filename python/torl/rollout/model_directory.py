@@ -128,9 +128,8 @@ def require_fitting(config: LearningConfig, model: Path) -> None:
         DataError: The model has no readable config.json.
         ConfigError: Responses are longer than the model's context window, or adapters name an unknown layer.
     """
-    prompt, response, window = config.longest_prompt, config.longest_response, context_window(model)
-    overrides = getattr(config.engine.options, "arguments", {}).get("hf_overrides")
-    if config.plays_episodes and window is not None and prompt + response > window and not overrides:
+    prompt, response, window = config.longest_prompt, config.longest_response, _engine_window(config, model)
+    if config.plays_episodes and window is not None and prompt + response > window:
         section = "rollout" if response == config.rollout.max_response_tokens else "evaluation"
         setting = f"{section}.max_response_tokens"
         raise ConfigError(
@@ -184,14 +183,28 @@ def _matrix_layers(model: Path) -> set[str]:
     return layers
 
 
-def cap_to_context(config: _Config, model: Path) -> _Config:
+def _engine_window(config: ModelRunConfig, model: Path) -> int | None:
+    """Return the context window of a model; None if it is unknown, or if the engine overrides the model's config.json.
+
+    The engine then checks the lengths itself.
+    """
+    window = context_window(model)
+    return None if getattr(config.engine.options, "arguments", {}).get("hf_overrides") else window
+
+
+def cap_to_context(config: _Config, model: Path, console: Console | None = None) -> _Config:
     """Lower the response limits of a configuration to the model's context window.
+
+    Args:
+        config: The configuration.
+        model: Directory of the model.
+        console: Console for a warning about each limit that is lowered.
 
     Raises:
         DataError: The model has no readable config.json.
         ConfigError: The prompts alone fill the context window.
     """
-    prompt, window = config.longest_prompt, context_window(model)
+    prompt, window = config.longest_prompt, _engine_window(config, model)
     response = max(config.longest_response, config.rollout.max_response_tokens)
     if window is None or prompt + response <= window:
         return config
@@ -202,4 +215,9 @@ def cap_to_context(config: _Config, model: Path) -> _Config:
         section = getattr(config, name, None)
         if section is not None and (section.max_response_tokens or 0) > window - prompt:
             capped[name] = section.model_copy(update={"max_response_tokens": window - prompt})
+            if console is not None:
+                console.warning(
+                    f"{name}.max_response_tokens is lowered from {section.max_response_tokens} to {window - prompt}: "
+                    f"{model} has a context of {window} tokens, of which {prompt} are for the prompt"
+                )
     return config.model_copy(update=capped)

@@ -25,7 +25,7 @@ BATCH_ID = 0
 async def sample_to_file(config: SampleConfig, console: Console) -> list[ScoredGroup]:
     """Open the model, and sample with rollouts of its own (`sample_with`)."""
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = cap_to_context(config, model.path)
+    config = cap_to_context(config, model.path, console)
     with ScratchDirectory("torl-sample-") as logs:
         open_own = partial(open_rollouts, config, model, console, log_directory=logs, seed=config.sample.seed)
         return await sample_with(open_own, model, config, console)

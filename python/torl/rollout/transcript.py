@@ -10,6 +10,7 @@ from torl.engine import Engine
 from torl.errors import EngineError
 from torl.formats import Format
 from torl.formats.base import turn_stop_condition
+from torl.records.rows import shorten_outcome
 from torl.rollout.calls import CallCounters
 from torl.seeds import derive_seed
 from torl.text.vocabulary import read_turn
@@ -87,6 +88,8 @@ class EpisodeId:
     sample: int
     number: int
     """Number among all episodes of the player."""
+    start_version: int
+    """Version of the engine's policy at its start."""
 
     @property
     def group(self) -> str:
@@ -169,7 +172,16 @@ class TurnSampler:
         sampling = SamplingParameters(max_tokens, settings.temperature, settings.top_p, seed)
         # Episodes of one name, and with it one seed, may be sampled at once: with other numbers of calls, for example.
         id = f"{episode.number}:{'/'.join(map(str, name))}"
-        request = TurnRequest(id, prefix, sampling, end, at_line_start, episode.number, episode.group)
+        request = TurnRequest(
+            id,
+            prefix,
+            sampling,
+            end,
+            at_line_start,
+            episode=episode.number,
+            group=episode.group,
+            start_version=episode.start_version,
+        )
         sampled = await self.engine.sample(request, on_block)
         if not all(map(math.isfinite, sampled.logprobs)):
             version = sampled.policy_versions[0][0]
@@ -232,8 +244,10 @@ class Transcript:
             user_messages: The messages that it contains.
         """
         start, stop = self.builder.append_observation(token_ids)
+        # The observation contains what the model sees. Whole outputs would stay in memory until the step is recorded.
         self.tool_calls += [
-            ToolCall(call.request, call.outcome, text, start, stop, call.wait_seconds) for call in calls
+            ToolCall(call.request, shorten_outcome(call.outcome), text, start, stop, call.wait_seconds)
+            for call in calls
         ]
         self.user_messages += [UserMessage(message, text, start, stop) for message in user_messages]
 

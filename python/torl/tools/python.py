@@ -1,6 +1,5 @@
 """The Python interpreter as a tool: runs the model's code in the sandbox."""
 
-import asyncio
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +10,10 @@ from pydantic import Field, model_validator
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.options import PositiveFloat, PositiveInt, Section
-from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
+from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter
 from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.cluster_sandbox import ClusterSandbox
+from torl.tools.sandbox_host import SandboxHost
 from torl.types import Outcome, OutcomeStatus
 
 InterpreterState = Literal["fresh", "episode", "replay"]
@@ -81,7 +81,7 @@ class PythonTool(StatefulTool):
         self.description = self.options.description
         self.parameters = make_parameters(self.options.code_description)
         self._interpreter = interpreter
-        self._pool: SandboxPool | ClusterSandbox | None = None
+        self._sandbox: SandboxHost | ClusterSandbox | None = None
         if interpreter is not None:
             self._require_state(interpreter)
 
@@ -103,19 +103,16 @@ class PythonTool(StatefulTool):
             return
         cluster = context.cluster
         if cluster.is_remote:
-            self._pool = ClusterSandbox(functools.partial(make_pool, self._node_options(cluster.nodes)))
-            await self._pool.start(cluster)
-            return
-        await asyncio.to_thread(prepare_guest, context.progress)
-        self._pool = await asyncio.to_thread(make_pool, self.options)
-        await self.check()
+            self._sandbox = ClusterSandbox(functools.partial(make_pool, self._node_options(cluster.nodes)))
+            await self._sandbox.start(cluster)
+        else:
+            self._sandbox = SandboxHost(functools.partial(make_pool, self.options))
+            await self._sandbox.start(context.progress)
 
     async def close(self) -> None:
-        pool, self._pool = self._pool, None
-        if isinstance(pool, ClusterSandbox):
-            await pool.close()
-        elif pool is not None:
-            await asyncio.to_thread(pool.close)
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            await sandbox.close()
 
     async def check(self) -> None:
         """Run the self-test of the pool.
@@ -123,16 +120,14 @@ class PythonTool(StatefulTool):
         Raises:
             SandboxError: The self-test failed.
         """
-        if isinstance(self._pool, ClusterSandbox):
-            await self._pool.check()
-        elif self._pool is not None:
-            await asyncio.to_thread(self._pool.self_test)
+        if self._sandbox is not None:
+            await self._sandbox.check()
 
     def metrics(self) -> Mapping[str, float]:
         """Return the counts of cache hits, retried runs and replaced workers: `SandboxPool.stats`."""
-        if self._pool is None:
+        if self._sandbox is None:
             return {}
-        counts = self._pool.stats()
+        counts = self._sandbox.stats()
         return {name: counts[name] for name in _COUNTS}
 
     def _node_options(self, nodes: int) -> PythonOptions:
@@ -141,7 +136,7 @@ class PythonTool(StatefulTool):
         return self.options.model_copy(update={"workers": None if workers is None else -(-workers // nodes)})
 
     def _running(self) -> Interpreter:
-        interpreter = self._interpreter or self._pool
+        interpreter = self._interpreter or self._sandbox
         if interpreter is None:
             raise SandboxError("the Python tool is not running: start it first")
         return interpreter

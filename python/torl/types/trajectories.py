@@ -18,7 +18,7 @@ class ToolCall:
 
     Attributes:
         request: Executed request. None if nothing was executed, because the call was malformed or above the limit.
-        outcome: Outcome of the call.
+        outcome: Outcome of the call. Its texts are truncated after 16,384 characters, as in records.
         observation: Inserted text, fences included.
         start: Index in the response of the first observation token, which is the end of the turn with the call.
         stop: Index after the last observation token.

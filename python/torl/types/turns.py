@@ -38,6 +38,8 @@ class TurnRequest:
         group: Name that the episodes of one prompt share. Engines may compute their common prefix once.
         replica: Number of the engine that samples the turn, below `Engine.replica_count`. If it cannot, another does.
             Unset chooses the engine of the episode.
+        start_version: Policy version at the start of the episode, or None for the current one. The turn must not read
+            keys and values that older policies computed.
     """
 
     id: str
@@ -48,6 +50,7 @@ class TurnRequest:
     episode: int = 0
     group: str = ""
     replica: int | None = None
+    start_version: int | None = None
 
 
 class TurnFinish(StrEnum):

@@ -77,7 +77,7 @@ async def measure_difficulty(config: SampleConfig, output: Path, console: Consol
         TorlError: The configuration, model or problems are invalid, or a component failed. Pass rates are kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = cap_to_context(config, model.path)
+    config = cap_to_context(config, model.path, console)
     await require_same_origin(config, model, console)
     rates = PassRateFile(config.sample.output)
     done = rates.read()

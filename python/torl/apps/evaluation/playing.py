@@ -40,7 +40,7 @@ async def play_model(
         TorlError: The model or the problems cannot be read, or a component failed. Written files are kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = cap_to_context(config, model.path)
+    config = cap_to_context(config, model.path, console)
     with console.progress("comparing the model's files"):
         await asyncio.to_thread(write_or_check_settings, directory, str(config), model.path)
     problems = {

@@ -124,7 +124,7 @@ class VllmEngine(Engine):
         if on_block is not None:
             self._listener.subscribe(request.id, on_block)
         stream = llm.generate(
-            tokens_input(list(request.prefix)),
+            tokens_input(list(request.prefix), cache_salt=self._weights.cache_salt(request.start_version)),
             sampling_params(request, self._setup.stop_token_ids),
             request.id,
             priority=request.episode,

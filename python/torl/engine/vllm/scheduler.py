@@ -104,7 +104,8 @@ class PartialBlocks:
 
     def _key(self, request: "Request", full: int, rest: int) -> _Key:
         start = full * self._block_tokens
-        parent = request.block_hashes[full - 1] if full else b""
+        # As in vLLM, the hash of the first block contains the salt.
+        parent = request.block_hashes[full - 1] if full else (request.cache_salt or "").encode()
         return parent, tuple(request.all_token_ids[start : start + rest])
 
     def _release(self, key: _Key) -> None:

@@ -51,6 +51,16 @@ class EngineWeights:
         """
         return tuple((self._versions[paused], first) for paused, first in pauses)
 
+    def cache_salt(self, start_version: int | None) -> str | None:
+        """Return the salt of a request's cached blocks, which only requests of equal salt share; None for no salt.
+
+        Blocks that outlive the weights are salted with the version at the start of the episode, so that new episodes
+        find no keys and values of older policies.
+        """
+        if not self._options.keeps_stale_cache:
+            return None
+        return str(self.version if start_version is None else start_version)
+
     async def receive(self, llm: Any, rendezvous: Rendezvous, version: int, *, first: int, live: bool) -> None:
         """Receive weights. If this raises, the engine is `unusable`.
 
