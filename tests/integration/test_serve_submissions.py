@@ -116,6 +116,7 @@ def test_untestable_submission_is_refused(server: Server, config: dict[str, Any]
         ("```\nx\n```\n```py\ny\n```", "y"),
         ("```cpp\nx\n```", "x"),
         ("```python\nx\ny", "x\ny"),
+        ("```py \nx\n\n  y  \n \n\n\t```", "x\n\n  y  "),
         ("no code", ""),
     ],
 )

@@ -234,7 +234,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("data/stream.py", "deferred=frozenset(taken), shared=missing", "deferred=frozenset(), shared=0", _STREAM),
     ("data/stream.py", "while len(self._buffer) < self._size", "while True", _STREAM),
     ("data/stream.py", '(state["drawn"], state.get("problems"))', "(self._drawn, self._digest.hexdigest())", _STREAM),
-    ("hub/datasets.py", "if missing := sorted(", "if missing := not sorted(", "unit/test_hub.py"),
+    ("hub/dataset_files.py", "if missing := sorted(", "if missing := not sorted(", "unit/test_hub.py"),
     ("report/series.py", "values[max(0, end - window) : end]", "values[max(0, end - window - 1) : end]", _SERIES),
     ("report/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
     ("report/highlight.py", "has_calls, -accuracy", "has_calls, accuracy", _CONSOLE),
@@ -736,7 +736,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/view/indexing.py", "if file is not None and not _continues(", "if False and not _continues(", _VIEW_INDEX),
     ("apps/view/index.py", 'database.execute("DELETE FROM chunks WHERE file = ?", (file.id,))', "pass", _VIEW_INDEX),
     ("apps/view/facts.py", "correct and True in failed", "True in failed", _VIEW_INDEX),
-    ("formats/results.py", "if ends_with_call and not text[content:].strip():", "if False:", _VIEW_INDEX),
+    ("formats/results.py", "if ends_with_call and content >= length:", "if False:", _VIEW_INDEX),
     ("apps/view/selection.py", "((self.failures == 1) & ~own)", "~own", _VIEW_SELECTION),
     ("apps/view/selection.py", "np.where(np.isnan(keys), np.inf, keys)", "keys", _VIEW_SELECTION),
     (

@@ -36,6 +36,10 @@ def test_options_without_a_name_leave_the_evaluation_sets_alone() -> None:
     assert found == {"math": expected, "held": Layout(where={"url": ("http://x",)})}
     assert find_layouts(parsed("--where", "url=http://x"), ["math"])["math"].where == {"url": ("http://x",)}
     assert find_layouts(parsed("--keep", ""), ["math"])["math"].keep == ()
+    assert find_layouts(parsed("--files", "a/*", "--files", "held:b/*"), ["math"], ["held"]) == {
+        "math": Layout(files=("a/*",)),
+        "held": Layout(files=("b/*",)),
+    }
 
 
 def test_files_are_labelled_by_set_or_name() -> None:

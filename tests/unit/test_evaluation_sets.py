@@ -28,13 +28,14 @@ def test_a_suite_is_found_by_the_names_of_its_sets(tmp_path: Path) -> None:
     assert sets["aime24"].dump() == {"name": "file", "path": "aime24"}
     assert sets["LIMO"].dump() == {"name": "file", "path": "hf:GAIR/LIMO@abc"}
     assert sets["multiples"].name == "custom_components:multiples"
-    layout = Layout({"answer": "final"}, where={"level": ("5",)}, split="test")
+    layout = Layout({"answer": "final"}, where={"level": ("5",)}, split="test", files=("main/test*",))
     assert make_set("a.jsonl", layout).dump() == {
         "name": "file",
         "path": "a.jsonl",
         "columns": {"answer": "final"},
         "where": {"level": ["5"]},
         "split": "test",
+        "files": ["main/test*"],
     }
 
 

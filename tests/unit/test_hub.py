@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow
@@ -19,6 +19,7 @@ from torl.errors import DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
 from torl.report.console import Console
 from torl.training.run import train
+from torl.types import Problem
 
 Repository = Callable[[str, str], Path]
 
@@ -158,6 +159,71 @@ def test_a_data_set_without_splits_is_one(repository: Repository) -> None:
     (files / "more.parquet").write_text("")
     with pytest.raises(DataError, match="in several formats"):
         resolve_dataset("hf:me/one", "train")
+
+
+def write_rows(folder: Path, *names: str) -> None:
+    """Write files with one problem each, whose question is the name of the file."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps({"problem": name, "answer": 1}) + "\n")
+
+
+@pytest.mark.parametrize("read", [load_problems, stream_problems])
+def test_configurations_are_not_mixed(repository: Repository, read: Callable[..., Iterable[Problem]]) -> None:
+    """The layout of openai/gsm8k, of whose configurations each has all questions."""
+    files = [f"{each}/{split}-00000-of-00001.jsonl" for each in ("main", "socratic") for split in ("test", "train")]
+    write_rows(repository("dataset", "openai/gsm8k"), *files)
+    with pytest.raises(
+        DataError, match=r"hf:openai/gsm8k: .*'test' .*: main/test\*, socratic/test\*; .* --files \"main/test\*\"$"
+    ):
+        list(read("hf:openai/gsm8k", split="test"))
+    for chosen in ("main/test*", ["main/test*"], "main/test-00000-of-00001.jsonl"):
+        assert [problem.question for problem in read("hf:openai/gsm8k", files=chosen)] == [files[0]]
+    assert len(list(read("hf:openai/gsm8k", files=["main/test*", "socratic/*"]))) == 3
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "selected"),
+    [
+        (["data/train_sft-00000-of-00001", "data/train_gen-00000-of-00001"], "train_sft", [0]),
+        (["data/train-00000-of-00001-a09b74b3ef9c3b56", "data/train_sft-00000-of-00001"], "train", [0]),
+        (["test.clean-00000-of-00001", "test.other-00000-of-00001"], "test.clean", [0]),
+        (["Train_1", "Train_2", "Train"], "train", [2, 0, 1]),
+        (["test_1", "test_12"], "test_1", [0]),
+        (["train/a", "train/b", "constrained"], "train", [0, 1]),
+        (["math_train", "math_test"], "train", [0]),
+        (["a", "b"], "train", [0, 1]),
+    ],
+)
+def test_split_has_the_files_of_its_name(tmp_path: Path, names: list[str], split: str, selected: list[int]) -> None:
+    write_rows(tmp_path, *(f"{name}.jsonl" for name in names))
+    expected = [f"{names[index]}.jsonl" for index in selected]
+    assert [problem.question for problem in load_problems(tmp_path, split=split)] == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (["data/train_sft-00000-of-00001", "data/train_gen-00000-of-00001"], "data/train_gen*, data/train_sft*"),
+        (["algebra/train-00000-of-00001", "geometry/train_1", "train"], "algebra/train*, geometry/train*, train*"),
+        (["math_train", "code_train"], "code_train*, math_train*"),
+        (["train/a/1", "train/b/1"], "train/a/*, train/b/*"),
+        (["a/train", "a/train_1", "b/train"], "a/train*, b/train*"),
+        (["algebra/1", "geometry/1"], "algebra/*, geometry/*"),
+    ],
+)
+def test_ambiguous_split_lists_patterns(tmp_path: Path, names: list[str], patterns: str) -> None:
+    write_rows(tmp_path, *(f"{name}.jsonl" for name in names))
+    with pytest.raises(DataError, match=rf"splits: {re.escape(patterns)}; "):
+        load_problems(tmp_path)
+    each = [problem.question for pattern in patterns.split(", ") for problem in load_problems(tmp_path, files=pattern)]
+    assert sorted(each) == sorted(f"{name}.jsonl" for name in names)
+
+
+def test_pattern_of_a_split_with_a_number_keeps_it(tmp_path: Path) -> None:
+    write_rows(tmp_path, "a/aime2024.jsonl", "a/aime2025.jsonl", "b/aime2024.jsonl")
+    with pytest.raises(DataError, match=r"splits: a/aime2024\*, b/aime2024\*; "):
+        load_problems(tmp_path, split="aime2024")
 
 
 def test_columns_of_other_names(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,23 @@ from tokenizers import Tokenizer, pre_tokenizers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Tokenizer
 
 from torl.apps.evaluation.command import _models, read_arguments
+from torl.apps.view.detail import token_texts
 from torl.errors import DataError
-from torl.hub import packages, pinned_model, require_trainable, resolve_model, resolve_model_config
+from torl.hub import (
+    local_tokenizer_file,
+    packages,
+    pinned_model,
+    require_trainable,
+    resolve_model,
+    resolve_model_config,
+)
 from torl.hub.gguf import SPLITTERS
 from torl.hub.packages import PACKAGED_MODELS, PackagedModel
 from torl.plan import main as plan
+from torl.records.exchange import model_decoder
 from torl.rollout.model_directory import ModelDirectory
 from torl.text.tokenizer import load_tokenizer
+from viewed_runs import indexed, row, write_run
 
 HEADS, GROUPS, HIDDEN, LAYERS, PARTS = 4, 2, 64, 2, 3
 TOKENS = ["<|im_end|>", "<tool_call>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "ab", "[PAD]"]
@@ -192,6 +203,27 @@ def test_commands_find_the_converted_model_without_its_packages(
     assert announced.count("me/Tiny, quantized to Q4_1 and de-quantized to bfloat16; license Apache-2.0") == 1
     assert "from tiny-model-part0==1.0 and 2 more" in announced
     assert plan(["torl_7b", "--model.path", path, "--gpus", "8"]) in (0, 1)
+
+
+def test_tokens_are_decoded_by_the_converted_model(converted: Path) -> None:
+    assert local_tokenizer_file(Site.path) == converted / "tokenizer.json"
+    assert model_decoder(Site.path)(load_tokenizer(converted).encode("  12 ab")) == "  12 ab"
+
+
+def test_viewer_reads_the_tokens_of_a_converted_model(converted: Path, tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", {"step_000000": [row()]})
+    (directory / "config.toml").write_text(f"[model]\npath = '{Site.path}'\n", encoding="utf-8")
+    ids = load_tokenizer(converted).encode("  12 ab")
+    with closing(indexed(directory)) as reader, reader.database() as database:
+        assert token_texts(database, ids) == ["  ", "1", "2", " ", "ab"]
+
+
+def test_tokenizer_is_not_looked_up_by_a_conversion(site: Site) -> None:
+    site.install()
+    assert local_tokenizer_file(site.path) is None
+    assert not site.cache.exists()
+    with pytest.raises(DataError, match="no such model"):
+        local_tokenizer_file("package:other")
 
 
 def test_evaluation_labels_the_model_by_its_package() -> None:

@@ -140,6 +140,7 @@ def test_options_replace_parts_of_a_layout() -> None:
     assert found.where == {**numina.where, "source": ("aops",)}
     assert find_problem_file("math", Layout({"answer": "final"})).layout.answer_from is None
     assert find_problem_file("gsm8k", Layout(split="train")).layout.files == ()
+    assert find_problem_file("gsm8k", Layout(files=("socratic/*",))).layout.files == ("socratic/*",)
 
 
 def test_torls_own_test_set_becomes_three_sets(folders: dict[str, Path]) -> None:

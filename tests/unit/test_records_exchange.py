@@ -14,6 +14,8 @@ import pytest
 
 from builders import call, grade, trajectory
 from foreign_files import CODE, FILES, QUESTION, inspect_log, trl_completions, verl_rollouts
+from torl.apps.audit.run import main as verify
+from torl.apps.view.command import main as view
 from torl.apps.view.facts import facts_of
 from torl.apps.view.imported import own_file
 from torl.commands.convert import main
@@ -113,6 +115,22 @@ def test_damaged_file_is_a_clear_error(tmp_path: Path, name: str) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(RecordError, match=re.escape(str(path))):
         list(read_foreign(path))
+
+
+@pytest.mark.parametrize("damage", ["torn", "footer"])  # of which pyarrow raises different errors
+def test_commands_report_a_damaged_parquet_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "completions.parquet"
+    trl_completions(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:200] if damage == "torn" else data[:-200] + bytes(192) + data[-8:])
+    assert main([str(path), str(tmp_path / "own.jsonl")]) == 2
+    assert verify([str(path)]) == 2
+    assert view([str(path), "--index-only"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert [line.startswith(f"error: {path}: ") for line in errors] == [True] * 3
 
 
 def test_atif_round_trip_keeps_every_token(tmp_path: Path) -> None:

@@ -120,13 +120,13 @@ def content(reader: IndexReader) -> list[tuple[Any, ...]]:
     """All rows as (file, line, facets without numbers of the index), sorted."""
     columns = reader.columns()
     names = [name for name in FACETS.names or () if name not in ("file", "set", "problem", "advantage")]
-    problems = reader.problem_names(sorted({int(number) for number in columns["problem"]}))
+    problems = reader.problems(sorted({int(number) for number in columns["problem"]}))
     return sorted(
         (
             columns.files[int(columns["file"][index])],
             int(columns["line"][index]),
             columns.sets[int(columns["set"][index])],
-            problems.get(int(columns["problem"][index]), ""),
+            problems[number].name if (number := int(columns["problem"][index])) in problems else "",
             f"{columns['advantage'][index]:.4f}",
             *(columns[name][index].item() for name in names),
         )

@@ -14,11 +14,11 @@ from starlette.datastructures import QueryParams
 
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.comparison import prefix_tree
-from torl.apps.view.history import changes
+from torl.apps.view.history import changes, problem_history
 from torl.apps.view.parameters import parse_query, parse_range
 from torl.apps.view.rows import places_of
 from torl.apps.view.selection import Matches, count_facets, match, ordered
-from viewed_runs import indexed, row, varied, write_run
+from viewed_runs import indexed, lines, row, varied, write_run
 
 FILES = {
     "step_000000": [varied(0, sample, 3 * sample) for sample in range(16)],
@@ -200,3 +200,33 @@ def test_changes_compare_the_first_and_the_last_attempts(tmp_path: Any) -> None:
     assert change["half_width"] == pytest.approx(1.96 * np.std(differences, ddof=1) / np.sqrt(3))
     assert [(each["problem"], each["before"], each["after"]) for each in change["gained"]] == [("a", 0.0, 1.0)]
     assert [(each["problem"], each["before"], each["after"]) for each in change["lost"]] == [("b", 1.0, 0.5)]
+
+
+def test_problems_with_one_id_are_apart(tmp_path: Any) -> None:
+    """As the first line of the file of a training set and that of an evaluation set, whose second version has 2 + 3."""
+    trained = [row(step, problem="line-1", question="1 + 1?") for step in (0, 1)]
+    held = [row(step, problem="line-1", question="2 + 2?", correct=step > 0) for step in (0, 1)]
+    new = [row(step, problem="line-1", question="2 + 3?", correct=step == 0) for step in (0, 1)]
+    files = {f"step_{step:06d}": [each] for step, each in enumerate(trained)}
+    files |= {f"evaluation_{step:06d}_held": [held[step], new[step]] for step in (0, 1)}
+    reader = indexed(write_run(tmp_path / "run", files))
+    found = problem_history([reader], "line-1")
+    assert sorted((each["question"], len(each["attempts"])) for each in found) == [
+        ("1 + 1?", 2),
+        ("2 + 2?", 2),
+        ("2 + 3?", 2),
+    ]
+    (change,) = (each for each in changes(reader) if each["set"] == "held")
+    for kind, question in (("gained", "2 + 2?"), ("lost", "2 + 3?")):
+        (listed,) = change[kind]
+        (linked,) = problem_history([reader], listed["key"])
+        assert (listed["problem"], linked["question"]) == ("line-1", question)
+        assert {attempt["set"] for attempt in linked["attempts"]} == {"held"}
+
+
+def test_problem_of_a_replaced_file_is_not_listed(tmp_path: Any) -> None:
+    directory = write_run(tmp_path / "run", {"step_000000": [row(question="1 + 1?")]})
+    indexed(directory).close()
+    (directory / "trajectories/step_000000.jsonl").write_bytes(lines([row(question="1 + 2?")]))
+    (found,) = problem_history([indexed(directory)], "p")
+    assert found["question"] == "1 + 2?"

@@ -215,12 +215,19 @@ def test_tokens_have_their_texts_if_the_tokenizer_is_known(tmp_path: Path) -> No
 
 
 def test_problem_has_all_attempts_of_all_runs(client: TestClient) -> None:
+    shared = [("first", 1)] * 4 + [("second", 0)] * 4
     found = get(client, "/api/problem", id="p2")
-    assert [(each["run"], each["step"]) for each in found["attempts"]] == [
-        *[("first", 0)] * 2,
-        *[("first", 1)] * 4,
-        *[("second", 0)] * 4,
-    ]
+    assert [(each["name"], each["question"]) for each in found] == [("p2", "?"), ("p2", "Question 2?")]
+    assert [attempts_of(each) for each in found] == [shared, [("first", 0)] * 2]
+    place = {"run": "first", "file": "step_000001", "line": 0}
+    key = get(client, "/api/trajectory", **place)["problem"]["key"]
+    (own,) = get(client, "/api/problem", id=key)
+    assert (own["key"], attempts_of(own)) == (key, shared)
+    assert get(client, "/api/trajectories", problem=key)["total"] == len(shared)
+
+
+def attempts_of(problem: Any) -> list[tuple[str, int]]:
+    return [(each["run"], each["step"]) for each in problem["attempts"]]
 
 
 def test_chosen_trajectories_are_compared_by_characters_without_a_tokenizer(client: TestClient) -> None:

@@ -1,7 +1,6 @@
 """Conversations of examples, in OpenAI's and in ShareGPT's format, as messages for chat templates."""
 
 import json
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -36,7 +35,7 @@ _EXCLUDING = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
 _CONVERTED = ("weight", *_EXCLUDING, "tool_calls", "function_call")
 """Fields of a message that do not reach the chat template as they are."""
-_WRAPPED_RESULT = re.compile(r"\s*<tool_response>\s*((?:(?!<tool_response>).)*?)\s*</tool_response>\s*", re.DOTALL)
+_OPENING, _CLOSING = "<tool_response>", "</tool_response>"
 
 
 def read_messages(location: str, field: str, messages: Any) -> Messages:
@@ -95,10 +94,17 @@ def read_conversation(location: str, conversation: Any, system: Any = None) -> M
         message |= {name: turn[name] for name in ("weight", *_EXCLUDING) if name in turn}
         if speaker == "function_call":
             message |= {"content": "", "tool_calls": _written_calls(where, value)}
-        elif message["role"] == "tool" and isinstance(value, str) and (found := _WRAPPED_RESULT.fullmatch(value)):
-            message["content"] = found[1]  # the chat template adds the tags
+        elif message["role"] == "tool" and isinstance(value, str):
+            message["content"] = _unwrapped(value)
         messages.append(message)
     return read_messages(location, "conversations", messages)
+
+
+def _unwrapped(result: str) -> str:
+    """Return the result of a tool without the tags around it, which the chat template adds."""
+    text = result.strip()
+    is_wrapped = text.startswith(_OPENING) and text.endswith(_CLOSING) and text.count(_OPENING) == 1
+    return text.removeprefix(_OPENING).removesuffix(_CLOSING).strip() if is_wrapped else result
 
 
 def read_tools(location: str, tools: Any) -> tuple[Mapping[str, Any], ...]:

@@ -66,14 +66,7 @@ def _find(source: str, split: str | None, patterns: tuple[str, ...]) -> list[Pat
         if found := sorted(recorded.glob("step_*.jsonl")):
             return found
         raise DataError(f"{source}: contains no examples")
-    files = [Path(str(file)).absolute() for file in find_files(source, split, resolve_dataset, patterns)]
-    directories = sorted({str(file.parent) for file in files})
-    if len(directories) > 1 and not patterns:  # often a dataset's configurations, of which one contains the others
-        raise DataError(
-            f"{source}: the files of the split are in several directories ({', '.join(directories)}); choose files by "
-            'patterns, such as files = "data/math/*", or all with "*"'
-        )
-    return files
+    return [Path(str(file)).absolute() for file in find_files(source, split, resolve_dataset, patterns)]
 
 
 def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: bool) -> Mapping[str, Any]:

@@ -36,6 +36,7 @@ def load_problems(
     answer_from: str | None = None,
     where: RowFilter | None = None,
     keep: list[str] | None = None,
+    files: str | list[str] | None = None,
 ) -> list[Problem]:
     """Read a problem file (.jsonl, .json, .parquet or .csv) in its order.
 
@@ -50,12 +51,13 @@ def load_problems(
             every entry is correct.
         where: Values of columns; rows with other values are skipped: { data_source = "aime24" }.
         keep: Columns that become metadata. The default is all.
+        files: Patterns of the files of a directory or a dataset, instead of a split: "main/test*".
 
     Raises:
         DataError: The file is missing, empty or in another format, or more than one row in a hundred is invalid. The
             message contains the file, the line or row, and the reason.
     """
-    return load_file(find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep)))
+    return load_file(find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files)))
 
 
 def load_file(file: ProblemFile) -> list[Problem]:
@@ -77,6 +79,7 @@ def stream_problems(
     answer_from: str | None = None,
     where: RowFilter | None = None,
     keep: list[str] | None = None,
+    files: str | list[str] | None = None,
 ) -> Iterator[Problem]:
     """Stream problems in the order of the file, for sets that exceed memory.
 
@@ -91,11 +94,12 @@ def stream_problems(
         answer_from: Column that the answer is derived from, as for `load_problems`.
         where: Values of columns, as for `load_problems`.
         keep: Columns that become metadata, as for `load_problems`.
+        files: Patterns of files, as for `load_problems`.
 
     Raises:
         DataError: The file is missing or empty. At the end of the file, if more than one row in a hundred was invalid.
     """
-    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep))
+    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files))
     counts = RowCounts()
     for item in read_problems(file, download=False, distinct=False):
         if (problem := counts.add(item)) is not None:
@@ -109,6 +113,7 @@ def make_layout(
     answer_from: str | None = None,
     where: Mapping[str, str | list[str]] | None = None,
     keep: Sequence[str] | None = None,
+    files: str | Sequence[str] | None = None,
 ) -> Layout:
     """Return the layout with these options; None keeps a default."""
     return Layout(
@@ -117,6 +122,7 @@ def make_layout(
         answer_from=answer_from,
         where={key: (value,) if isinstance(value, str) else tuple(value) for key, value in (where or {}).items()},
         keep=None if keep is None else tuple(keep),
+        files=(files,) if isinstance(files, str) else tuple(files or ()),
     )
 
 

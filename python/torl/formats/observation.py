@@ -27,7 +27,7 @@ ErrorStyle = Annotated[
 
 NO_OUTPUT = "[no output]"
 ELLIPSIS = "..."
-_FILE = re.compile('File ".*?", ')
+_FILE = re.compile(r'File "[^"\n]*", ')
 # Not the words of any Python exception: the model can tell a limit from an error in its code.
 _LIMIT_LINES = {
     OutcomeStatus.TIMEOUT: "[time limit exceeded]",

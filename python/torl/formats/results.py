@@ -18,10 +18,10 @@ def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) 
         ends_with_call: Whether the turn ended with a tool call.
     """
     opening, closing = tags
-    position = 0
+    position, length = 0, len(text.rstrip())
     while (start := text.find(opening, position)) >= 0:
         content = start + len(opening)
-        if ends_with_call and not text[content:].strip():
+        if ends_with_call and content >= length:
             return
         end = text.find(closing, content)
         position = len(text) if end < 0 else end + len(closing)

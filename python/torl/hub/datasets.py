@@ -1,22 +1,17 @@
 """Datasets on the Hub: the files of a split in the cache, downloaded, or read over the network."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
-from torl.errors import DataError
+from torl.hub.dataset_files import FILE_SUFFIXES, select_files
 from torl.hub.models import COMMIT, DATASET_PREFIX, dataset_name, hub_errors, is_name, snapshot, split_name
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
-_TABLE = ".csv"  # read only if a split has no other format
-_FILE_SUFFIXES = (".parquet", ".jsonl", ".json", _TABLE)
-_DATA_FILES = [f"*{suffix}" for suffix in _FILE_SUFFIXES]
-_SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")
+_DATA_FILES = [f"*{suffix}" for suffix in FILE_SUFFIXES]
 _BLOCK_BYTES = 2**20  # size of a request; up to two blocks are buffered
 IN_PLACE_OF_NAME = "instead of the name"
 
@@ -54,14 +49,14 @@ class RemoteFile:
 def resolve_dataset(path: str, split: str, patterns: Sequence[str] = ()) -> list[Path]:
     """Return the files of a split of a dataset on the Hub (`hf:owner/name`), in order.
 
-    A file belongs to a split if its path contains the split's name as a word: `data/train-00000-of-00002.parquet`.
-    If no file name contains a split, all files belong to "train". Patterns select files instead of a split.
+    Patterns select files instead of a split (`select_files`).
 
     Raises:
-        DataError: The dataset could not be downloaded, or has no readable files of the split.
+        DataError: The dataset could not be downloaded, has no readable files of the split, or has several
+            configurations.
     """
     folder = snapshot(dataset_name(path), "dataset", list(patterns) or _DATA_FILES, IN_PLACE_OF_NAME)
-    return [folder / name for name in _select_files(path, split, patterns, _files_below(folder))]
+    return [folder / name for name in select_files(path, split, patterns, _files_below(folder))]
 
 
 def stream_dataset(path: str, split: str, patterns: Sequence[str] = ()) -> Sequence[Path | RemoteFile]:
@@ -74,7 +69,7 @@ def stream_dataset(path: str, split: str, patterns: Sequence[str] = ()) -> Seque
     if found is None:
         return resolve_dataset(path, split, patterns)  # uses the cache, or raises an error with the command to download
     repository, _ = split_name(dataset_name(path))
-    names = _select_files(path, split, patterns, [sibling.rfilename for sibling in found.siblings or ()])
+    names = select_files(path, split, patterns, [sibling.rfilename for sibling in found.siblings or ()])
     folder = _cached_dataset(repository, found.sha)
     cached = [] if folder is None else [folder / name for name in names]
     if folder is not None and all(file.is_file() for file in cached):
@@ -102,7 +97,7 @@ def pinned_dataset(path: str) -> str:
 
 def name_hint(path: str) -> str:
     """Return a hint for a missing path that may be a Hub name without its prefix."""
-    is_hub_name = is_name(path) and PurePosixPath(path).suffix not in _FILE_SUFFIXES
+    is_hub_name = is_name(path) and PurePosixPath(path).suffix not in FILE_SUFFIXES
     return f"; the dataset of that name on the Hub is {DATASET_PREFIX}{path}" if is_hub_name else ""
 
 
@@ -110,47 +105,9 @@ def files_in(folder: Path, split: str, patterns: Sequence[str] = ()) -> list[Pat
     """Return the files of a split in a directory with the layout of the Hub, or the files that match patterns.
 
     Raises:
-        DataError: The split has no files, or a shard is missing.
+        DataError: The split has no files or several configurations, or a shard is missing.
     """
-    return [folder / name for name in _select_files(str(folder), split, patterns, _files_below(folder))]
-
-
-def _select_files(path: str, split: str, patterns: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Select the files of a split or, if there are patterns, the files that match one, sorted.
-
-    Raises:
-        DataError: No file is selected, the files have several formats, or a shard is missing.
-    """
-    files = sorted(
-        name
-        for name in names
-        if PurePosixPath(name).suffix in _FILE_SUFFIXES
-        and not PurePosixPath(name).name.startswith(".")
-        and PurePosixPath(name).name not in ("dataset_infos.json", "dataset_info.json")
-    )
-    if patterns:
-        wanted = [name for name in files if any(fnmatchcase(name, pattern) for pattern in patterns)]
-    else:
-        wanted = _files_of_split(split, files)
-    wanted = [name for name in wanted if not name.endswith(_TABLE)] or wanted
-    if not wanted:
-        part = f"the names {', '.join(patterns)}" if patterns else f"the split {split!r}"
-        raise DataError(f"{path}: has no readable files of {part} (files: {', '.join(files) or 'none'})")
-    if len({PurePosixPath(name).suffix for name in wanted}) > 1:
-        raise DataError(f"{path}: the split {split!r} has files in several formats: pass one of its files instead")
-    for name in wanted:
-        if shard := _SHARD.search(name):
-            shards = {f"{name[: shard.start()]}-{number:05d}-of-{shard[1]}" for number in range(int(shard[1]))}
-            if missing := sorted(shards - {other.rpartition(".")[0] for other in wanted}):
-                raise DataError(f"{path}: a shard of the split {split!r} is missing: {missing[0]}; download it again")
-    return wanted
-
-
-def _files_of_split(split: str, names: Sequence[str]) -> list[str]:
-    words = {name: set(re.split(r"[^a-zA-Z]+", name.lower())) for name in names}
-    wanted = [name for name in names if split in words[name]]
-    has_splits = any({"train", "test", "validation", "dev"} & found for found in words.values())
-    return list(names) if not wanted and split == "train" and not has_splits else wanted
+    return [folder / name for name in select_files(str(folder), split, patterns, _files_below(folder))]
 
 
 def _remote_dataset(path: str) -> "DatasetInfo | None":

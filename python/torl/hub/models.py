@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import DataError
-from torl.hub.packages import PACKAGE_MODEL_PREFIX, resolve_packaged_model
+from torl.hub.packages import PACKAGE_MODEL_PREFIX, converted_directory, resolve_packaged_model
 from torl.paths import PACKAGE_PREFIX, resolve_path
 
 DATASET_PREFIX = "hf:"
@@ -73,10 +73,14 @@ def resolve_model_config(path: str) -> Path:
 def local_tokenizer_file(path: str) -> Path | None:
     """Return the `tokenizer.json` of a model that is on this machine or in the Hub's cache; None without one.
 
-    Does not use the network.
+    Does not use the network, and converts no model of a package.
+
+    Raises:
+        DataError: A local path does not exist, or no model in a package has the name.
     """
     if is_local(path):
-        file = resolve_path(path) / "tokenizer.json"
+        directory = converted_directory(path) if path.startswith(PACKAGE_MODEL_PREFIX) else resolve_path(path)
+        file = directory / "tokenizer.json"
         return file if file.is_file() else None
     from huggingface_hub import try_to_load_from_cache
 

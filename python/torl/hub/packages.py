@@ -94,14 +94,8 @@ def resolve_packaged_model(path: str) -> Path:
     Raises:
         DataError: The name is unknown, a package is missing or has other content, or the cache cannot be written.
     """
-    name = path.removeprefix(PACKAGE_MODEL_PREFIX)
-    if name not in PACKAGED_MODELS:
-        raise DataError(f"{path}: no such model; the models in packages are: {', '.join(sorted(PACKAGED_MODELS))}")
-    model = PACKAGED_MODELS[name]
-    try:
-        directory = cache_directory("models") / f"{name}-{model.sha256[:12]}-{_FORMAT}"
-    except RuntimeError as error:
-        raise DataError(f"{path}: no cache directory for the converted model: {error}; set XDG_CACHE_HOME") from error
+    directory = converted_directory(path)
+    model = PACKAGED_MODELS[path.removeprefix(PACKAGE_MODEL_PREFIX)]
     if not directory.is_dir():
         parts = _installed_parts(path, model)
         try:
@@ -112,6 +106,21 @@ def resolve_packaged_model(path: str) -> Path:
             raise DataError(f"{path}: {directory} cannot be written: {error.strerror or error}") from error
     _announce(f"{path}: {model}")
     return directory
+
+
+def converted_directory(path: str) -> Path:
+    """Return the directory of a converted model, which may not exist yet.
+
+    Raises:
+        DataError: The name is unknown, or the user has no cache directory.
+    """
+    name = path.removeprefix(PACKAGE_MODEL_PREFIX)
+    if name not in PACKAGED_MODELS:
+        raise DataError(f"{path}: no such model; the models in packages are: {', '.join(sorted(PACKAGED_MODELS))}")
+    try:
+        return cache_directory("models") / f"{name}-{PACKAGED_MODELS[name].sha256[:12]}-{_FORMAT}"
+    except RuntimeError as error:
+        raise DataError(f"{path}: no cache directory for the converted model: {error}; set XDG_CACHE_HOME") from error
 
 
 @cache

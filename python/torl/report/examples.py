@@ -15,7 +15,7 @@ from torl.records.rows import TrajectoryRecord
 from torl.text.answers import find_answer
 from torl.types import FinishReason, StopReason, Trajectory
 
-_CODE = re.compile(r"(```python[^\n]*\n.*?(?:```(?:output)?|\Z))", re.DOTALL)
+_CODE = re.compile(r"(```python[^\n`]*\n.*?(?:```(?:output)?|\Z))", re.DOTALL)
 _MAX_CHARACTERS: Final = 6000
 _INVENTED: Final = '<span class="badge wrong">written by the model, not run</span>'
 _KINDS: Final = (

@@ -4,12 +4,12 @@ import ast
 import re
 import warnings
 
-_LINE = re.compile(r"(?m)^\s*([%!?]|[\w.]+\?|[\w.,\[\] ]+=\s*[%!])")
+_LINE = re.compile(r"(?m)^[^\S\n]*+([%!?]|[\w.]+\?|[\w.,\[\] ]+=\s*[%!])")
 _CELL_MAGIC = re.compile(r"%%(\w+) ?([^\n]*)\n?(.*)", re.DOTALL)
-_MAGIC = re.compile(r"(\s*)((?:[\w.,\[\] ]+=\s*)?)%(%?\w+) ?(.*)")
+_MAGIC = re.compile(r"(\s*+)((?:[\w.,\[\] ]+=\s*)?)%(%?\w+) ?(.*)")
 _COMMAND = re.compile(r"(\s*)(!!?)(.*)")
 _HELP = re.compile(r"(\s*)(?:(\?\??)([\w.]+)|([\w.]+)(\?\??))")
-_OUTPUT = re.compile(r"(\s*[\w.,\[\] ]+=\s*)!(.*)")
+_OUTPUT = re.compile(r"(\s*+[\w.,\[\] ]+=\s*)!(.*)")
 
 _MAX_SOURCE = 16 << 10  # characters; untrusted source takes time to parse
 _MAX_LINES = 100

@@ -55,7 +55,7 @@ async def _prepare(argv: Sequence[str]) -> None:
         description="Keep verifiable problems; drop duplicates and the problems of evaluation sets.",
         epilog="FILE and SET: a public set (torl data sources), SET=FILE for a copy of it, a file, or hf:owner/name.",
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="public sets or problem files")
+    parser.add_argument("names", metavar="FILE", nargs="+", help="public sets or problem files")
     parser.add_argument("--against", metavar="SET", nargs="*", default=[], help="evaluation sets to exclude")
     parser.add_argument("--output", metavar="DIRECTORY", type=Path, required=True, help="output directory")
     add_layout_arguments(parser)
@@ -76,7 +76,7 @@ async def _prepare(argv: Sequence[str]) -> None:
     parser.add_argument("--strict", action="store_true", help="stop at the first invalid row")
     parser.add_argument("--stream", action="store_true", help="read Hub datasets over the network without storing them")
     arguments = parser.parse_args(argv)
-    names, against = label_files(arguments.files), label_files(arguments.against)
+    names, against = label_files(arguments.names), label_files(arguments.against)
     layouts = find_layouts(arguments, tuple(names), tuple(against))
     files = {label: find_problem_file(pinned_problems(name), layouts[label]) for label, name in names.items()}
     options = PrepareOptions(

@@ -13,7 +13,7 @@ from torl.errors import ConfigError
 from torl.types import Problem
 
 _FIELDS = ("problem", "answer", "id")
-_OPTIONS = ("column", "split", "answer_from", "where", "keep")
+_OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
 
 
 def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,7 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
     options = {
         "--column": ("[NAME:]FIELD=COLUMN", "column of the field problem, answer or id: answer=solution.text"),
         "--split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
+        "--files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
         "--answer-from": (
             "[NAME:]COLUMN",
             "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
@@ -84,6 +85,7 @@ def _layout(options: Mapping[str, Sequence[str]]) -> Layout:
     return make_layout(
         columns=dict(map(_field_and_column, options["column"])),
         split=next(reversed(options["split"]), None),
+        files=options["files"],
         answer_from=next(reversed(options["answer_from"]), None),
         where=where,
         keep=None if keep is None else [name for name in keep.split(",") if name],

@@ -69,6 +69,7 @@ def make_set(location: str, layout: Layout) -> ProblemChoice:
         "answer_from": layout.answer_from,
         "where": {column: list(values) for column, values in layout.where.items()},
         "keep": None if layout.keep is None else list(layout.keep),
+        "files": list(layout.files) or None,
     }
     section = {name: value for name, value in options.items() if value not in (None, {})}
     section |= {"name": location} if _is_function(location) else {"name": "file", "path": location}

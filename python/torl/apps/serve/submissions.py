@@ -5,9 +5,11 @@ given inputs, and `AutoEvalDataset` runs test code after the program. Source: Sa
 and its documents "Common OJ" and "AutoEval".
 """
 
+import asyncio
 import math
 import re
 import secrets
+from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
@@ -17,7 +19,8 @@ from torl.apps.serve.fusion_api import Files, Json, RunCodeRequest, run_code
 from torl.sandbox.pool import SandboxPool
 
 _STDIO, _TEST_CODE = "CommonOJDataset", "AutoEvalDataset"
-_FENCED = re.compile(r"```([^\n]*)\n(.*?)(?:\n\s*```|\Z)", re.DOTALL)
+_FENCE = "```"
+_CLOSING = re.compile(r"\n[^\S\n]*```")
 _PYTHON = {"python", "py", "python3"}
 _MAIN = 'if __name__ == "__main__":'
 _INSERT = "#<INSERT>"
@@ -101,7 +104,7 @@ async def submit(pool: SandboxPool, request: SubmitRequest) -> Json:
         raise ValueError(f"config.dataset_type must be {_STDIO} or {_TEST_CODE}, got {config.dataset_type}")
     if config.provided_data is None:
         raise ValueError(f"the server has no dataset {request.dataset!r}: send the problem in config.provided_data")
-    code = extract_code(request.completion)
+    code = await asyncio.to_thread(extract_code, request.completion)  # seconds for many MiB
     run_tests = _by_output if config.dataset_type == _STDIO else _by_test_code
     tests, full_code = await run_tests(pool, code, config)
     return {
@@ -118,9 +121,30 @@ async def submit(pool: SandboxPool, request: SubmitRequest) -> Json:
 
 def extract_code(completion: str) -> str:
     """Return the first Python block, else the first block, else an empty string."""
-    blocks = [(found.group(1).strip().lower(), found.group(2)) for found in _FENCED.finditer(completion)]
-    python = [code for language, code in blocks if language in _PYTHON]
-    return python[0] if python else blocks[0][1] if blocks else ""
+    first = None
+    for language, code in _blocks(completion):
+        if language in _PYTHON:
+            return code
+        first = code if first is None else first
+    return first or ""
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the language and the code of each fenced block, without empty lines at the end of a closed one.
+
+    The time is linear in the length of any text.
+    """
+    position = 0
+    while (fence := text.find(_FENCE, position)) >= 0 and (start := text.find("\n", fence) + 1):
+        language = text[fence + len(_FENCE) : start - 1].strip().lower()
+        closing = _CLOSING.search(text, start)
+        if closing is None:
+            yield language, text[start:]
+            return
+        code = text[start : closing.start()]
+        end = len(code.rstrip())
+        yield language, code[:end] + code[end:].partition("\n")[0]
+        position = closing.end()
 
 
 async def _by_output(pool: SandboxPool, code: str, config: TestConfig) -> tuple[list[Json], None]:

@@ -144,7 +144,7 @@ class Api:
         return compare(group_places(self._place(parameters.get)))
 
     def problem(self, request: Request) -> Any:
-        """Return all attempts at a problem."""
+        """Return all attempts at each problem with an id or a key."""
         return problem_history([each.reader for each in self._targets(request)], required(request, "id"))
 
     # --- work ---------------------------------------------------------------------------------------------

@@ -62,11 +62,13 @@ class Problem:
     """A problem of the index.
 
     Attributes:
+        key: Id with a checksum of the question and the answer.
         name: Id of the problem.
         question: Text of the question.
         answer: Reference answer.
     """
 
+    key: str
     name: str
     question: str
     answer: str
@@ -109,25 +111,18 @@ class IndexReader:
                     remove_index(self._path)  # the indexer builds it again
                 return self._reset()
 
-    def problem(self, number: int) -> Problem | None:
-        """Return a problem by its number."""
-        with self.database() as database:
-            found = database.execute("SELECT name, question, answer FROM problems WHERE id = ?", (number,)).fetchone()
-        return None if found is None else Problem(*found)
-
-    def problem_names(self, numbers: Sequence[int]) -> dict[int, str]:
-        """Return the names of at most 500 problems by number."""
+    def problems(self, numbers: Sequence[int]) -> dict[int, Problem]:
+        """Return at most 500 problems by number."""
         marks = ",".join("?" * len(numbers))
+        query = f"SELECT id, key, name, question, answer FROM problems WHERE id IN ({marks}) ORDER BY id"
         with self.database() as database:
-            return dict(database.execute(f"SELECT id, name FROM problems WHERE id IN ({marks})", list(numbers)))
+            return {number: Problem(*found) for number, *found in database.execute(query, list(numbers))}
 
     def problems_matching(self, text: str, *, exactly: bool = False) -> list[int]:
-        """Return the numbers of the problems with this name, or with this text in the name or the question."""
+        """Return the numbers of the problems with this key or name, or with this text in the name or the question."""
+        condition = "key = ?1 OR name = ?1" if exactly else "instr(lower(name || char(10) || question), lower(?1))"
         with self.database() as database:
-            if exactly:
-                return [number for (number,) in database.execute("SELECT id FROM problems WHERE name = ?", (text,))]
-            query = "SELECT id FROM problems WHERE instr(lower(name || char(10) || question), lower(?))"
-            return [number for (number,) in database.execute(query, (text,))]
+            return [number for (number,) in database.execute(f"SELECT id FROM problems WHERE {condition}", (text,))]
 
     def rows_with_words(self, query: str, columns: Columns) -> Array:
         """Return a mask of the rows whose response has all words of a query.

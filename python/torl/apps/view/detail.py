@@ -5,7 +5,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from torl.apps.view.facts import invented_in
+from torl.apps.view.facts import invented_in, problem_of
+from torl.apps.view.index import problem_key
 from torl.apps.view.rows import Place, brief, facets_json, group_places, reading_rows
 from torl.apps.view.snippet import pytest_source
 from torl.apps.view.sources import TRAINING
@@ -43,7 +44,7 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "python": _expression(place),
         "test": pytest_source(row, location),
         "problem": {
-            "id": row["problem"],
+            "key": problem_key(problem_of(row)),
             "question": cut(row.get("question", "")),
             "answer": cut(row.get("reference_answer", "")),
         },

@@ -74,8 +74,12 @@ def facts_of(row: Mapping[str, Any]) -> Facts:
         "seconds": float(row.get("seconds", 0.0)),
     }
     _check_ranges(facets)
-    problem = (str(row["problem"]), str(row.get("question", "")), str(row.get("reference_answer", "")))
-    return Facts(facets, problem, str(row["text"]))
+    return Facts(facets, problem_of(row), str(row["text"]))
+
+
+def problem_of(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the id, the question and the reference answer of a row's problem."""
+    return str(row["problem"]), str(row.get("question", "")), str(row.get("reference_answer", ""))
 
 
 def invented_in(turn: Mapping[str, Any], format_name: str) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,7 @@
 """Problems over time: all attempts at one problem, and the problems that were gained and lost."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -14,25 +15,29 @@ MAX_ATTEMPTS: Final = 5000
 _MAX_LISTED: Final = 40
 
 
-def problem_history(readers: Sequence[IndexReader], name: str) -> dict[str, Any]:
+def problem_history(readers: Sequence[IndexReader], name: str) -> list[dict[str, Any]]:
     """Return all attempts at a problem, by target and in the order of their steps.
+
+    Args:
+        readers: Readers of the targets.
+        name: Key of the problem; or an id, of which all problems are returned.
 
     Raises:
         LookupError: No target has the problem, or an index is being built.
     """
-    problem, attempts = None, []
+    found: dict[str, dict[str, Any]] = {}
     for reader in readers:
         columns = reader.columns()
-        numbers = reader.problems_matching(name, exactly=True)
-        if not numbers:
-            continue
-        problem = problem or reader.problem(numbers[0])
-        rows = np.flatnonzero(columns["problem"] == numbers[0])
-        order = np.lexsort((columns["sample"][rows], columns["set"][rows], columns["step"][rows]))
-        attempts += [facets_json(Place(reader, columns, int(row))) for row in rows[order][:MAX_ATTEMPTS]]
-    if problem is None:
+        for number, problem in reader.problems(reader.problems_matching(name, exactly=True)[:_MAX_LISTED]).items():
+            rows = np.flatnonzero(columns["problem"] == number)
+            if not len(rows):
+                continue  # of a file that was replaced
+            order = np.lexsort((columns["sample"][rows], columns["set"][rows], columns["step"][rows]))
+            shown = found.setdefault(problem.key, {**asdict(problem), "attempts": []})
+            shown["attempts"] += [facets_json(Place(reader, columns, int(row))) for row in rows[order][:MAX_ATTEMPTS]]
+    if not found:
         raise LookupError(f"no problem {name!r} in the index")
-    return {"id": problem.name, "question": problem.question, "answer": problem.answer, "attempts": attempts}
+    return list(found.values())
 
 
 def changes(reader: IndexReader) -> list[dict[str, Any]]:
@@ -71,7 +76,7 @@ def _changes(reader: IndexReader, columns: Columns, rows: Array) -> dict[str, An
         "lost": [index for index in order if difference[index] < 0],
     }
     listed = {index for members in lists.values() for index in members[:_MAX_LISTED]}
-    names = reader.problem_names([int(problems[index]) for index in listed])
+    named = reader.problems([int(problems[index]) for index in listed])
     played = difference[twice]
     return {
         "problems": int(twice.sum()),
@@ -82,12 +87,14 @@ def _changes(reader: IndexReader, columns: Columns, rows: Array) -> dict[str, An
         **{
             kind: [
                 {
-                    "problem": names.get(int(problems[index]), "?"),
+                    "problem": problem.name,
+                    "key": problem.key,
                     "before": float(before[index]),
                     "after": float(after[index]),
                     "steps": [int(first[index]), int(last[index])],
                 }
                 for index in members[:_MAX_LISTED]
+                if (problem := named.get(int(problems[index]))) is not None  # unless the index is built again
             ]
             for kind, members in lists.items()
         },

@@ -8,6 +8,7 @@ Rows of a file that was replaced are removed with their chunk. Their words stay,
 again.
 """
 
+import hashlib
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from torl.apps.view.facets import FACETS
 from torl.apps.view.facts import Facts
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the schema, as in `sources.INDEX_FILE`. An index of another version is built again."""
 MAX_INDEXED_CHARACTERS: Final = 1 << 20
 """Characters of a response whose words can be found."""
@@ -34,7 +35,9 @@ CREATE TABLE files(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, set_id INT
     size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, indexed INTEGER NOT NULL, lines INTEGER NOT NULL,
     checksum INTEGER NOT NULL, tail INTEGER NOT NULL);
 CREATE TABLE sets(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE problems(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, question TEXT NOT NULL, answer TEXT NOT NULL);
+CREATE TABLE problems(id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, question TEXT NOT NULL,
+    answer TEXT NOT NULL);
+CREATE INDEX problems_of_name ON problems(name);
 CREATE TABLE chunks(id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER NOT NULL, first INTEGER NOT NULL,
     count INTEGER NOT NULL, checksum INTEGER NOT NULL, facets BLOB NOT NULL);
 CREATE INDEX chunks_of_file ON chunks(file);
@@ -214,17 +217,16 @@ def add_rows(
     (first,) = database.execute("SELECT next_row FROM state").fetchone()
     database.execute("UPDATE state SET next_row = ?", (first + len(facts),))
     facets = np.zeros(len(facts), FACETS)
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[str, str, str], int] = {}
     for index, (span, each) in enumerate(zip(spans, facts, strict=True)):
         record = facets[index]
         for name, value in each.facets.items():
             record[name] = value
         record["offset"], record["length"] = span
         if each.problem is not None:
-            problem = tuple(map(storable, each.problem))
-            if problem[0] not in numbers:
-                numbers[problem[0]] = _problem_number(database, problem)
-            record["problem"] = numbers[problem[0]]
+            if each.problem not in numbers:
+                numbers[each.problem] = _problem_number(database, each.problem)
+            record["problem"] = numbers[each.problem]
     facets["file"], facets["set"] = file.id, set_id
     facets["line"] = np.arange(file.lines, file.lines + len(facts))
     data = facets.tobytes()
@@ -238,12 +240,21 @@ def add_rows(
 
 
 def _problem_number(database: sqlite3.Connection, problem: Sequence[str]) -> int:
-    found = database.execute("SELECT id FROM problems WHERE name = ?", problem[:1]).fetchone()
+    key = problem_key(problem)
+    found = database.execute("SELECT id FROM problems WHERE key = ?", (key,)).fetchone()
     if found is not None:
         return int(found[0])
-    return int(
-        database.execute("INSERT INTO problems(name, question, answer) VALUES (?, ?, ?)", problem).lastrowid or 0
-    )
+    insertion = "INSERT INTO problems(key, name, question, answer) VALUES (?, ?, ?, ?)"
+    return int(database.execute(insertion, (key, *map(storable, problem))).lastrowid or 0)
+
+
+def problem_key(problem: Sequence[str]) -> str:
+    """Return the id of a problem with a checksum of its question and answer.
+
+    Problems of several sets often share ids, such as "line-1".
+    """
+    name, *content = map(storable, problem)
+    return f"{name}#{hashlib.sha256(chr(0).join(content).encode()).hexdigest()[:8]}"
 
 
 def storable(text: str) -> str:

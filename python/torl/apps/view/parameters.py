@@ -24,7 +24,8 @@ def parse_query(parameters: Parameters, others: Iterable[str] = ()) -> Query:
     """Return the query of a request.
 
     `set`, `status`, `finish` and `sign` may occur several times; a flag is 1 or 0; a range is "2..5", with either end
-    left out, or one number; `problem` is an id, `about` a text in the problem, and `words` are in the response.
+    left out, or one number; `problem` is an id or a key, `about` a text in the problem, and `words` are in the
+    response.
 
     Args:
         parameters: Parameters of the request.

@@ -146,18 +146,15 @@ def facets_json(place: Place) -> dict[str, Any]:
 
 def summaries(places: Sequence[Place]) -> list[dict[str, Any]]:
     """Return trajectories for a list: facets, problem, answers and the end of the response."""
-    names = {}
+    problems = {}
     for reader in {place.reader for place in places}:
         numbers = {int(place.columns["problem"][place.position]) for place in places if place.reader is reader}
-        names[reader] = reader.problem_names(sorted(numbers))
+        problems[reader] = reader.problems(sorted(numbers))
+    found = [problems[place.reader].get(int(place.columns["problem"][place.position])) for place in places]
     return [
-        {**facets_json(place), **_texts(place), "problem": names[place.reader].get(_problem(place), "")}
-        for place in places
+        {**facets_json(place), **_texts(place), "problem": "" if problem is None else problem.name}
+        for place, problem in zip(places, found, strict=True)
     ]
-
-
-def _problem(place: Place) -> int:
-    return int(place.columns["problem"][place.position])
 
 
 def _texts(place: Place) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Query:
         statuses: Outcomes; some call has one of them.
         finishes: Finish reasons.
         signs: Signs of the advantage: "positive", "negative", "zero", or "none" outside the batch.
-        problem: Id of a problem.
+        problem: Key of a problem, or the id of one or several.
         problem_text: Text in the id or the question of a problem.
         words: Words of the response.
     """

@@ -14,7 +14,7 @@ from torl.records.files import CONFIG_FILE, TRAJECTORY_DIRECTORY, step_of_file, 
 
 TRAINING: Final = "training"
 """Name of the set of the trajectories that a run trains on."""
-INDEX_FILE: Final = "view-1.sqlite"
+INDEX_FILE: Final = "view-2.sqlite"
 """Name of the index. It has the version of the schema, so that viewers of two versions do not replace each other's."""
 
 _EVALUATION = re.compile(r"evaluation_\d{6,}_(.+)\.jsonl")

@@ -41,7 +41,6 @@ INVALID = (
 )
 NO_QUERY = MalformedCall("NoQuery", "there was no query between <search> and </search>")
 
-_QUERY = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -74,9 +73,8 @@ class SearchR1Format(Format):
         return StopCondition.marker(b"</search>")
 
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
-        found = _QUERY.search(turn.text)
-        query = found.group(1).strip() if found else ""
-        return [ToolRequest("search", {"query": query}) if query else NO_QUERY]
+        query, closing, _ = turn.text.partition("<search>")[2].partition("</search>")
+        return [ToolRequest("search", {"query": query.strip()}) if closing and query.strip() else NO_QUERY]
 
     def render_observation(self, turn: Turn, outcomes: Sequence[Outcome]) -> str:
         return INVALID if outcomes[0] == NO_QUERY.outcome else _information(_passages(outcomes[0]))

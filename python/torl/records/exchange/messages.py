@@ -11,7 +11,7 @@ Message: TypeAlias = Mapping[str, Any]
 
 REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
 """Names that other libraries give to the reference answer."""
-_CODE: Final = re.compile(r"```(?:python|py)[^\n]*\n(.*?)```", re.DOTALL)
+_CODE: Final = re.compile(r"```(?:python|py)[^\n`]*\n(.*?)```", re.DOTALL)
 _CORRECT_REWARD: Final = 1.0
 
 

@@ -29,9 +29,12 @@ def foreign_format(path: Path) -> str | None:
     """Return the format of another library that a file has, as a key of `READERS`; None for others.
 
     Raises:
-        OSError: The file cannot be read.
+        RecordError: The file cannot be read, or is a damaged parquet file.
     """
-    return next((name for name, (matches, _) in READERS.items() if matches(path)), None)
+    try:
+        return next((name for name, (matches, _) in READERS.items() if matches(path)), None)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or str(error).strip()}") from error
 
 
 def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str, Any]]:
@@ -171,9 +174,13 @@ def _read_verifiers(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
 def _is_trl(path: Path) -> bool:
     if path.suffix != ".parquet":
         return False
+    from pyarrow import ArrowException
     from pyarrow.parquet import read_schema
 
-    return {"step", "prompt", "completion"} <= set(read_schema(path).names)
+    try:
+        return {"step", "prompt", "completion"} <= set(read_schema(path).names)
+    except ArrowException as error:
+        raise RecordError(f"{path}: damaged: {error}") from error
 
 
 def _read_trl(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:

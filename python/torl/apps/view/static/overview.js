@@ -131,7 +131,7 @@ function Change({ change, index, named }) {
           html`<ol class="problems">
             ${change[shown].map(
               (each) => html`<li>
-                <a href=${link("problem", [], { id: each.problem, run: change.run })}>${each.problem}</a>
+                <a href=${link("problem", [], { id: each.key, run: change.run })}>${each.problem}</a>
                 <span class="dim">${percent(each.before)} → ${percent(each.after)}</span>
               </li>`,
             )}

@@ -1,4 +1,4 @@
-// One problem over all steps, sets and runs.
+// One problem over all steps, sets and runs, or all problems that share an id.
 
 import { html, useState } from "view/lib.js";
 import { query, revisionOf, states, useData } from "view/api.js";
@@ -14,24 +14,28 @@ export function Problem({ parameters }) {
   const [picked, pick] = useState([]);
   if (error && !data) return html`<${Failure} error=${error} />`;
   if (!data) return html`<${Loading} />`;
-  const lanes = groupBy(data.attempts, (attempt) => `${attempt.run}\n${attempt.set}`);
   const toggle = (attempt) => pick(picked.includes(attempt) ? picked.filter((each) => each !== attempt) : [...picked, attempt].slice(-8));
   return html`<article class="problem-view">
-    <nav class="crumbs" aria-label="Position">
-      <a href=${link("trajectories", [], { problem: data.id })}>all ${count(data.attempts.length, "attempt")} as a list</a>
-      <span class="dim">problem ${visible(data.id)}</span>
-    </nav>
-    <header class="card problem-card">
-      <p class="question">${visible(data.question)}</p>
-      <p class="answers"><span>reference <code>${visible(data.answer)}</code></span></p>
-    </header>
-    ${[...lanes].map(([key, attempts]) => html`<${Lane} key=${key} attempts=${attempts} picked=${picked} toggle=${toggle} />`)}
+    ${data.map((problem) => html`<${History} key=${problem.key} problem=${problem} picked=${picked} toggle=${toggle} />`)}
     <p class="pick-bar">
       ${picked.length < 2
         ? html`<span class="dim">A column is a step, and • is a call. Mark two or more attempts to see them side by side.</span>`
         : html`<a class="button" href=${compareLink(picked)}>${picked.length} side by side</a> <button class="quiet" onClick=${() => pick([])}>clear</button>`}
     </p>
   </article>`;
+}
+
+function History({ problem, picked, toggle }) {
+  const lanes = groupBy(problem.attempts, (attempt) => `${attempt.run}\n${attempt.set}`);
+  return html`<nav class="crumbs" aria-label="Position">
+      <a href=${link("trajectories", [], { problem: problem.key })}>all ${count(problem.attempts.length, "attempt")} as a list</a>
+      <span class="dim">problem ${visible(problem.name)}</span>
+    </nav>
+    <header class="card problem-card">
+      <p class="question">${visible(problem.question)}</p>
+      <p class="answers"><span>reference <code>${visible(problem.answer)}</code></span></p>
+    </header>
+    ${[...lanes].map(([key, attempts]) => html`<${Lane} key=${key} attempts=${attempts} picked=${picked} toggle=${toggle} />`)}`;
 }
 
 function groupBy(values, keyOf) {

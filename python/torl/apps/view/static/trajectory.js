@@ -51,7 +51,7 @@ function Shown({ data, place, setStart }) {
   onKey("]", "next member of the group", () => open(member(1)));
   onKey("[", "previous member of the group", () => open(member(-1)));
   onKey("g", "the group side by side", () => go(link("group", [place.run, place.file, place.line])));
-  onKey("p", "the problem over all steps", () => go(link("problem", [], { id: problem.id, run: place.run })));
+  onKey("p", "the problem over all steps", () => go(link("problem", [], { id: problem.key, run: place.run })));
   onKey("c", "next color of tokens", () => nextColor(sequence.tokens));
   onKey("ArrowRight", "next token", () => moveToken(sequence.tokens, 1), { isGlobal: false });
   onKey("ArrowLeft", "previous token", () => moveToken(sequence.tokens, -1), { isGlobal: false });
@@ -87,7 +87,7 @@ function Shown({ data, place, setStart }) {
         >`,
       )}
       <a class="button" href=${link("group", [place.run, place.file, place.line])}>side by side</a>
-      <a class="button" href=${link("problem", [], { id: problem.id, run: place.run })}>this problem over all steps</a>
+      <a class="button" href=${link("problem", [], { id: problem.key, run: place.run })}>this problem over all steps</a>
     </nav>
     <${Audit} place=${place} calls=${sequence.calls} />
     ${data.branches.map((branch, index) => html`<details class="branch"><summary>another sequence of this episode (${index + 1})</summary><${Sequence} sequence=${branch} place=${null} /></details>`)}
