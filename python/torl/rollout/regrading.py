@@ -77,9 +77,13 @@ async def grade_again(reward: Reward, group: Group, problems: Mapping[str, Probl
     Raises:
         TorlError: The reward failed.
     """
-    recorded, unknown = group.prompt.problem, _UnknownMetadata()
-    problem = problems.get(recorded.id) or replace(recorded, metadata=unknown)
-    trajectories = tuple(with_problem(each, problem) for each in group.trajectories)
+    unknown = _UnknownMetadata()
+    known = problems.get(group.prompt.problem.id)
+    metadata = unknown if known is None else known.metadata
+    # Each with its own question and answer: one that differs from the source is a mistake of its record.
+    trajectories = tuple(
+        with_problem(each, replace(each.prompt.problem, metadata=metadata)) for each in group.trajectories
+    )
     try:
         scored = await score_group(reward, Group(trajectories[0].prompt, trajectories, group.max_response_tokens))
     except TorlError:

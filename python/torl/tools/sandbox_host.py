@@ -11,7 +11,7 @@ from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInt
 from torl.sandbox.guest import Progress
 from torl.sandbox.session import Session
 
-_STATE_BYTES_PER_WORKER = 256 << 20
+_STATE_BYTES_PER_WORKER = 128 << 20
 """Maximum size of the program states that are kept between cells: thousands of usual ones."""
 _PROGRAMS_PER_WORKER = 2  # running or next in line, so that no worker waits for the event loop
 
