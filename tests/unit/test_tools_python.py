@@ -3,6 +3,8 @@
 import asyncio
 import gc
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,11 @@ from scripted_engine import ScriptedInterpreter
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.rollout.calls import EpisodeTools
-from torl.sandbox import SandboxPool
+from torl.sandbox import Execution, SandboxPool
 from torl.sandbox.session import Session
 from torl.tools import PythonOptions, PythonTool, sandbox_host
 from torl.tools.python import InterpreterState
+from torl.tools.sandbox_host import SandboxHost
 from torl.types import Outcome, OutcomeStatus, ToolRequest
 
 
@@ -179,6 +182,46 @@ async def test_states_of_any_number_of_episodes_take_bounded_memory(monkeypatch:
         await tool.close()
     # Two states are kept, and two programs are in use, of which one has just been kept.
     assert 2 * size < max(sizes) < 6 * size
+
+
+class TimedSession:
+    """A program that has run the cells in `done`. The first one of all reaches its time limit in its first cell."""
+
+    state_bytes = 1
+
+    def __init__(self, programs: list["TimedSession"], done: tuple[str, ...] = ()) -> None:
+        self.programs, self.done = programs, done
+        programs.append(self)
+
+    def fork(self) -> "TimedSession":
+        return TimedSession(self.programs, self.done)
+
+    async def run_async(self, code: str) -> Execution:
+        is_late = self is self.programs[0]
+        self.done = self.done if is_late else (*self.done, code)
+        status = OutcomeStatus.TIMEOUT if is_late else OutcomeStatus.OK
+        return Execution(status, " ".join(self.done), "", None, None, None, 0.0, 0.0, 0)
+
+
+async def test_states_after_a_time_limit_are_of_one_episode() -> None:
+    """Equal cells of two episodes end at other places if the machine is busy."""
+    programs: list[TimedSession] = []
+    pool: Any = SimpleNamespace(
+        workers=1,
+        session=lambda seed: TimedSession(programs),
+        self_test=lambda: None,
+        stats=dict,
+        close=lambda: None,
+    )
+    host = SandboxHost(lambda: pool)
+    await host.start()
+    first, second = host.session(seed=1), host.session(seed=1)
+    assert (await first.run_async("a")).status is OutcomeStatus.TIMEOUT
+    assert (await second.run_async("a")).status is OutcomeStatus.OK
+    fork = first.fork()
+    assert [(await each.run_async("b")).stdout for each in (first, fork, second)] == ["b", "b", "a b"]
+    assert (await host.session(seed=1).run_async("a")).stdout == "a"
+    await host.close()
 
 
 def test_descriptions_of_the_tool_and_its_argument_are_options() -> None:

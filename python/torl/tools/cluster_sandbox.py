@@ -10,7 +10,7 @@ from torl.errors import ClusterError, SandboxError
 from torl.runtime.cluster import Cluster
 from torl.runtime.cluster.per_node import PerNode
 from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter
-from torl.tools.sandbox_host import Program, SandboxHost
+from torl.tools.sandbox_host import Program, ProgramState, SandboxHost
 
 
 class ClusterSandbox(StatefulInterpreter):
@@ -34,10 +34,10 @@ class ClusterSandbox(StatefulInterpreter):
 
     def session(self, *, seed: int = 0) -> InterpreterSession:
         """Open a session. The episodes of a problem have the same seed and therefore run on the same node."""
-        return Program(self._run_cell, seed)
+        return Program(self._run_cell, ProgramState(seed))
 
-    async def _run_cell(self, code: str, seed: int, earlier: tuple[str, ...]) -> Execution:
-        return await self._call(str(seed), "run_cell", code, seed, earlier)
+    async def _run_cell(self, code: str, state: ProgramState, token: str) -> Execution:
+        return await self._call(str(state.seed), "run_cell", code, state, token)
 
     async def _call(self, key: str, method: str, *arguments: Any) -> Execution:
         """Call a method of the host on the node of `key`."""

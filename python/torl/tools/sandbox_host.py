@@ -3,51 +3,70 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Self
 
 from torl.errors import SandboxError
 from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
 from torl.sandbox.guest import Progress
 from torl.sandbox.session import Session
+from torl.types import OutcomeStatus
 
 _STATE_BYTES_PER_WORKER = 128 << 20
 """Maximum size of the program states that are kept between cells: thousands of usual ones."""
 _PROGRAMS_PER_WORKER = 2  # running or next in line, so that no worker waits for the event loop
 
-_Cells = tuple[str, ...]
+_UNREPEATABLE = (OutcomeStatus.TIMEOUT, OutcomeStatus.CRASH)
+"""Ends of a cell that depend on the load of the machine. Equal programs may have other states after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramState:
+    """The identity of a program's state. Equal programs share a state, unless their cells have other ends."""
+
+    seed: int
+    cells: tuple[str, ...] = ()
+    """The cells that were run."""
+    owner: str = ""
+    """Token of the program that alone has this state; empty if it depends on the cells alone."""
+
+    def after(self, code: str, execution: Execution, token: str) -> "ProgramState":
+        """Return the state after a cell of the program with this token."""
+        owner = token if execution.status in _UNREPEATABLE else self.owner
+        return ProgramState(self.seed, (*self.cells, code), owner)
 
 
 @dataclass(slots=True)
 class Program(InterpreterSession):
-    """A program, identified by the cells that it has run."""
+    """A program, identified by its state."""
 
-    run_cell: Callable[[str, int, _Cells], Awaitable[Execution]]
-    """Runs a cell with a seed after earlier cells."""
-    seed: int
-    cells: _Cells = ()
+    run_cell: Callable[[str, ProgramState, str], Awaitable[Execution]]
+    """Runs a cell in a state, for the program with a token."""
+    state: ProgramState
+    token: str = field(default_factory=token_hex)
 
     async def run_async(self, code: str) -> Execution:
-        execution = await self.run_cell(code, self.seed, self.cells)
-        self.cells = (*self.cells, code)
+        execution = await self.run_cell(code, self.state, self.token)
+        self.state = self.state.after(code, execution, self.token)
         return execution
 
     def fork(self) -> Self:
-        return type(self)(self.run_cell, self.seed, self.cells)
+        return type(self)(self.run_cell, self.state)
 
 
 class SandboxHost(StatefulInterpreter):
     """A pool, and the states of programs between their cells.
 
     The size of the states is bounded for any number of programs. A program whose state was evicted, or that another
-    machine has begun, is executed again.
+    machine has begun, is executed again, cells that reached their time limit included.
     """
 
     def __init__(self, make: Callable[[], SandboxPool]) -> None:
         """Set the function that makes the pool at the start."""
         self._make = make
         self._pool: SandboxPool | None = None
-        self._programs: OrderedDict[tuple[int, _Cells], Session] = OrderedDict()  # idle programs
+        self._programs: OrderedDict[ProgramState, Session] = OrderedDict()  # idle programs
         self._kept_bytes = self._max_bytes = 0
         self._in_use = asyncio.Semaphore(0)
 
@@ -69,27 +88,33 @@ class SandboxHost(StatefulInterpreter):
 
     def session(self, *, seed: int = 0) -> InterpreterSession:
         """Open a session."""
-        return Program(self.run_cell, seed)
+        return Program(self.run_cell, ProgramState(seed))
 
-    async def run_cell(self, code: str, seed: int, earlier: _Cells) -> Execution:
-        """Run a cell after the earlier cells, which are executed again if their state is not kept here."""
+    async def run_cell(self, code: str, state: ProgramState, token: str) -> Execution:
+        """Run a cell in a state, whose cells are executed again if it is not kept here.
+
+        Args:
+            code: The cell.
+            state: State before it.
+            token: Token of the program.
+        """
         pool = self._running()
         async with self._in_use:  # programs that wait for a worker hold no state
-            kept = self._programs.get((seed, earlier))
+            kept = self._programs.get(state)
             if kept is None:
-                program = pool.session(seed=seed)
-                for cell in earlier:
+                program = pool.session(seed=state.seed)
+                for cell in state.cells:
                     await program.run_async(cell)
             else:
                 program = kept.fork()
             execution = await program.run_async(code)
-            self._keep((seed, (*earlier, code)), program)
+            self._keep(state.after(code, execution, token), program)
         return execution
 
-    def _keep(self, name: tuple[int, _Cells], program: Session) -> None:
-        if name in self._programs:
+    def _keep(self, state: ProgramState, program: Session) -> None:
+        if state in self._programs:
             return  # another sample has run the same cells
-        self._programs[name] = program
+        self._programs[state] = program
         self._kept_bytes += program.state_bytes
         while len(self._programs) > 1 and self._kept_bytes > self._max_bytes:
             self._kept_bytes -= self._programs.popitem(last=False)[1].state_bytes
