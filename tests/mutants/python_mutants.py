@@ -319,7 +319,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/samples.py", "turn.start : turn.stop] = number", "turn.start : turn.stop - 1] = number", _SAMPLES),
     ("algorithms/token_advantages.py", "is None and discount == 1", "is None", _TOKEN_ADVANTAGES),
     ("algorithms/token_advantages.py", "_core.whiten(returns_M, lengths_N, mask_M)", "returns_M", _TOKEN_ADVANTAGES),
-    ("algorithms/advantages.py", "rewards_N + _core.row_sums", "rewards_N - _core.row_sums", _TOKEN_ADVANTAGES),
+    ("algorithms/advantages.py", "final_rewards + _core.row_sums", "final_rewards - _core.row_sums", _TOKEN_ADVANTAGES),
     (
         "algorithms/token_advantages.py",
         'group_advantages("dr_grpo", inputs.',

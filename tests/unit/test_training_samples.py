@@ -235,7 +235,8 @@ def test_turn_reward_and_kl_penalty_combine() -> None:
     assert [mean_advantage(each) for each in found] == [0.125, -0.125]  # 1 + 0.5 - 2 / 8, and 1
 
 
-async def test_masked_trajectory_is_compared_with_its_penalty() -> None:
+@pytest.mark.parametrize("estimator", ["dr_grpo", "rloo"])
+async def test_masked_trajectory_is_compared_with_its_penalty(estimator: str) -> None:
     """Two equal trajectories, of which one is masked: the other has an advantage of 0."""
 
     async def annotate(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
@@ -250,13 +251,25 @@ async def test_masked_trajectory_is_compared_with_its_penalty() -> None:
 
     cut = whole = replace(member(-1.0), grade=grade(False))
     cut = replace(cut, trajectory=replace(cut.trajectory, finish_reason=FinishReason.LENGTH))
-    kl = {"kl.target": "reward", "kl.coefficient": 0.1, "kl.estimator": "k1", "estimator": "dr_grpo"}
+    kl = {"kl.target": "reward", "kl.coefficient": 0.1, "kl.estimator": "k1", "estimator": estimator}
     changes = {f"algorithm.{name}": value for name, value in kl.items()} | {"selection.mask.wrong_truncated": {}}
     config = load_config(TrainConfig, find_config("demo"), changes)
-    found, masked = await prepare_samples([group(cut, whole)], annotate, config, lambda problem: PROMPT)
+    found, masked = await prepare_samples([group(cut, whole)], annotate, config, lambda problem: PROMPT, 10)
     assert masked == {"selection/masked/wrong_truncated": 1}
     assert [mean_advantage(each) for each in found] == [0, 0]
     assert [each.loss_mask.any() for each in found] == [False, True]
+
+
+@pytest.mark.parametrize(("estimator", "expected"), [("dr_grpo", 0.2), ("reinforce_plus_plus_baseline", 0.0)])
+def test_penalty_of_a_masked_trajectory_is_part_of_totals_alone(estimator: str, expected: float) -> None:
+    """The baseline of REINFORCE++ is that of the final rewards, without penalties, masked or not."""
+    members = [member(-1.0), member(-1.0)]
+    far, near = (replace(each, token_rewards=np.zeros(len(each), np.float32)) for each in training_samples(members))
+    far = replace(far, token_rewards=np.where(far.loss_mask, np.float32(-0.2), 0))
+    samples = mask_samples([far, near], {"cut": np.array([True, False])})
+    algorithm = AlgorithmConfig.model_validate({"estimator": estimator})
+    _, found = with_advantages(samples, [group(*members)], algorithm)
+    assert mean_advantage(found) == pytest.approx(expected)
 
 
 # --- turn by turn -------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_the_longest_planned_sample_is_the_limit_of_teacher_prompts(max_prompt_t
 
     right, wrong = scored(trajectory("\\boxed{1}")), scored(trajectory("a", "b", sample=1), correct=False)
     group = ScoredGroup(right.trajectory.prompt, (right, wrong))
-    _, metrics = asyncio.run(prepare_samples([group], annotate, config, encode))
+    _, metrics = asyncio.run(prepare_samples([group], annotate, config, encode, config.longest_sample))
     assert metrics == {"data/long_teacher_prompts": too_long}
     assert longest <= config.longest_sample
 

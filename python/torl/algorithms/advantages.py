@@ -38,6 +38,7 @@ class EstimatorInputs:
         lengths_N: Number of tokens of each trajectory.
         mask_M: Loss mask: True for sampled tokens.
         token_rewards_M: Rewards of single tokens: turn rewards, or a KL penalty on each token.
+        masked_rewards_N: Sums of the token rewards of masked trajectories, whose tokens have no loss. None for zeros.
         values_M: The critic's values before each token. None unless the estimator requires a critic.
         turns_M: Index of each sampled token's turn in its trajectory, from 0; -1 for other tokens.
         members_N: The trajectories with their grades, in the order of `rewards_N`, which may have been normalized.
@@ -53,6 +54,7 @@ class EstimatorInputs:
     lengths_N: Int64Array
     mask_M: BoolArray
     token_rewards_M: Float32Array | None = None
+    masked_rewards_N: Float64Array | None = None
     values_M: Float32Array | None = None
     turns_M: Int32Array | None = None
     members_N: Sequence[ScoredTrajectory] = ()
@@ -96,11 +98,16 @@ class EstimatorInputs:
         return np.array(before, np.int64)
 
     @property
+    def final_rewards(self) -> Float64Array:
+        """Reward at the end of each trajectory, shape (N,), with all token rewards of masked trajectories."""
+        return self.rewards_N if self.masked_rewards_N is None else self.rewards_N + self.masked_rewards_N
+
+    @property
     def totals(self) -> Float64Array:
-        """Total reward of each trajectory, shape (N,): its reward plus the rewards of its sampled tokens."""
+        """Total reward of each trajectory, shape (N,): its reward plus the rewards of its tokens, masked or not."""
         if self.token_rewards_M is None:
-            return self.rewards_N
-        return self.rewards_N + _core.row_sums(self.token_rewards_M, self.lengths_N, self.mask_M)
+            return self.final_rewards
+        return self.final_rewards + _core.row_sums(self.token_rewards_M, self.lengths_N, self.mask_M)
 
     def broadcast_to_tokens(self, values_N: npt.ArrayLike) -> Float32Array:
         """Assign one value of each trajectory to all its sampled tokens, shape (M,); 0 for other tokens."""

@@ -91,7 +91,7 @@ def gtpo(
     if inputs.turns_M is None:
         raise ValueError("estimator 'gtpo' requires the turns of the trajectories")
     turns = Turns.from_arrays(inputs.turns_M, inputs.lengths_N, inputs.mask_M)
-    returns_K = turns.returns(turns.rewards(inputs.rewards_N, inputs.token_rewards_M), discount)
+    returns_K = turns.returns(turns.rewards(inputs.final_rewards, inputs.token_rewards_M), discount)
     baselines_K = turns.turn_indices if baseline == "turn" else np.zeros_like(turns.turn_indices)
     groups_K = [
         (inputs.groups_N[trajectory], index)

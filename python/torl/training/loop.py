@@ -107,8 +107,9 @@ class Run:
         metrics |= await self._probe_gap(learner, step)
         config, encode = self.components.config.at_step(step), self.components.encode
         assert encode is not None  # of a training run
+        longest = self.components.config.longest_sample
         annotate = partial(learner.annotate, step=step)
-        samples, counts = await prepare_samples(played.batch, annotate, config, encode)
+        samples, counts = await prepare_samples(played.batch, annotate, config, encode, longest)
         metrics |= counts
         metrics[names.TRAINED_GROUPS] = len(played.batch)
         recorded = recorded_samples(played.batch, samples, step, config)

@@ -33,14 +33,16 @@ async def prepare_samples(
     annotate: Callable[[Sequence[TrainingSample]], Awaitable[list[TrainingSample]]],
     config: TrainConfig,
     encode: Callable[[Problem], Prompt],
+    longest_sample: int,
 ) -> tuple[list[TrainingSample], dict[str, int]]:
     """Make the samples of a batch, mask them, annotate them and estimate advantages.
 
     Args:
         groups: Groups of the batch.
         annotate: `Learner.annotate`.
-        config: Configuration of the run.
+        config: Configuration of the step.
         encode: Function that puts a problem into the run's template and encodes it, for `algorithm.kl.prompt`.
+        longest_sample: Maximum length of a sample in the run, in tokens.
 
     Returns:
         The samples, complete for `Learner.update`, and the metrics of their masks and teacher prompts.
@@ -50,8 +52,8 @@ async def prepare_samples(
     masks = await asyncio.to_thread(masked_trajectories, trajectories, config.selection)
     samples = await asyncio.to_thread(training_samples, members)
     samples = with_imitation(samples, trajectories, config.algorithm)
-    kl, longest = config.algorithm.kl, config.longest_sample
-    samples, too_long = await asyncio.to_thread(with_teacher_prompts, samples, groups, kl, encode, longest)
+    kl = config.algorithm.kl
+    samples, too_long = await asyncio.to_thread(with_teacher_prompts, samples, groups, kl, encode, longest_sample)
     late = config.selection.mask_after_advantages
     # The KL penalty of a masked trajectory is part of the reward that its group is compared with.
     all_annotated = late or config.algorithm.penalizes_rewards
@@ -214,19 +216,20 @@ def _estimator_inputs(
     np.add.at(lengths_N, episodes, [len(sample) for sample in samples])
     mask_M: BoolArray = np.concatenate([sample.loss_mask for sample in samples])
     token_rewards_M: Float32Array | None = None
+    masked_rewards_N = np.zeros(len(members), np.float64)
     if any(sample.token_rewards is not None for sample in samples):
         token_rewards_M = _concatenate([sample.token_rewards for sample in samples])
         for episode, sample in zip(episodes, samples, strict=True):
-            # Tokens of a masked trajectory cannot be rewarded. Their rewards are added to its final reward, so that its
-            # group is compared with the total.
+            # Tokens of a masked trajectory cannot be rewarded, but its group is compared with its total reward.
             if sample.token_rewards is not None and not sample.loss_mask.any():
-                rewards[episode] += float(sample.token_rewards.sum(dtype=np.float64))
+                masked_rewards_N[episode] += float(sample.token_rewards.sum(dtype=np.float64))
     return EstimatorInputs(
         rewards_N=np.array(rewards, dtype=np.float64),
         groups_N=[index for index, _ in members],
         lengths_N=lengths_N,
         mask_M=mask_M,
         token_rewards_M=token_rewards_M,
+        masked_rewards_N=masked_rewards_N,
         values_M=_concatenate([sample.values for sample in samples]) if algorithm.needs_critic else None,
         turns_M=np.concatenate([turn_numbers(member.trajectory.episode_trajectories) for _, member in members]),
         members_N=[member for _, member in members],

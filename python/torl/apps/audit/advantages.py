@@ -99,6 +99,7 @@ def _batch_rewards(
     """
     rewards: Numbers = []
     token_rewards: list[Numbers] = []
+    masked_rewards: Numbers = []
     values: list[Numbers] = []
     turns: list[list[int]] = []
     first = 0
@@ -106,9 +107,8 @@ def _batch_rewards(
         members = list(enumerate(record.episode_trajectories, first))
         first += len(members)
         unmasked = [each for index, each in members if index not in masked]
-        # A masked trajectory has no tokens for its rewards of tokens: they are added to the final reward.
-        moved = (sum(_token_rewards(each, algorithm)) for index, each in members if index in masked)
-        rewards.append(record.grade.reward + sum(moved))
+        rewards.append(record.grade.reward)
+        masked_rewards.append(sum(sum(_token_rewards(each, algorithm)) for index, each in members if index in masked))
         token_rewards.append([reward for each in unmasked for reward in _token_rewards(each, algorithm)])
         turns.append(
             [
@@ -120,7 +120,8 @@ def _batch_rewards(
         if algorithm.needs_critic:
             values.append([value for each in unmasked for value in _sampled(each, "values")])
     groups = [record.trajectory.group_id for record in episodes]
-    return BatchRewards(rewards, groups, token_rewards, values if algorithm.needs_critic else None, turns)
+    values_of_tokens = values if algorithm.needs_critic else None
+    return BatchRewards(rewards, groups, token_rewards, values_of_tokens, turns, masked_rewards)
 
 
 def _token_rewards(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> Numbers:
@@ -199,6 +200,7 @@ def _estimate_again(
             lengths_N=np.array(lengths, np.int64),
             mask_M=mask_M,
             token_rewards_M=on_tokens(rewards.token_rewards) if has_token_rewards else None,
+            masked_rewards_N=np.array(rewards.masked_rewards, np.float64),
             values_M=None if rewards.values is None else on_tokens(rewards.values),
             turns_M=np.concatenate([np.zeros(0, np.int32), *map(_turns_of, episodes)]),
             members_N=[

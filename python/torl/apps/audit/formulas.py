@@ -30,11 +30,19 @@ class BatchRewards:
     """Values of the critic before each token, if the estimator has one."""
     turns: Sequence[Sequence[int]] = ()
     """Numbers of tokens of the turns."""
+    masked_rewards: Sequence[float] = ()
+    """Sums of the additional rewards of masked tokens; empty for zeros."""
+
+    @property
+    def finals(self) -> Numbers:
+        """Rewards at the end of each trajectory, with those of its masked tokens."""
+        masked = self.masked_rewards or [0.0] * len(self.rewards)
+        return [reward + extra for reward, extra in zip(self.rewards, masked, strict=True)]
 
     @property
     def totals(self) -> Numbers:
         """Sums of the rewards of each trajectory."""
-        return [reward + sum(extra) for reward, extra in zip(self.rewards, self.token_rewards, strict=True)]
+        return [reward + sum(extra) for reward, extra in zip(self.finals, self.token_rewards, strict=True)]
 
     def group_members(self, numbers: Sequence[float]) -> list[Numbers]:
         """Return for each trajectory the numbers of all members of its group."""
@@ -149,7 +157,7 @@ def _gtpo(batch: BatchRewards, discount: float, baseline: str) -> list[Numbers]:
     """Compare the discounted return of each turn with the returns of its peers."""
     peers: defaultdict[Hashable, Numbers] = defaultdict(list)
     compared: list[list[tuple[Hashable, float]]] = []
-    rows = zip(batch.rewards, batch.token_rewards, batch.turns, batch.groups, strict=True)
+    rows = zip(batch.finals, batch.token_rewards, batch.turns, batch.groups, strict=True)
     for reward, extra, turns, group in rows:
         per_turn = [sum(extra[sum(turns[:number]) : sum(turns[: number + 1])]) for number in range(len(turns))]
         per_turn[-1:] = [last + reward for last in per_turn[-1:]]
