@@ -122,6 +122,25 @@ async def test_each_replica_is_probed_whatever_its_load_and_no_episode_is_left(c
     await replicas.close()
 
 
+async def test_a_replica_with_wrong_weights_is_not_averaged_away() -> None:
+    engines = [scripted() for _ in range(4)]
+    replicas = replicas_of(engines)
+    await replicas.start()
+
+    class Learner(_Learner):
+        """The sample of the third replica has another gap."""
+
+        async def logprobs(self, samples: Sequence[TrainingSample], *, step: int) -> list[TrainingSample]:
+            found = await super().logprobs(samples, step=step)
+            assert found[2].old_logprobs is not None
+            return [*found[:2], replace(found[2], old_logprobs=found[2].rollout_logprobs + 3), *found[3:]]
+
+    async with probe_of(replicas) as probe:
+        probe.start(0, PROMPTS)
+        assert await probe.gap(Learner(), 0) == 3  # type: ignore[arg-type]
+    await replicas.close()
+
+
 class Dying(ScriptedEngine):
     """Dies with its first turn."""
 

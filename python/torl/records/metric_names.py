@@ -239,8 +239,9 @@ LOGPROB_GAP_ON_POLICY: Final = "learner/logprob_gap_on_policy"
 """The same mean over the tokens that the trained policy itself sampled, which leaves rounding. It stops the run if the
 two hold different weights (`learner.max_logprob_gap`)."""
 LOGPROB_GAP_PROBE: Final = "learner/logprob_gap_probe"
-"""The same mean over a few tokens that the engine samples after the weight transfer before the step. Only in runs whose
-batches cannot show the difference: asynchronous ones, and those whose engine samples from another distribution."""
+"""The same mean over a few tokens that the engine samples after the weight transfer before the step; with several
+replicas, the largest of theirs. Only in runs whose batches cannot show the difference: asynchronous ones, and those
+whose engine samples from another distribution."""
 ON_POLICY_FRACTION: Final = "learner/on_policy_fraction"
 """Fraction of the computed sampled tokens that the trained policy itself sampled."""
 LOGPROB_GAP_MAX: Final = "learner/logprob_gap_max"

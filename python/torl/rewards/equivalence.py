@@ -29,7 +29,8 @@ from torl.rewards.units import have_other_units, without_currency, without_perce
 
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
-_FRACTION = re.compile(r"[+-]?0?\.\d+")
+_BELOW_ONE = re.compile(r"[+-]?0?\.\d+")
+_FRACTION = re.compile(r"[+-]?(?:(\d{1,9})\s*/\s*(\d{1,9})|\\[dt]?frac\s*\{?(\d{1,9}?)\}?\s*\{?(\d{1,9})\}?)")
 
 
 class UndecidedError(Exception):
@@ -110,10 +111,18 @@ def _same_choice(reference: str, answer: str, exact: bool) -> bool | None:
 def _without_percent(reference: str, answer: str) -> tuple[str, str] | None:
     """Return two texts without percent signs: 12.5 also answers "how many percent". None for other pairs.
 
-    A decimal below 1 is the fraction that a percentage stands for: 0.5 is 50 %, not 0.5 %.
+    A number below 1 is the fraction that a percentage stands for: 0.5 and 1/2 are 50 %, not 0.5 %.
     """
     bare = without_percent(reference), without_percent(answer)
-    return None if bare == (reference, answer) or _FRACTION.fullmatch(reference) else bare
+    return None if bare == (reference, answer) or _is_below_one(reference.strip(" $")) else bare
+
+
+def _is_below_one(number: str) -> bool:
+    fraction = _FRACTION.fullmatch(number)
+    if fraction is None:
+        return _BELOW_ONE.fullmatch(number) is not None
+    over, under = (int(digits) for digits in fraction.groups() if digits)
+    return over < under
 
 
 def _boolean(text: str) -> str:

@@ -58,7 +58,7 @@ class TransferProbe:
         self._config = config
         self._engine = engine
         self._version = -1
-        self._turns: asyncio.Task[list[TrainingSample]] | None = None
+        self._turns: asyncio.Task[list[tuple[int, TrainingSample]]] | None = None
 
     def start(self, version: int, prompts: Sequence[Sequence[int]]) -> None:
         """Start sampling from a version of the policy, unless that has been started already.
@@ -81,7 +81,9 @@ class TransferProbe:
             await self._turns
 
     async def gap(self, learner: Learner, version: int) -> float | None:
-        """Return the mean |trainer logprob - engine logprob| of the sampled tokens, in nats; None without a token.
+        """Return the mean |trainer logprob - engine logprob| of the replica with the largest, in nats.
+
+        None without a token. The mean over all replicas would hide one with wrong weights among many.
 
         Args:
             learner: Learner, with the weights of the same version.
@@ -91,13 +93,16 @@ class TransferProbe:
             EngineError: The engine failed.
             LearnerError: The learner failed.
         """
-        samples = [] if self._turns is None else await self._turns
-        if not any(sample.loss_mask.any() for sample in samples):
+        turns = [] if self._turns is None else await self._turns
+        samples = [sample for _, sample in turns]
+        replicas = np.repeat([replica for replica, _ in turns], [int(sample.loss_mask.sum()) for sample in samples])
+        if not len(replicas):
             return None
         gaps = await logprob_gaps(learner, samples, step=version)
-        return float(gaps.mean(dtype=np.float64))
+        return max(float(gaps[replicas == replica].mean(dtype=np.float64)) for replica in set(replicas.tolist()))
 
-    async def _sample(self, version: int, prompts: Sequence[Sequence[int]]) -> list[TrainingSample]:
+    async def _sample(self, version: int, prompts: Sequence[Sequence[int]]) -> list[tuple[int, TrainingSample]]:
+        """Sample, and return the replica and the sample of each turn."""
         rollout = self._config.at_step(version).rollout
         sampling = SamplingParameters(min(_TOKENS, rollout.max_response_tokens), rollout.temperature)
         replicas = self._engine.replica_count
@@ -113,7 +118,7 @@ class TransferProbe:
             raise EngineError(
                 f"the engine sampled with policy versions {sorted(versions)} after it received version {version}"
             )
-        return [_training_sample(prefix, turn) for prefix, turn in zip(prefixes, turns, strict=True)]
+        return [(turn.replica, _training_sample(prefix, turn)) for prefix, turn in zip(prefixes, turns, strict=True)]
 
     async def _sample_turn(self, request: TurnRequest) -> SampledTurn:
         try:
