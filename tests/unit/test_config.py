@@ -137,7 +137,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[algorithm]\nestimator = 'distillation'", "'distillation' requires kl.path or kl.prompt"),
         (
             "[algorithm]\nestimator = 'gdpo'\nkl = { target = 'reward', coefficient = 0.1 }",
-            "'gdpo' does not use the KL penalty of kl.target = 'reward'",
+            "'gdpo' does not count the KL penalty of kl.target = 'reward'",
         ),
         (
             "[learner]\nzero_stage = 1\noffload_while_sampling = true",

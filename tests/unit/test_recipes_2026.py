@@ -1,5 +1,6 @@
 """Functions of the recipes of 2026: what a self-teacher is shown, which examples a first stage has, similar code."""
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -123,8 +124,14 @@ def test_the_first_stage_trains_sampled_tokens_after_the_prompt_with_its_line(tm
     assert sample.token_ids[sample.loss_mask].tolist() == ids
 
 
-@pytest.mark.parametrize("preset", ["demo", "simpletir", "dapo", "torl_7b"])
-@pytest.mark.parametrize("name", ["gtpo", "agent_prm", "sdpo", "opsd"])
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [
+        *itertools.product(("demo", "simpletir", "dapo", "torl_7b"), ("gtpo", "agent_prm", "sdpo", "opsd")),
+        ("search_r1", "sdpo"),  # its reward has a KL penalty, and no parts
+        ("search_r1", "opsd"),
+    ],
+)
 def test_an_overlay_keeps_the_groups_that_its_estimator_learns_from(preset: str, name: str) -> None:
     config = load_config(TrainConfig, [find_config(preset), find_config(name)])
     assert requirements_of(config.algorithm.estimator.target).uniform_groups

@@ -143,15 +143,22 @@ async def test_an_evaluation_keeps_its_grades_when_it_is_graded_again(
     assert [[member.grade.reward for member in group.members] for group in cell.file.read()] == before
 
 
-@pytest.mark.parametrize(("lost", "reason"), [(True, "cannot be read: "), (False, "contains other problems now")])
+@pytest.mark.parametrize(
+    ("lost", "reason"),
+    [
+        ("problems", "the source of the set cannot be read: "),
+        ("", "contains other problems now"),
+        ("source.json", "their source is unknown"),
+    ],
+)
 async def test_an_evaluation_without_its_problems_is_not_graded_again(
-    source: Path, tmp_path: Path, console: Console, lost: bool, reason: str
+    source: Path, tmp_path: Path, console: Console, lost: str, reason: str
 ) -> None:
     config = load_config(EvaluateModelConfig, None, {"model": {"path": "model"}, "reward": REWARD})
     cell = await evaluated(tmp_path / "model", source)
     before = cell.file.path.read_bytes()
     if lost:
-        source.unlink()
+        (source if lost == "problems" else tmp_path / "model" / "set" / lost).unlink()
     else:
         source.write_text(source.read_text().replace("p0?", "another?"))
     with pytest.raises(RecordError, match=f"the reward reads the metadata of the problem 'p0', but .*{reason}"):

@@ -147,7 +147,10 @@ class AlgorithmConfig(Section):
                 "and all advantages are 0"
             )
         if self.penalizes_rewards and name in _WITHOUT_TOKEN_REWARDS:
-            raise ValueError(f"estimator {name!r} does not use the KL penalty of kl.target = 'reward'; use 'loss'")
+            raise ValueError(
+                f"estimator {name!r} does not count the KL penalty of kl.target = 'reward': set kl.coefficient = 0, or "
+                "kl.target = 'loss'"
+            )
         return self
 
     @property

@@ -11,7 +11,7 @@ from torl.errors import RecordError
 from torl.report.console import Console, ProgressLine
 from torl.rewards import Reward, make_reward
 from torl.rollout.regrading import ProblemsById, grade_again
-from torl.types import Group, ScoredGroup
+from torl.types import Group, Problem, ScoredGroup
 
 
 async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
@@ -50,16 +50,24 @@ async def _graded_again(
     cell: EvaluationCell, groups: Sequence[ScoredGroup], reward: Reward, max_response_tokens: int, wait: ProgressLine
 ) -> AsyncIterator[ScoredGroup]:
     """Grade the groups of a cell again, with the metadata of their problems."""
-    source = ProblemsById(read_problem_source(cell.directory, cell.set_name))
-    problems = await asyncio.to_thread(source.find, [group.prompt.problem for group in groups])
+    problems, reason = await asyncio.to_thread(_find_problems, cell, groups)
     for group in groups:
         trajectories = tuple(member.trajectory for member in group.members)
         graded = await grade_again(reward, Group(group.prompt, trajectories, max_response_tokens), problems)
         if graded is None:
-            reason = f"the source of the set {source.reason or 'contains other problems now'}"
             raise RecordError(
                 f"{cell.file.path}: the reward reads the metadata of the problem {group.prompt.problem.id!r}, but "
                 f"{reason}; restore it, or evaluate again with --suite {cell.set_name}=FILE"
             )
         wait.advance()
         yield graded
+
+
+def _find_problems(cell: EvaluationCell, groups: Sequence[ScoredGroup]) -> tuple[dict[str, Problem], str]:
+    """Return the problems of groups with their metadata, by id, and the reason why others are unknown."""
+    try:
+        source = ProblemsById(read_problem_source(cell.directory, cell.set_name))
+    except RecordError as error:
+        return {}, f"their source is unknown ({error})"
+    problems = source.find(group.prompt.problem for group in groups)
+    return problems, f"the source of the set {source.reason or 'contains other problems now'}"
