@@ -110,8 +110,8 @@ test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed $(VE
 test-real: install $(VENV)/real/installed
 	$(VENV)/real/bin/python -m pytest tests/real --timeout 1800
 
-# SmolLM2-135M learns to call Python, next to as many updates of its warm start: an hour and a half on two cores. The table has
-# all other lines and three seeds: 18 hours. A killed command continues, and the table uses the runs of demo-real.
+# SmolLM2-135M learns to call Python, next to as many updates of its warm start: an hour on two cores. The table has
+# all other lines and three seeds: 8 hours. A killed command continues, and the table uses the runs of demo-real.
 demo-real: install $(VENV)/real/installed
 	$(VENV)/real/bin/python -m benchmarks.pretrained.demo runs/demo-real --seeds 0 --runs trained further
 

@@ -20,9 +20,8 @@ Finished commands are not repeated, and killed ones are resumed. A command that 
 need it. The table has all runs of a file (--measurements): it can be made in parts, and without the runs of earlier
 ones. --curve, of the runs in the directory, needs matplotlib.
 
-Time on two shared cores of an AMD EPYC with AVX2: `start`, `trained` and `further` of one seed took 88 minutes, 46 of
-them for the 30 steps of reinforcement learning, and 7 to 12 for each evaluation, which plays 128 problems nine times.
-Estimated from these: 6 hours for all lines of a seed.
+Time on two shared cores of an AMD EPYC with AVX-512: 20 minutes for the 20 steps of reinforcement learning, and 4 to 6
+for each evaluation, which plays 128 problems nine times. Estimated from these: 2.5 hours for all lines of a seed.
 """
 
 import argparse
