@@ -34,6 +34,7 @@ def draw(directory: Path, output: Path) -> None:
     figure, (panels,) = start_figure(len(PANELS), (11, 3.2))
     for axes, (title, metric) in zip(panels, PANELS.items(), strict=True):
         axes.set_title(title, color=GREY, fontsize=10)
+        axes.set_ylim(0, 1.02)
         for name, color in COLORS.items():
             steps, values = mean_series(directory, name, metric)
             if steps:
