@@ -117,7 +117,8 @@ def test_a_rising_run_needs_more_steps_and_a_fallen_one_its_best(tmp_path: Path)
     rising = outcome(tmp_path / "rising", [{}] * 6, [none, half, most])
     assert rising[-1] == "next: accuracy still rises on held: more steps (run.steps, --run.resume true)"
     fallen = outcome(tmp_path / "fallen", [{}] * 6, [none, all_of, half])
-    assert fallen[-1] == "next: held was best after step 3 (1.000, now 0.500): keep it (checkpoint.keep_best)"
+    best = "held was best after step 3 (1.000, now 0.500)"
+    assert fallen[-1] == f"next: {best}: keep it (checkpoint.keep_best, and a checkpoint at each evaluation)"
 
 
 def test_an_entropy_that_vanished_while_nothing_rises_is_named(tmp_path: Path) -> None:

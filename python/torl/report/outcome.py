@@ -135,7 +135,8 @@ def _advice(rows: Sequence[Row], steps: Sequence[Row], changes: Mapping[str, Acc
     ):
         yield "entropy fell below a tenth and accuracy no longer rises: clip_high of the loss, or a lower learning rate"
     for name, best_step, best, final in _fallen(rows, changes):
-        yield f"{name} was best after step {best_step} ({best:.3f}, now {final:.3f}): keep it (checkpoint.keep_best)"
+        best_was = f"{name} was best after step {best_step} ({best:.3f}, now {final:.3f})"
+        yield f"{best_was}: keep it (checkpoint.keep_best, and a checkpoint at each evaluation)"
     if rising:
         yield f"accuracy still rises on {', '.join(rising)}: more steps (run.steps, --run.resume true)"
 
