@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from settings_for_real import is_large
+from settings_for_real import precision
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
@@ -34,9 +34,8 @@ def written_calls(path: Path) -> Path:
 def test_fine_tuning_lowers_the_loss_of_transformers(
     model: str, directory: Path, template: str, lora: bool, tmp_path: Path
 ) -> None:
-    if is_large(model) and not lora:
-        pytest.skip("all weights of 1.8 billion parameters with Adam in float32 take 28 GB")
-    dtype, tolerance = ("bfloat16", 0.02) if is_large(model) else ("float32", 1e-4)
+    dtype = precision(model, lora)
+    tolerance = 0.02 if dtype == "bfloat16" else 1e-4
     overrides: dict[str, Any] = {
         "model.path": model,
         "model.lora.rank": 8 if lora else 0,

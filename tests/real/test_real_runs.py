@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from settings_for_real import is_large, settings
+from settings_for_real import precision, settings
 from transformers import AutoModelForCausalLM
 
 import torl
@@ -28,9 +28,7 @@ from torl.text.tokenizer import load_tokenizer
 def test_a_run_trains_resumes_audits_and_exports(
     model: str, directory: Path, template: str, lora: bool, tmp_path: Path
 ) -> None:
-    if is_large(model) and not lora:
-        pytest.skip("all weights of 1.8 billion parameters with Adam in float32 take 28 GB")
-    dtype = "bfloat16" if is_large(model) else "float32"
+    dtype = precision(model, lora)
     overrides: dict[str, Any] = settings(model, template, tmp_path / "run")
     overrides |= {"engine.dtype": dtype, "learner.dtype": dtype, "model.lora.rank": 8 if lora else 0}
     with watched_memory() as watch:
