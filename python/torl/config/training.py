@@ -199,6 +199,11 @@ class LearningConfig(ModelRunConfig):
         return self.longest_prompt + self.rollout.max_response_tokens
 
     @property
+    def critic_only_steps(self) -> int:
+        """The number of steps at the start in which the policy is not updated."""
+        return self.critic.pretrain_steps if self.algorithm.needs_critic else 0
+
+    @property
     def policy_temperature(self) -> float:
         """The temperature by which the learner divides logits."""
         return self.rollout.temperature

@@ -30,8 +30,7 @@ def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
     if len(updates) < len(rows) or not updates[-1]:
         return
     config, first, last = history.config_at(step), int(sum(updates[:-1])), int(sum(updates))
-    frozen = config.critic.pretrain_steps if config.algorithm.needs_critic else 0
-    total = (config.total_steps - frozen) * config.algorithm.optimizer_steps
+    total = (config.total_steps - config.critic_only_steps) * config.algorithm.optimizer_steps
     expected = statistics.fmean(naive_learning_rate(index, total, config.learner) for index in range(first, last))
     found = rows[-1].get(names.LEARNING_RATE)
     right = isinstance(found, float) and math.isclose(expected, found, rel_tol=_TOLERANCE)
@@ -55,7 +54,7 @@ def batch_metrics(records: Sequence[TrajectoryRecord], step: int, config: TrainC
         for index, record in enumerate(batch)
         if tokens[index] and (algorithm.learns_without_advantage or _has_advantage(record))
     ]
-    if not learned or (algorithm.needs_critic and step < config.critic.pretrain_steps):
+    if not learned or step < config.critic_only_steps:
         return counts | {_UPDATES: 0.0}
     samples = batch_samples(episodes)
     key = (config.run.seed, step, "policy")

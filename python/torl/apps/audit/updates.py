@@ -108,7 +108,7 @@ def _groups(
         for indices in indices_by_group([key.group for key, _ in batch])
         if any(not masked[index] and _learns_from(batch[index][1], config.algorithm) for index in indices)
     ]
-    if config.algorithm.needs_critic and step < config.critic.pretrain_steps:
+    if step < config.critic_only_steps:
         learned = []
     expected = sorted(batch[indices[0]][0].group for indices in draw_groups(learned, step, config))
     return expected, sorted({key.group for key in numbers})

@@ -105,7 +105,7 @@ def gradient_spikes(history: History) -> Finding | None:
 def no_gradient(history: History) -> Finding:
     """Find steps without a gradient that have groups with different rewards."""
     config = history.config
-    first = config.critic.pretrain_steps if config.algorithm.needs_critic else 0
+    first = config.critic_only_steps
     steps = [step for step in history.steps[-2 * RECENT :] if step.members and step.number >= first]
     if len(steps) < MIN_RECENT:
         raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with trajectories in which the policy learns")
