@@ -51,9 +51,9 @@ class RaggedBatch:
             self.groups,
             self.lengths,
             self.mask,
-            self.token_rewards,
-            self.values,
-            self.turn_numbers,
+            token_rewards_M=self.token_rewards,
+            values_M=self.values,
+            turns_M=self.turn_numbers,
         )
 
     def rows(self, flat: npt.NDArray[np.generic]) -> list[list[float]]:

@@ -87,7 +87,14 @@ def torl_side(case: Case, batch: Batch) -> Callable[[], np.ndarray]:
     penalties = batch.penalties if case.penalty else None
 
     def call() -> np.ndarray:
-        rewards = EstimatorInputs(batch.rewards, batch.groups, batch.lengths, batch.mask, penalties, batch.values)
+        rewards = EstimatorInputs(
+            batch.rewards,
+            batch.groups,
+            batch.lengths,
+            batch.mask,
+            token_rewards_M=penalties,
+            values_M=batch.values,
+        )
         if case.estimator != "ppo":
             return estimator(rewards).advantages_M
         return _core.whiten(estimator(rewards, gae_lambda=LAMBDA).advantages_M, batch.lengths, batch.mask)

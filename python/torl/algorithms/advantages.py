@@ -9,7 +9,7 @@ All estimators raise `ValueError` for inconsistent shapes and non-finite rewards
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -53,6 +53,7 @@ class EstimatorInputs:
     groups_N: Sequence[Hashable]
     lengths_N: Int64Array
     mask_M: BoolArray
+    _: KW_ONLY
     token_rewards_M: Float32Array | None = None
     masked_rewards_N: Float64Array | None = None
     values_M: Float32Array | None = None
