@@ -50,6 +50,14 @@ def test_disease_is_conditional_on_a_flat_reward(name: str) -> None:
     assert name not in [each.disease.id for each in examine(rising.history()).diagnoses]
 
 
+@pytest.mark.parametrize("name", ["no-signal", "unlearned-format"])
+def test_equal_rewards_are_no_disease_of_an_estimator_that_learns_from_them(name: str) -> None:
+    learning = replace(
+        SICK[name], config=config(algorithm__estimator="gtpo", selection__drop_zero_variance_groups=False)
+    )
+    assert name not in [each.disease.id for each in examine(learning.history()).diagnoses]
+
+
 def test_growth_of_length_that_came_with_reward_is_healthy() -> None:
     """Length and reward rise until the middle of the run and then stay; a rise of length after it is a disease."""
 

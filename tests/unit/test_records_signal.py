@@ -57,6 +57,13 @@ def test_a_task_that_is_never_or_always_solved_has_none(accuracy: float, reason:
     assert reason in finding
 
 
+def test_an_estimator_that_learns_from_equal_rewards_is_not_told_that_it_cannot() -> None:
+    signal = LearningSignal.measure(with_accuracy(0.0), uniform_groups=True)
+    assert not signal.is_empty
+    assert signal.mixed == 0
+    assert signal.findings() == []
+
+
 def test_problems_that_are_always_or_never_solved_are_named() -> None:
     played = [scored_group(*[response(index % 2 == 0, float(index % 2 == 0))] * 4) for index in range(8)]
     assert "each problem is solved always or never" in LearningSignal.measure(played).findings()[0]

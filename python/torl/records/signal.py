@@ -37,6 +37,7 @@ class LearningSignal:
         answer_correlation: Correlation of reward and correctness within groups. None if one of them never differs.
         code_correlation: Correlation of reward and use of code within groups. None if one of them never differs.
         frequent_error: Most frequent exception or status of failed runs. None without failures.
+        uniform_groups: Whether the estimator learns from groups of equal rewards, too.
     """
 
     groups: int
@@ -51,10 +52,16 @@ class LearningSignal:
     answer_correlation: float | None
     code_correlation: float | None
     frequent_error: str | None
+    uniform_groups: bool
 
     @classmethod
-    def measure(cls, groups: Sequence[ScoredGroup]) -> Self:
+    def measure(cls, groups: Sequence[ScoredGroup], *, uniform_groups: bool = False) -> Self:
         """Measure groups.
+
+        Args:
+            groups: Groups of a step or of a trial.
+            uniform_groups: Whether the estimator learns from groups of equal rewards, too
+                (`Requirements.uniform_groups`).
 
         Raises:
             ValueError: The groups contain no response.
@@ -78,12 +85,13 @@ class LearningSignal:
             answer_correlation=_correlation(compared, _reward, _is_correct),
             code_correlation=_correlation(compared, _reward, _has_code),
             frequent_error=failures.most_common(1)[0][0] if failures else None,
+            uniform_groups=uniform_groups,
         )
 
     @property
     def is_empty(self) -> bool:
         """Whether no group has two different rewards, so that nothing can be learned."""
-        return self.mixed == 0
+        return self.mixed == 0 and not self.uniform_groups
 
     def lines(self) -> list[str]:
         """Return the measures as a line, and a line for each finding: nothing to learn from, a doubtful reward, ..."""
@@ -99,12 +107,12 @@ class LearningSignal:
         found: list[str] = []
         if self.is_empty:
             found.append(f"nothing to learn from: no group has two different rewards; {self._reason()}")
-        elif self.mixed < _FEW_MIXED * self.groups:
+        elif self.mixed < _FEW_MIXED * self.groups and not self.uniform_groups:
             found.append(
                 f"little to learn from: {self.mixed} of {self.groups} groups have two different rewards; "
                 "use problems that are solved sometimes, or more samples per prompt"
             )
-        if not self.is_empty and (doubt := self._doubt()):
+        if self.mixed and (doubt := self._doubt()):
             found.append(doubt)
         if self.truncated > MANY_TRUNCATED:
             found.append(

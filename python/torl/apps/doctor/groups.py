@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean
 
+from torl.algorithms.requirements import requirements_of
 from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.history import KEPT, History, MissingInputError, Step, members_in
@@ -85,7 +86,13 @@ def unlearned_format(history: History) -> Finding | None:
 
 
 def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
-    """Return the groups with equal rewards, or none if they are not more than usual, and their fraction."""
+    """Return the groups with equal rewards, or none if they are not more than usual, and their fraction.
+
+    Raises:
+        MissingInputError: The estimator learns from these groups, too, or there are too few groups.
+    """
+    if requirements_of(history.config.algorithm.estimator.target).uniform_groups:
+        raise MissingInputError("the estimator learns from groups of equal rewards, too")
     groups = compared_groups(history.recent)
     uniform = [group for group in groups if is_uniform(group)]
     fraction = len(uniform) / len(groups)
