@@ -49,6 +49,13 @@ class ReturnsNone(torl.Tool):
         pass  # type: ignore[return-value]
 
 
+class WithoutDescription(torl.Tool):
+    parameters = NO_PARAMETERS
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        return Outcome(OutcomeStatus.OK, "")
+
+
 class StartFails(Calculator):
     async def start(self, context: torl.RunContext) -> None:
         raise OSError("no such device")
@@ -186,6 +193,12 @@ class NoCalls(torl.Format):
 class Room(Environment):
     def session(self, problem: torl.Problem, seed: int) -> "RoomSession":
         return RoomSession()
+
+
+class DescribedAsJson(Room):
+    @property
+    def tools(self) -> Any:
+        return {"look": {"description": "Looks.", "parameters": NO_PARAMETERS}}
 
 
 class RoomSession(EnvironmentSession):

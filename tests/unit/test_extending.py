@@ -51,7 +51,7 @@ from torl.config.choices import (
 )
 from torl.config.loading import load_config
 from torl.engine import Engine
-from torl.environments import Environment, Message, make_environment
+from torl.environments import Environment, Message, Reply, make_environment
 from torl.errors import ComponentError, ConfigError, EpisodeComponentError
 from torl.formats import Format
 from torl.learner.batch_values import with_batch_values
@@ -60,7 +60,7 @@ from torl.rewards import Reward, make_reward
 from torl.rollout.grading import score_group
 from torl.runtime.processes.supervision import run_until_done
 from torl.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
-from torl.types import ScoredTrajectory, TrainingSample
+from torl.types import Outcome, OutcomeStatus, ScoredTrajectory, ToolRequest, TrainingSample
 
 CUSTOM = """
 [run]
@@ -507,6 +507,52 @@ async def test_mistake_in_a_call_is_one_error_of_three_lines(
     assert re.match(first.replace("{}", name), lines[0])
     assert re.match(second, lines[1]) or re.search(second, lines[1])
     assert re.match(rf"at {re.escape(mistakes.__file__)}:\d+ in \w+", lines[2])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        (Outcome(OutcomeStatus.ERROR, 7), "expected str as the text of the Outcome, got int 7"),
+        (Outcome("ok", "x"), "expected OutcomeStatus as its status, got str 'ok'"),
+        (Outcome(OutcomeStatus.ERROR, "x", KeyError("a")), "expected the type of its error as str.*got KeyError"),
+        (Outcome(OutcomeStatus.OK, "x", details=None), "expected a mapping as its details, got None"),
+        (Outcome(OutcomeStatus.OK, "x", details={"seen": {1, 2}}), "expected plain JSON.*got 'seen': set"),
+        (Outcome(OutcomeStatus.OK, "x", details={"seen": [{"a": b""}]}), "expected plain JSON.*got 'seen': list"),
+    ],
+)
+async def test_every_attribute_of_an_outcome_is_checked(outcome: Outcome, message: str) -> None:
+    class Careless(mistakes.Calculator):
+        async def call(self, arguments: Any) -> Outcome:
+            return outcome
+
+    class CarelessRoom(mistakes.RoomSession):
+        async def step(self, message: Message) -> Reply:
+            return Reply([outcome])
+
+    with pytest.raises(EpisodeComponentError, match=message):
+        await Careless().call({})
+    with pytest.raises(EpisodeComponentError, match=message):
+        await CarelessRoom().step(Message("", "", [ToolRequest("look", {})]))
+
+
+async def test_messages_of_an_environment_have_only_texts() -> None:
+    class Numbered(mistakes.RoomSession):
+        async def reset(self, messages: Any) -> Any:
+            return [{**messages[0], "weight": 0}]
+
+    with pytest.raises(EpisodeComponentError, match="expected texts in messages, got 'weight': int 0"):
+        await Numbered().reset([{"role": "user", "content": "?"}])
+
+
+def test_tools_need_a_description() -> None:
+    with pytest.raises(
+        ComponentError, match=r"\(mistakes:WithoutDescription\) needs the attribute 'description'.*None"
+    ):
+        make_tool("x", chosen(ToolChoice, "mistakes:WithoutDescription"))
+    with pytest.raises(
+        ComponentError, match=r"(?s)\(mistakes:DescribedAsJson\).*expected ToolSchema.*got 'look': dict"
+    ):
+        make_environment(chosen(EnvironmentChoice, "mistakes:DescribedAsJson"))
 
 
 def test_exception_of_a_constructor_names_the_component() -> None:

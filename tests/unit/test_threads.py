@@ -7,6 +7,8 @@ from contextvars import ContextVar
 
 import pytest
 
+from torl.errors import HangError, ToolUnavailableError
+from torl.runtime.processes import supervision
 from torl.runtime.processes.supervision import run_in_thread
 
 NAMED: ContextVar[str] = ContextVar("named")
@@ -32,6 +34,33 @@ def test_a_call_that_never_returns_does_not_keep_the_process() -> None:
     ours = [thread for thread in threading.enumerate() if thread.name == "call of wait"]
     assert ours
     assert all(thread.daemon for thread in ours)
+
+
+async def test_calls_without_an_end_are_refused_once_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "MAX_ABANDONED", 3)
+    monkeypatch.setattr(supervision, "_abandoned", [])
+    release = threading.Event()
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run_in_thread(release.wait), 0.01)
+    with pytest.raises(
+        HangError, match="3 calls of functions still run after their timeouts, before the call of divmod"
+    ):
+        await run_in_thread(divmod, 7, 2)
+    release.set()
+    for thread in supervision._abandoned:
+        thread.join()
+    assert await run_in_thread(divmod, 7, 2) == (3, 1)
+    assert supervision._abandoned == []
+
+
+async def test_a_call_without_a_thread_has_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(ToolUnavailableError, match="no thread for the call of divmod: can't start new thread"):
+        await run_in_thread(divmod, 7, 2)
 
 
 async def test_exception_is_passed_on_unless_a_coroutine_cannot_raise_it() -> None:

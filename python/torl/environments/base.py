@@ -9,6 +9,7 @@ from typing import Any
 from torl.component import Component
 from torl.guard import Guarded, InvalidResultError, describe, guarded
 from torl.text.templates import Messages
+from torl.tools.base import check_outcome
 from torl.types import Outcome, Problem, ToolRequest
 
 
@@ -56,10 +57,11 @@ def _check_messages(messages: object, *_: object) -> None:
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise InvalidResultError(f"expected a list of at least one message, got {describe(messages)}")
     for message in messages:
-        if not isinstance(message, Mapping) or not all(
-            isinstance(message.get(key), str) for key in ("role", "content")
-        ):
+        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
             raise InvalidResultError(f"expected messages with the texts `role` and `content`, got {describe(message)}")
+        for key, value in message.items():
+            if not isinstance(value, str):
+                raise InvalidResultError(f"expected texts in messages, got {key!r}: {describe(value)}")
 
 
 def _check_reply(reply: object, message: Message) -> None:
@@ -72,8 +74,7 @@ def _check_reply(reply: object, message: Message) -> None:
             f"expected {len(message.calls)} outcomes, one for each call; got {len(reply.outcomes)}"
         )
     for outcome in reply.outcomes:
-        if not isinstance(outcome, Outcome) or not isinstance(outcome.text, str):
-            raise InvalidResultError(f"expected Outcome with a text, got {describe(outcome)}")
+        check_outcome(outcome)
 
 
 def _check_rewards(rewards: object, last_message: Message | None) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from torl.component import RunContext
 from torl.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.errors import ToolUnavailableError, TorlError
-from torl.guard import calling
+from torl.guard import InvalidResultError, calling, describe
 from torl.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.text.templates import Messages
 from torl.tools.retry import retry
@@ -57,6 +57,9 @@ class BoundedEnvironment:
         self.environment, self.limits = environment, limits or EnvironmentLimits()
         with calling("environment", environment, "tools"):
             self.tools: Mapping[str, ToolSchema] = dict(environment.tools)
+            for name, tool in self.tools.items():
+                if not isinstance(tool, ToolSchema):
+                    raise InvalidResultError(f"expected ToolSchema for each tool, got {name!r}: {describe(tool)}")
         with calling("environment", environment, "reward_parts"):
             self.reward_parts = tuple(environment.reward_parts)
         self.counts = _Counts()

@@ -1,6 +1,7 @@
 """The base classes of tools, and functions as tools."""
 
 import inspect
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -17,12 +18,36 @@ from torl.options import arguments_of, load_object, suggestion
 from torl.runtime.processes.supervision import call_function
 from torl.types import Outcome, OutcomeStatus
 
+_SCALARS = (str, bool, int, float, type(None))
 
-def _check_outcome(outcome: object, arguments: Mapping[str, Any]) -> None:
+
+def check_outcome(outcome: object, *_: object) -> None:
+    """Check the outcome of a custom component's call.
+
+    Raises:
+        InvalidResultError: It is not an `Outcome`, or one of its attributes has another type.
+    """
     if not isinstance(outcome, Outcome):
         raise InvalidResultError(f"expected Outcome, such as Outcome(OutcomeStatus.OK, text); got {describe(outcome)}")
     if not isinstance(outcome.text, str):
         raise InvalidResultError(f"expected str as the text of the Outcome, got {describe(outcome.text)}")
+    if not isinstance(outcome.status, OutcomeStatus):
+        raise InvalidResultError(f"expected OutcomeStatus as its status, got {describe(outcome.status)}")
+    if not isinstance(outcome.error, str | None):
+        raise InvalidResultError(f"expected the type of its error as str, or None; got {describe(outcome.error)}")
+    if not isinstance(outcome.details, Mapping):
+        raise InvalidResultError(f"expected a mapping as its details, got {describe(outcome.details)}")
+    for name, value in outcome.details.items():
+        if not isinstance(name, str) or not (isinstance(value, _SCALARS) or _is_json(value)):
+            raise InvalidResultError(f"expected plain JSON as its details, got {name!r}: {describe(value)}")
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _check_session(session: object, *_: object, **__: object) -> None:
@@ -33,7 +58,7 @@ def _check_session(session: object, *_: object, **__: object) -> None:
 class ToolSession(Guarded, ABC, kind="tool"):
     """A tool within one episode. Its calls run one after the other, and each sees the state after the previous one."""
 
-    @guarded(_check_outcome, fails_episode=True)
+    @guarded(check_outcome, fails_episode=True)
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         """Execute a call. Mistakes of the model, such as invalid arguments, are outcomes with an error.

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from torl.component import RunContext
 from torl.errors import ComponentError, ToolUnavailableError
+from torl.guard import describe, location
 from torl.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.tools.base import BaseTool, ToolSession
 from torl.tools.retry import retry
@@ -49,6 +50,15 @@ class WrappedTool(BaseTool):
     """Base of the wrappers. Forwards everything except sessions to the wrapped tool."""
 
     def __init__(self, tool: BaseTool) -> None:
+        """Wrap a tool.
+
+        Raises:
+            ComponentError: The tool lacks its description or its parameters.
+        """
+        for name, kind in (("description", str), ("parameters", Mapping)):
+            if not isinstance(value := getattr(tool, name, None), kind):
+                expected = f"expected {kind.__name__}, got {describe(value)}"
+                raise ComponentError(f"the tool ({location(tool)}) needs the attribute {name!r}: {expected}")
         self.tool = tool
         self.description = tool.description
         self.parameters = tool.parameters

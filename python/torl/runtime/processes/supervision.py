@@ -8,11 +8,15 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from torl.errors import ComponentError, TorlError
+from torl.errors import ComponentError, HangError, ToolUnavailableError, TorlError
 
 Result = TypeVar("Result")
+
+MAX_ABANDONED: Final = 1024
+"""Number of cancelled calls of functions that may still run. Their threads cannot be stopped."""
+_abandoned: list[threading.Thread] = []
 
 
 def run_until_done(work: Coroutine[Any, Any, object]) -> int:
@@ -111,7 +115,17 @@ async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **n
     Raises:
         RuntimeError: The function raised an exception that is not an `Exception`, or `StopIteration`, which a
             coroutine cannot raise.
+        ToolUnavailableError: The system starts no further thread.
+        HangError: Too many earlier calls still run after they were cancelled: these functions never return.
     """
+    name = f"call of {getattr(function, '__name__', function)}"
+    if len(_abandoned) >= MAX_ABANDONED:
+        _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
+    if len(_abandoned) >= MAX_ABANDONED:
+        raise HangError(
+            f"{len(_abandoned)} calls of functions still run after their timeouts, before the {name}: "
+            "give what these functions wait for a timeout of its own"
+        )
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Result] = loop.create_future()
     context = contextvars.copy_context()
@@ -138,8 +152,16 @@ async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **n
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(finish, result, error)
 
-    threading.Thread(target=run, name=f"call of {getattr(function, '__name__', function)}", daemon=True).start()
-    return await outcome
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise ToolUnavailableError(f"no thread for the {name}: {error}") from error
+    try:
+        return await outcome
+    except asyncio.CancelledError:
+        _abandoned.append(thread)
+        raise
 
 
 def _as_runtime_error(raised: BaseException) -> RuntimeError:
