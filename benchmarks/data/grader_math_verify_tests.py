@@ -8,6 +8,7 @@ that torl judges otherwise than the test expects, and of these the ones that mat
 rightly.
 """
 
+import argparse
 import importlib
 import inspect
 import logging
@@ -60,8 +61,10 @@ def by_math_verify(reference: str, answer: str) -> bool:
 
 def main() -> None:
     """Print the differences."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="checkout of Math-Verify")
     logging.disable(logging.CRITICAL)
-    sys.path.insert(0, str(Path(sys.argv[1]).resolve()))
+    sys.path.insert(0, str(parser.parse_args().directory.resolve()))
     pairs = [case for name in FILES for case in cases(f"tests.test_{name}")]
     other = [(answer_in(gold), answer_in(pred), expected) for gold, pred, expected in pairs]
     other = [case for case in other if by_torl(*case[:2]) is not case[2]]

@@ -46,8 +46,13 @@ def prepare(directory: Path) -> dict[str, str]:
         "model.path": str(model),
         "data.train": str(directory / "train.jsonl"),
         "data.evaluation": f"{{ {', '.join(f'{name} = {path(name)}' for name in SETS)} }}",
-        "rollout.tools": f"{{ python = {{}}, search = {{ corpus = {path('corpus')}, results = 1 }} }}",
+        "rollout.tools": tools(directory / "corpus.jsonl"),
     }
+
+
+def tools(corpus: Path) -> str:
+    """The two tools of the runs, as the setting `rollout.tools`."""
+    return f"{{ python = {{}}, search = {{ corpus = {json.dumps(str(corpus))}, top_k = 1 }} }}"
 
 
 def measured(directory: Path) -> dict[str, dict[str, tuple[float, float]]]:

@@ -8,6 +8,7 @@ documentation, whose output is known.
     python -m benchmarks.sandbox.packages
 """
 
+import argparse
 import statistics
 
 from torl.sandbox import SandboxPool
@@ -113,6 +114,7 @@ def import_milliseconds(pool: SandboxPool, name: str) -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     lists: dict[str, list[str]] = {"In the snapshot": [], "On import": [], "Not working": []}
     with SandboxPool(1, cpu_seconds=60, wall_seconds=600, result_cache_bytes=0) as pool:
         for name, (distribution, program, printed) in PACKAGES.items():

@@ -184,10 +184,8 @@ def request(number: int) -> bytes:
     fields = {"compile_timeout": 30, "run_timeout": 30, "code": f"print({number})", "stdin": None}
     fields |= {"memory_limit_MB": 1024, "language": "python", "files": {}, "fetch_files": []}
     body = json.dumps(fields).encode()
-    head = (
-        f"POST /run_code HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    headers = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    return "\r\n".join(("POST /run_code HTTP/1.1", *headers, "", "")).encode() + body
 
 
 # --- results ----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ async def played_by_the_library(
 async def test_calls_are_actions_by_the_servers_own_schema_and_the_last_ends_the_episode(number: str) -> None:
     guesses = list(range(1, 10))
     observations, rewards = await played_by_the_library(number, [{"number": guess} for guess in guesses], seed=SEED)
-    played = await play(number, [called(guess) for guess in guesses], tool="guess", shown=["hint"])
+    played = await play(number, [called(guess) for guess in guesses], tool="guess", visible_fields=["hint"])
     assert [call.outcome.text for call in played.tool_calls] == [each["hint"] for each in observations[1:]]
     assert played.environment_rewards == {"reward": rewards}
     assert played.finish_reason is FinishReason.ENVIRONMENT
@@ -104,7 +104,9 @@ async def test_calls_are_actions_by_the_servers_own_schema_and_the_last_ends_the
 
 
 async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -> None:
-    played = await play(number, [called(*range(1, 8))], tool="guess", shown=["hint"], reset={"largest": 3})
+    played = await play(
+        number, [called(*range(1, 8))], tool="guess", visible_fields=["hint"], reset_arguments={"largest": 3}
+    )
     hints = [call.outcome.text for call in played.tool_calls]
     last = hints.index("Right.")
     assert hints[:last] == ["Larger."] * last
@@ -114,7 +116,7 @@ async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -
 
 async def test_invalid_action_arguments_are_reported_to_model(number: str) -> None:
     turns = [called("many"), called(*range(1, 8))]
-    played = await play(number, turns, {"reset": {"largest": 1}}, tool="guess", shown=["hint"])
+    played = await play(number, turns, {"reset": {"largest": 1}}, tool="guess", visible_fields=["hint"])
     assert played.tool_calls[0].outcome.error == "InvalidAction"
     assert (played.tool_calls[1].outcome.text, played.environment_rewards) == ("Right.", {"reward": 1.0})
 
@@ -123,7 +125,7 @@ async def test_server_failure_fails_the_episode(number: str) -> None:
     with pytest.raises(ToolUnavailableError, match=r"the environment failed to answer: RuntimeError.*zero breaks it"):
         await play(number, [called(0)], tool="guess")
     with pytest.raises(ConfigError, match="the observation has no 'hints'; it has"):
-        await play(number, [called(1)], tool="guess", shown=["hints"])
+        await play(number, [called(1)], tool="guess", visible_fields=["hints"])
 
 
 async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) -> None:
@@ -134,7 +136,11 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
     assert [json.loads(each.text) for each in played.user_messages] == [json.loads(each) for each in expected]
     assert played.environment_rewards == {"reward": rewards}
     whole = await play(
-        echo, ["hm</think>Yes.<|im_end|>", "cut"], text_field="message", full_message=True, shown=["echoed_message"]
+        echo,
+        ["hm</think>Yes.<|im_end|>", "cut"],
+        text_field="message",
+        full_message=True,
+        visible_fields=["echoed_message"],
     )
     assert [each.text for each in whole.user_messages] == ["hm</think>Yes."]
 
@@ -143,7 +149,7 @@ async def test_openenv_server_runs_code_of_each_message() -> None:
     options = ("--workers", "1", "--cpu-seconds", "20")
     with run_server(*options, command="openenv") as running:
         await_steps = ["x = 6<|im_end|>", "print(x * 7)<|im_end|>", "1 / 0<|im_end|>", "cut"]
-        played = await play(running.url, await_steps, text_field="code", shown=["stdout", "stderr"])
+        played = await play(running.url, await_steps, text_field="code", visible_fields=["stdout", "stderr"])
     texts = [each.text for each in played.user_messages]
     assert texts[:2] == ["", "42\n"]
     assert texts[2].endswith("ZeroDivisionError: division by zero\n")

@@ -1,6 +1,7 @@
 """Benchmarks that train: the settings of every run that they would make are settings that a run can have."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ from benchmarks.demo.measurements import read_measurements
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 
+SEARCH_TOOLS = {"rollout.tools": search.tools(Path("corpus.jsonl"))}
+
 
 def runs() -> dict[str, Mapping[str, Any]]:
     """The overrides of every run, by benchmark and row."""
@@ -28,8 +31,8 @@ def runs() -> dict[str, Mapping[str, Any]]:
         **{f"table {name}": overrides for name, (_, overrides) in table.VARIANTS.items()},
         **{f"algorithm_table {name}": algorithm_rows.SETTINGS | row for name, (_, row) in algorithm_rows.ROWS.items()},
         **{
-            f"{demo.__name__} {name}": demo.SETTINGS | row
-            for demo in (chat, search, dialogue, mcp)
+            f"{demo.__name__} {name}": demo.SETTINGS | tools | row
+            for demo, tools in ((chat, {}), (search, SEARCH_TOOLS), (dialogue, {}), (mcp, {}))
             for name, row in demo.RUNS.items()
         },
         **{f"collapses {name}": {**collapses.SETTINGS, **case.settings} for name, case in collapses.CASES.items()},
