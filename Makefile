@@ -84,7 +84,7 @@ test-topology: install
 test-browser: install
 	$(BIN)/python -m pytest tests/browser --timeout 600
 
-# On a machine with an NVIDIA GPU of 80 GB, in an environment with requirements/gpu.txt (GPU_PYTHON): about half an hour,
+# On a machine with an NVIDIA GPU of 80 GB, in an environment with requirements/gpu.txt (GPU_PYTHON): about half an hour.
 GPU_PYTHON ?= $(BIN)/python
 test-gpu:
 	$(GPU_PYTHON) -m pytest tests/gpu -m gpu --timeout 1800
@@ -229,4 +229,4 @@ wheel: $(VENV)/base
 	$(BIN)/python scripts/check_wheel.py target/wheels/*.whl
 
 clean:
-	rm -rf $(VENV) target crates/sandbox/fuzz/target runs
+	rm -rf $(VENV) target crates/sandbox/fuzz/target
