@@ -57,7 +57,7 @@ def test_a_task_that_is_never_or_always_solved_has_none(accuracy: float, reason:
     assert reason in finding
 
 
-def test_an_estimator_that_learns_from_equal_rewards_is_not_told_that_it_cannot() -> None:
+def test_estimator_of_equal_rewards_has_no_obstacle() -> None:
     signal = LearningSignal.measure(with_accuracy(0.0), uniform_groups=True)
     assert not signal.is_empty
     assert signal.mixed == 0

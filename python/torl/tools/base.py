@@ -25,7 +25,7 @@ def check_outcome(outcome: object, *_: object) -> None:
     """Check the outcome of a custom component's call.
 
     Raises:
-        InvalidResultError: It is not an `Outcome`, or one of its attributes has another type.
+        InvalidResultError: The result is not an `Outcome`, or one of its attributes has another type.
     """
     if not isinstance(outcome, Outcome):
         raise InvalidResultError(f"expected Outcome, such as Outcome(OutcomeStatus.OK, text); got {describe(outcome)}")

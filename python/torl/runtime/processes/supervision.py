@@ -124,7 +124,7 @@ async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **n
     if len(_abandoned) >= MAX_ABANDONED:
         raise HangError(
             f"{len(_abandoned)} calls of functions still run after their timeouts, before the {name}: "
-            "give what these functions wait for a timeout of its own"
+            "set timeouts in what these functions wait for"
         )
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Result] = loop.create_future()
