@@ -6,6 +6,7 @@ import pytest
 
 from torl.api import calls
 from torl.config import FinetuneConfig
+from torl.config.command_line import parse_command_line
 from torl.config.finetuning import FinetuneLearnerConfig
 from torl.config.loading import find_config, load_config, presets
 from torl.errors import RecordError
@@ -37,6 +38,18 @@ def test_other_settings_of_a_training_run_are_used(tmp_path: Path) -> None:
     assert (config.total_steps, config.learner.learning_rate) == (5, 1e-4)
 
 
+def test_ignored_settings_of_a_training_run_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.toml"
+    file.write_text(TRAINING)
+    words = [word for name, value in SETTINGS.items() for word in (f"--{name}", value)]
+    parse_command_line(FinetuneConfig, "torl finetune", "", [str(file), *words, "--learner.learning_rate", "1e-4"])
+    expected = f"{file}: ignored settings of training: run.steps, learner.lr_schedule, learner.warmup_steps ("
+    assert capsys.readouterr().err.startswith(expected)
+    file.write_text(f"{TRAINING}finetune.batch_size = 16\n")
+    parse_command_line(FinetuneConfig, "torl finetune", "", [str(file), *words])
+    assert capsys.readouterr().err == ""
+
+
 def test_files_for_finetuning_keep_theirs(tmp_path: Path) -> None:
     base, file = tmp_path / "base.toml", tmp_path / "finetune.toml"
     base.write_text(TRAINING)
@@ -46,7 +59,7 @@ def test_files_for_finetuning_keep_theirs(tmp_path: Path) -> None:
     assert load_config(FinetuneConfig, _written(config, tmp_path)) == config
 
 
-def test_sections_of_a_call_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sections_of_a_call_count(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = []
 
     async def finetune(config: FinetuneConfig, console: object) -> dict[str, object]:
@@ -57,6 +70,10 @@ def test_sections_of_a_call_count(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecordError, match="not the directory of a run"):  # nothing was trained
         calls.finetune("demo", SETTINGS, run={"steps": 9}, learner={"learning_rate": 1e-4})
     assert (found[0].total_steps, found[0].learner.learning_rate, found[0].learner.zero_stage) == (9, 1e-4, 0)
+    assert capsys.readouterr().out == ""
+    with pytest.raises(RecordError, match="not the directory of a run"):
+        calls.finetune("demo", SETTINGS, run={"steps": 9})
+    assert capsys.readouterr().out.startswith("preset demo: ignored settings of training: learner.learning_rate (")
 
 
 def _written(config: FinetuneConfig, directory: Path) -> Path:

@@ -15,7 +15,8 @@ from torl.apps.audit.run import Audit
 from torl.apps.doctor import health
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.explain import Layer
-from torl.config.loading import extended_layers, find_config, read_layers, validate_config
+from torl.config.loading import extended_layers, find_config, ignored_settings, read_layers, validate_config
+from torl.options import dotted_leaves
 from torl.report.console import Console
 from torl.rollout.evaluation import Evaluation
 from torl.training import supervised_run
@@ -125,12 +126,17 @@ def _run(
     sections: Mapping[str, Section],
     work: Callable[[AnyConfig, Console], Coroutine[Any, Any, dict[str, Any]]],
 ) -> FinishedRun:
+    ignored: list[str] = []
     if not isinstance(config, config_class):
         assert isinstance(config, str | Path)
         tree = dict(sections)
-        layers = [*read_layers(find_config(config)), *extended_layers(tree, caller), Layer(caller, tree)]
+        files = [*read_layers(find_config(config)), *extended_layers(tree, caller)]
+        layers = [*files, Layer(caller, tree)]
         config = validate_config(config_class, layers, overrides, caller=caller, keywords=("config", "overrides"))
+        ignored = ignored_settings(config_class, files, {**dict(dotted_leaves(tree)), **(overrides or {})})
     with Console() as console, BackgroundLoop() as loop:
+        for line in ignored:
+            console.line(line)
         summary = loop.call(work(config, console))
     return FinishedRun(config.run.directory, summary)
 

@@ -1,6 +1,7 @@
 """Commands that take a configuration: `CONFIG... [--section.setting VALUE ...]`, `--show` and `--help [SECTION]`."""
 
 import argparse
+import sys
 from collections.abc import Sequence, Set
 from typing import Any, TypeVar, get_origin
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel
 from torl.config.explain import did_you_mean, known_keys
 from torl.config.fields import choice_at, fields_of
 from torl.config.help import add_options, print_help
-from torl.config.loading import find_config, load_config
+from torl.config.loading import find_config, ignored_settings, load_config, read_layers
 from torl.config.training import ModelRunConfig
 from torl.errors import ConfigError
 
@@ -52,7 +53,10 @@ def parse_config(
         ConfigError: A file cannot be read, a key or option is unknown, or a value is invalid.
     """
     arguments, overrides = parse_with_overrides(parser, config_class, program, argv)
-    config = load_config(config_class, [find_config(name) for name in arguments.config], overrides)
+    files = [find_config(name) for name in arguments.config]
+    config = load_config(config_class, files, overrides)
+    for line in ignored_settings(config_class, [layer for file in files for layer in read_layers(file)], overrides):
+        print(line, file=sys.stderr)
     if arguments.show:
         print(config, end="")
         raise SystemExit(0)

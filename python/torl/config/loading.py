@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from torl.config.explain import Layer, Sources, explain
 from torl.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
 from torl.errors import ConfigError
-from torl.options import Section, suggestion
+from torl.options import Section, dotted_leaves, suggestion
 
 Config = TypeVar("Config", bound=Section)
 
@@ -163,9 +163,37 @@ def validate_config(
         raise ConfigError(message) from error
 
 
+def ignored_settings(
+    config_class: type[Config], layers: Sequence[Layer], overrides: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return a line for each file with settings that `config_class.settings_of_file` drops and that nothing else sets.
+
+    Args:
+        config_class: Root class of the configuration tree.
+        layers: Trees of files, of which later ones override earlier ones.
+        overrides: Values by dotted name.
+    """
+    known = {name for name, _ in fields_of(config_class)}
+    ignored: dict[str, str] = {}
+    counted = set(overrides or {})
+    for layer in layers:
+        names = {name for name, _ in dotted_leaves(config_class.settings_of_file(layer.tree))}
+        counted |= names
+        ignored |= {name: layer.source for name, _ in dotted_leaves(layer.tree) if name in known - names}
+    by_source: dict[str, list[str]] = {}
+    for name, source in ignored.items():
+        if name not in counted:
+            by_source.setdefault(source, []).append(name)
+    return [
+        f"{source}: ignored settings of training: {', '.join(names)} (they count in a file with a section finetune, or "
+        "on the command line)"
+        for source, names in by_source.items()
+    ]
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
