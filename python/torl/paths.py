@@ -10,6 +10,8 @@ from torl.errors import ConfigError, DataError
 
 PACKAGE_PREFIX = "torl:"
 FILE_NAME_PATTERN = re.compile(r"[\w.+-]+")
+RESERVED_SET_PATTERN = re.compile(r"training|.*\.greedy")
+"""Names that no evaluation set may have: those of the training rows, and of the greedy responses of another set."""
 
 
 def resolve_path(path: str | Path) -> Path:

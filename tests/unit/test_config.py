@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -171,6 +171,18 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "algorithm.policy_loss = 'dppo' has its ratio to the engine, which algorithm.importance_correction would",
         ),
         ("[evaluation]\ngreedy = false", "greedy = false requires samples_per_problem of at least 1"),
+        ("[data.evaluation]\ntraining = 'a.jsonl'", "evaluation set 'training': choose another name"),
+        (
+            "[data.evaluation]\nheld = 'a.jsonl'\n'held.greedy' = 'b.jsonl'",
+            "evaluation set 'held.greedy': choose another name",
+        ),
+        ("[learner]\nlearning_rate = true", "learner.learning_rate must be a number, not a boolean, got True"),
+        ("[learner]\nbetas = [true, 0.9]", "learner.betas must be a number, not a boolean, got [True, 0.9]"),
+        ("[learner]\nmax_row_tokens = true", "learner.max_row_tokens must be a number, not a boolean, got True"),
+        (
+            "[rollout.tools.python]\ncpu_seconds = true",
+            "rollout.tools.python.cpu_seconds must be a number, not a boolean, got True",
+        ),
         ('[data.evaluation]\n"aime/24" = "a.jsonl"', "evaluation set 'aime/24': use letters, digits and . _ + - in"),
         ("[rollout]\nformat = 'zerotr'", "rollout.format: no format is called 'zerotr'; did you mean zerotir?"),
         (
@@ -286,6 +298,8 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
         (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
         (["--selection.accuracy_range", "[0.9, 0.1]"], "--selection.accuracy_range: accuracy_range must be two"),
         (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
+        (["--run.steps", "true"], "--run.steps must be a number, not a boolean, got True"),
+        (["--run.directory", "~no-such-user/runs"], "--run.directory: Could not determine home directory"),
         (["--run.directory", ""], "--run.directory: an empty path is the current directory"),
         (["--placement.gpus", "[0, -1]"], "--placement.gpus[1] must be greater than or equal to 0"),
     ],
@@ -294,6 +308,16 @@ def test_mistakes_on_the_command_line_are_named(config_file: Path, options: list
     with pytest.raises(ConfigError) as error:
         parse(config_file, *options)
     assert message in str(error.value)
+
+
+def test_home_directory_is_expanded_in_output_paths(config_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert parse(config_file, "--run.directory=~/runs/mine").run.directory == Path("/home/somebody/runs/mine")
+
+
+def test_byte_order_mark_is_ignored(config_file: Path) -> None:
+    config_file.write_text(MINIMAL, encoding="utf-8-sig")
+    assert parse(config_file).run.steps == 3
 
 
 def test_missing_file_and_missing_key(tmp_path: Path) -> None:
@@ -583,29 +607,37 @@ def test_command_requires_its_own_section(config_file: Path) -> None:
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
-def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, str | None]]:
-    """Every option that `--help` has to show, with what it means: of fields, and of all that can be chosen, once."""
+def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, Any]]:
+    """Every option that `--help` has to show, with its field: of sections, and of all that can be chosen, once."""
     shown: set[int] = set()
     for name, info in fields_of(config_class):
-        yield name, info.description
+        yield name, info
         choice = choice_of_field(info)
         table = choice_at(config_class, [*name.split("."), "*"])
         if choice is not None and id(choice.registry) not in shown:
             shown.add(id(choice.registry))
             for options in choice.all_options().values():
-                yield from ((f"{name}.{option}", each.description) for option, each in options.items())
+                yield from ((f"{name}.{option}", each) for option, each in options.items())
         elif table is not None and table.default is None:
             for key, options in table.all_options().items():
                 common = table.common_option_names(table.find(key))
                 for option, each in options.items():
-                    yield f"{name}.{'*' if option in common else key}.{option}", each.description
+                    yield f"{name}.{'*' if option in common else key}.{option}", each
 
 
 @pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
 def test_every_option_is_documented(config_class: type[ModelRunConfig]) -> None:
     options = dict(options_in(config_class))
     assert {"rollout.format.error_style", "rollout.tools.python.workers", "engine.max_sequences"} <= options.keys()
-    assert [name for name, meaning in options.items() if not meaning] == []
+    assert [name for name, info in options.items() if not info.description] == []
+
+
+@pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
+def test_no_setting_with_a_default_can_be_unset(config_class: type[ModelRunConfig]) -> None:
+    """TOML has no null: an unset value would be left out of config.toml, and read back as the default."""
+    optional = [(name, info) for name, info in options_in(config_class) if type(None) in get_args(info.annotation)]
+    assert len(optional) > 20
+    assert [name for name, info in optional if info.get_default(call_default_factory=True) is not None] == []
 
 
 @pytest.mark.parametrize("config_class", [TrainConfig, *OWN])
@@ -618,9 +650,9 @@ def test_common_settings_are_settings(config_class: type[ModelRunConfig]) -> Non
 def test_full_help_shows_every_option() -> None:
     help_text = _help("train", "all")
     words = " ".join(help_text.split())
-    for name, meaning in options_in(TrainConfig):
+    for name, info in options_in(TrainConfig):
         assert f"--{name}" in help_text
-        assert " ".join((meaning or "?").split())[:30] in words
+        assert " ".join((info.description or "?").split())[:30] in words
 
 
 def test_help_first_shows_the_common_settings() -> None:

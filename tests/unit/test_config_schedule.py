@@ -134,6 +134,8 @@ async def test_episodes_have_the_settings_of_their_step(tmp_path: Path) -> None:
         ("rollout.temperature", [[0, 1.0], [0, 0.5]], "the steps must ascend from 0"),
         ("rollout.temperature", [[0, 1.0], [2.5, 0.5]], "must begin with a step, a whole number"),
         ("rollout.temperature", [[0, 1.0], [3, "hot"]], "each pair must end with a number"),
+        ("rollout.temperature", [[0, 1.0], [3, True]], "each pair must end with a number"),
+        ("rollout.temperature", True, "rollout.temperature must be a number, not a boolean, got True"),
         ("rollout.temperature", [[0, 1.0], [3, -1.0]], "must be greater than or equal to 0, got -1.0"),
         ("rollout.max_tool_calls", [[0, 1], [3, 1.5]], "must be a valid integer"),
         ("rollout.top_p", [[0, 1.0]], r"must be a valid number, got \[\[0, 1.0\]\]"),

@@ -79,3 +79,10 @@ def test_file_of_several_sources_is_several_sets(tmp_path: Path) -> None:
         "one": ["aime24"],
     }
     assert split_by_source(sets) == sets
+
+
+def test_sources_with_reserved_names_have_others(tmp_path: Path) -> None:
+    rows = [{"data_source": source, "problem": source, "answer": "1"} for source in ("training", "held.greedy", "x")]
+    (tmp_path / "several.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    sets = split_by_source({"test": make_set(str(tmp_path / "several.jsonl"), Layout())})
+    assert list(sets) == ["test-training", "held-greedy", "x"]

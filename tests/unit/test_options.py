@@ -5,10 +5,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 import torl
 from torl.config import SampleConfig
@@ -28,7 +28,7 @@ from torl.config.choices import (
     ToolChoice,
 )
 from torl.config.loading import load_config
-from torl.options import Choice, ChosenFrom, PositiveInt, Section, load_object, options_of, suggestion
+from torl.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, load_object, options_of, suggestion
 from torl.tools import FunctionTool
 from torl.types import Grade, Group, Outcome, OutcomeStatus
 
@@ -216,6 +216,32 @@ def test_the_options_of_a_signature_have_its_annotations_defaults_and_meanings()
     for wrong in ({"times": 0}, {"times": "many"}, {"word": 3}):
         with pytest.raises(ValidationError):
             CHOICE.choose({"name": "greeting", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "is_accepted"),
+    [
+        (int, True, False),
+        (PositiveFloat | None, True, False),
+        (int | Literal["auto"], False, False),
+        (tuple[PositiveInt, ...], [1, True], False),
+        (tuple[bool, int], [True, 1], True),
+        (tuple[int, bool], [True, True], False),
+        (list[float], [True], False),
+        (dict[str, float], {"a": True}, False),
+        (int | bool, True, True),
+        (bool | Literal["auto"], True, True),
+        (Any, True, True),
+        (int | tuple[int, ...], [1, 2], True),
+    ],
+)
+def test_boolean_is_no_number(annotation: Any, value: Any, is_accepted: bool) -> None:
+    section: type[Section] = create_model("Numbers", __base__=Section, field=(annotation, ...))
+    if is_accepted:
+        section(field=value)
+    else:
+        with pytest.raises(ValidationError, match="should be a number, not a boolean"):
+            section(field=value)
 
 
 def test_a_required_option_is_missed() -> None:

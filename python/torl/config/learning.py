@@ -303,9 +303,9 @@ class CriticConfig(Section):
     """Number of passes over the trajectories of a step."""
     mini_batches: PositiveInt = 1
     """Number of equal mini-batches per epoch, one optimizer step each."""
-    value_clip: PositiveFloat | None = 0.2
-    """Value clip range: maximum distance of new values from old ones before the squared error is clipped. Unset
-    disables clipping."""
+    value_clip: NonNegativeFloat = 0.2
+    """Value clip range: maximum distance of new values from old ones before the squared error is clipped. 0 disables
+    clipping."""
     pretrain_steps: NonNegativeInt = 0
     """Number of steps at the start of a run that update the critic only."""
 

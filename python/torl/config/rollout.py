@@ -28,7 +28,7 @@ from torl.options import (
     default_choice,
     named_by_key,
 )
-from torl.paths import FILE_NAME_PATTERN
+from torl.paths import FILE_NAME_PATTERN, RESERVED_SET_PATTERN
 
 
 class LoraConfig(Section):
@@ -86,6 +86,11 @@ class EvaluationSets(PromptConfig):
         for name in sets:
             if not FILE_NAME_PATTERN.fullmatch(name):
                 raise ValueError(f"evaluation set {name!r}: use letters, digits and . _ + - in its name")
+            if RESERVED_SET_PATTERN.fullmatch(name):
+                raise ValueError(
+                    f"evaluation set {name!r}: choose another name; 'training' names the rows of training, and "
+                    "'.greedy' the greedy responses of a set"
+                )
         return sets
 
 

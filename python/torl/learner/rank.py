@@ -208,7 +208,7 @@ class Rank:
             self._engines[CRITIC_TAG],
             rows,
             sampled_tokens=sampled_tokens,
-            clip=setup.critic.value_clip,
+            clip=setup.critic.value_clip or None,
             learning_rate=learning_rate_at(self.updates[CRITIC_TAG], total, self._critic_learner),
             ranks_per_row=setup.learner.sequence_parallel,
             on_row=self._report_row,

@@ -3,9 +3,11 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -17,14 +19,17 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["float32", "bfloat16"]
 
 
-def _require_path(value: Any) -> Any:
+def _expand_path(value: Any) -> Any:
     if value == "":
         raise ValueError("an empty path is the current directory: name a directory or a file")
-    return value
+    try:
+        return Path(value).expanduser() if isinstance(value, str | Path) else value
+    except RuntimeError as error:
+        raise ValueError(f"{error}: write the directory instead of ~") from error
 
 
-OutputPath = Annotated[Path, BeforeValidator(_require_path)]
-"""A path to write to."""
+OutputPath = Annotated[Path, BeforeValidator(_expand_path)]
+"""A path to write to. A leading `~` is the home directory: shells do not expand it after `=`, nor in files."""
 
 
 class Section(BaseModel):
@@ -42,6 +47,32 @@ class Section(BaseModel):
 
     def check_within(self, config: Any) -> None:
         """Raise ValueError if these options of a choice contradict the rest of the configuration."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_booleans_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse `steps = true`, which pydantic would read as 1."""
+        assert info.field_name is not None
+        if _is_boolean_for_number(cls.model_fields[info.field_name].annotation, value):
+            raise PydanticCustomError("boolean_as_number", "Input should be a number, not a boolean")
+        return value
+
+
+def _is_boolean_for_number(annotation: Any, value: Any) -> bool:
+    """Whether a value is a boolean, or a list or a table with one, where the annotation has only numbers."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _is_boolean_for_number(members[0], value)
+    if origin in (Union, UnionType):
+        is_allowed = isinstance(value, bool) and bool in members
+        return not is_allowed and any(_is_boolean_for_number(member, value) for member in members)
+    if origin is tuple and members[-1] is not Ellipsis and isinstance(value, list | tuple):
+        return any(_is_boolean_for_number(*each) for each in zip(members, value, strict=False))
+    if origin in (list, tuple, Sequence) and isinstance(value, list | tuple):
+        return any(_is_boolean_for_number(members[0], each) for each in value)
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
+        return any(_is_boolean_for_number(members[1], each) for each in value.values())
+    return annotation in (int, float) and isinstance(value, bool)
 
 
 def suggestion(name: str, names: Sequence[str], prefix: str = "") -> str:

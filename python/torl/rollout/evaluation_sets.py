@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torl.config import ProblemChoice
 from torl.errors import DataError
+from torl.paths import RESERVED_SET_PATTERN
 
 SOURCE_COLUMN = "data_source"
 """Column of verl's layout with the name of the set that a row belongs to."""
@@ -15,8 +16,8 @@ SOURCE_COLUMN = "data_source"
 def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoice]:
     """Return problem sets with one set for each `data_source` of a file that has several.
 
-    Each new set has the name of its source and a filter that selects it. If the name is taken, the name of the file
-    comes first.
+    Each new set has the name of its source and a filter that selects it. If the name is taken or reserved, the name of
+    the set comes first.
 
     Raises:
         DataError: A file cannot be read. The message begins with the name of the set.
@@ -29,8 +30,8 @@ def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoic
             found[name] = choice
             continue
         for source in sources:
-            label = re.sub(r"[^\w.+-]", "-", source)
-            if label in found or label in sets:
+            label = re.sub(r"[^\w.+-]|\.(?=greedy$)", "-", source)
+            if label in found or label in sets or RESERVED_SET_PATTERN.fullmatch(label):
                 label = f"{name}-{label}"
             where = {**(getattr(choice.options, "where", None) or {}), SOURCE_COLUMN: source}
             found[label] = replace(choice, options=choice.options.model_copy(update={"where": where}))
