@@ -13,7 +13,7 @@ import pytest
 from agent_programs import MODEL, agent_player, ask, begun, opened, played, turns, user
 from builders import asked, play_all
 from scripted_engine import ScriptedEngine
-from torl.agents import CommandAgent, FunctionAgent
+from torl.agents import CommandAgent, FunctionAgent, programs
 from torl.component import RunContext
 from torl.errors import AgentProgramError, ConfigError, EngineError
 from torl.types import Problem
@@ -75,16 +75,19 @@ async def test_failing_program_fails_its_episode_and_is_counted(
     assert failures == dict.fromkeys(failures, 0) | {counted: 1}
 
 
-async def test_last_line_of_stderr_is_the_error_and_all_of_it_is_in_the_log(tmp_path: Path) -> None:
-    lines = "\n".join(f"line {number}" for number in range(2000))
-    agent = program(tmp_path, f"ask(messages=first); print({lines!r}, file=sys.stderr); int('four')")
+async def test_last_line_of_stderr_is_the_error_and_the_end_of_it_is_in_the_log(tmp_path: Path) -> None:
+    lines = '"\\n".join(f"line {number}" for number in range(2000))'
+    agent = program(tmp_path, f"ask(messages=first); print({lines}, file=sys.stderr); int('four')")
     await agent.start(RunContext(directory=tmp_path))
     with pytest.raises(AgentProgramError) as raised:
         await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent))
     last = "ValueError: invalid literal for int() with base 10: 'four'"
     assert str(raised.value) == f"problem 'sum', sample 0: the agent program failed: exited with status 1: {last}"
     log = (tmp_path / "agent.log").read_text()
-    assert log.startswith("--- problem 'sum': the program exited with status 1; its stderr:\nline 0\nline 1\n")
+    head = log.splitlines()[0]
+    end = "the program exited with status 1; the last 8,000 characters of its stderr:"
+    assert head == f"--- problem 'sum': {end}"
+    assert len(log) == len(head) + 1 + 8000 + 1
     assert "line 1999\nTraceback (most recent call last):" in log
     assert log.endswith(f"{last}\n")
 
@@ -95,6 +98,42 @@ async def test_stderr_of_a_program_that_timed_out_is_in_the_log(tmp_path: Path) 
     with pytest.raises(AgentProgramError, match="took more than"):
         await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent, limits={"timeout_seconds": 2.0}))
     assert (tmp_path / "agent.log").read_text() == "--- problem 'sum': the program was stopped; its stderr:\nwaiting\n"
+
+
+async def test_log_of_failures_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_MAX_LOG_BYTES", 60)
+    agent = program(tmp_path, "sys.exit('no idea')")
+    await agent.start(RunContext(directory=tmp_path))
+    for _ in range(3):
+        with pytest.raises(AgentProgramError):
+            await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent))
+    line = "--- problem 'sum': the program exited with status 1"
+    assert (tmp_path / "agent.log").read_text().splitlines() == [f"{line}; its stderr:", "no idea", line, line]
+
+
+async def test_proxy_is_not_used_for_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # discard: no proxy listens there
+    agent = program(tmp_path, 'ask(messages=first); print(os.environ["NO_PROXY"])')
+    trajectory = await played(agent_player(MODEL, turns("4<|im_end|>"), agent=agent))
+    assert trajectory.answer == "127.0.0.1,localhost"
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "found"),
+    [
+        (None, None, ("127.0.0.1,localhost", "127.0.0.1,localhost")),
+        ("a.org, localhost", None, ("a.org,localhost,127.0.0.1", "a.org,localhost,127.0.0.1")),
+        ("a.org", "b.org", ("a.org,127.0.0.1,localhost", "b.org,127.0.0.1,localhost")),
+        (None, "*", ("*", "*")),
+        ("a.org,*", "", ("a.org,*,127.0.0.1,localhost", "a.org,*,127.0.0.1,localhost")),
+    ],
+)
+def test_local_host_is_added_to_the_exceptions_of_proxies(
+    lower: str | None, upper: str | None, found: tuple[str, str]
+) -> None:
+    given = {name: value for name, value in (("no_proxy", lower), ("NO_PROXY", upper)) if value is not None}
+    changed = programs.without_local_proxy({"PATH": "/bin", **given})
+    assert changed == {"PATH": "/bin", "no_proxy": found[0], "NO_PROXY": found[1]}
 
 
 async def test_successful_program_logs_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,9 @@ from torl.types import Problem
 MAX_OUTPUT_BYTES = 1 << 20
 _API_KEY = "any"  # required by clients
 _MAX_LINE = 1000  # characters of stderr in an error
+_MAX_ENTRY = 8000  # characters of stderr in the log: the file is written by the event loop
+_MAX_LOG_BYTES = 64 << 20
+_LOCAL_HOSTS = ("127.0.0.1", "localhost")
 _MAX_VARIABLE = 100_000  # bytes; the limit of Linux is 128 KiB, including the name
 # Replaces itself with the program, which the kernel kills when torl exits.
 _DIE_WITH_PARENT = (
@@ -34,9 +37,11 @@ class CommandAgent(Agent):
 
     The program receives the question on standard input and in the environment variable TORL_PROBLEM, unless it is too
     long for a variable. OPENAI_BASE_URL and OPENAI_API_KEY configure OpenAI's clients; TORL_PROBLEM_ID is the id of the
-    problem. The standard output is the answer. If it is empty, the last message of the model is the answer.
+    problem. NO_PROXY and no_proxy exclude the local host from proxies. The standard output is the answer. If it is
+    empty, the last message of the model is the answer.
 
-    The standard error of a program that fails or times out is added to `agent.log` in the run's logs.
+    The end of the standard error of a program that fails or times out is added to `agent.log` in the run's logs, which
+    has at most 64 MiB of them.
     """
 
     def __init__(self, command: str) -> None:
@@ -63,7 +68,7 @@ class CommandAgent(Agent):
                 stderr.
         """
         environment = {
-            **os.environ,
+            **without_local_proxy(os.environ),
             "OPENAI_BASE_URL": url,
             "OPENAI_API_KEY": _API_KEY,
             "TORL_PROBLEM_ID": problem.id,
@@ -103,14 +108,40 @@ class CommandAgent(Agent):
         return answer or None
 
     def _append_to_log(self, problem: Problem, status: int | None, stderr: str) -> None:
-        if self._log is not None:
-            end = "was stopped" if status is None else describe_exit(status)
-            with self._log.open("a", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"--- problem {problem.id!r}: the program {end}; its stderr:\n{stderr}\n")
+        """Append the end of a program's stderr, and only a line with the reason once the file is large."""
+        if self._log is None:
+            return
+        end = "was stopped" if status is None else describe_exit(status)
+        with self._log.open("a", encoding="utf-8", errors="backslashreplace") as log:
+            if log.tell() >= _MAX_LOG_BYTES:
+                log.write(f"--- problem {problem.id!r}: the program {end}\n")
+                return
+            cut = len(stderr) - _MAX_ENTRY
+            which = f"the last {_MAX_ENTRY:,} characters of its stderr" if cut > 0 else "its stderr"
+            log.write(f"--- problem {problem.id!r}: the program {end}; {which}:\n{stderr[max(0, cut) :]}\n")
+
+
+def without_local_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment whose proxies, if any, are not used for the local host, where the model is served.
+
+    The hosts are added to NO_PROXY and to no_proxy: clients prefer one of them, or read only one.
+    """
+    changed = dict(environment)
+    for name, other in (("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")):
+        value = environment.get(name) or environment.get(other) or ""
+        hosts = [host.strip() for host in value.split(",") if host.strip()]
+        if hosts != ["*"]:  # all hosts; in a longer list, clients do not know the asterisk
+            hosts += [host for host in _LOCAL_HOSTS if host not in hosts]
+        changed[name] = ",".join(hosts)
+    return changed
 
 
 class FunctionAgent(Agent):
-    """Calls `await function(problem, url)` in the event loop, which the function must not block."""
+    """Calls `await function(problem, url)` in the event loop, which the function must not block.
+
+    The function has the environment of torl: if a proxy is set (`http_proxy`), `no_proxy` must contain 127.0.0.1, or
+    the function must tell its client to use none, such as `httpx.AsyncClient(trust_env=False)`.
+    """
 
     def __init__(self, function: str) -> None:
         """Import the function.
