@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, nullcontext, suppress
@@ -308,6 +309,37 @@ def test_huge_output_is_cut_and_numbers_that_are_not_finite_are_null(tmp_path: P
     found = reply.json()
     assert found["seconds"] is None
     assert found["sequence"]["calls"][0]["text"].endswith(f"[{(30 << 20) - 200_000} more characters]")
+
+
+async def test_index_that_cannot_be_read_is_reported_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write_run(tmp_path / "run", {"step_000000": [row(0, 0, "p")]})
+    indexed(directory, "run").close()
+    state = LiveState([Target("run", directory)], None)
+    read = state.targets["run"].reader.refresh
+    errors: list[Exception] = [OSError(5, "Input/output error"), sqlite3.OperationalError("database is locked")]
+
+    def refresh() -> bool:
+        if errors:
+            raise errors[0]
+        return read()
+
+    monkeypatch.setattr(state.targets["run"].reader, "refresh", refresh)
+    await state.start()
+    found: list[str | None] = []
+    async with asyncio.timeout(60):
+        async for states in state.states():
+            found += [each["error"] for each in states or []]
+            del errors[:1]
+            if states and states[0]["rows"] == 1:
+                state.end()
+    await state.close()
+    assert found == [
+        "the index cannot be read: [Errno 5] Input/output error",
+        "the index cannot be read: database is locked",
+        None,
+    ]
 
 
 async def test_pattern_that_takes_forever_is_cancelled_with_its_process(tmp_path: Path) -> None:

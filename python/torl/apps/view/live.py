@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ class ViewedTarget:
         self.progress: float | None = 0.0
         """Indexed fraction of the files. None if the index cannot be written."""
         self.error: str | None = None
+        """Error of the process that writes the index."""
+        self._read_error: str | None = None
         self._audit = JsonChild(_AUDIT_MODULE, str(target.path), environment=_OFFLINE)
         self._audit_lock = asyncio.Lock()
         self._audit_used = 0.0
@@ -58,6 +61,15 @@ class ViewedTarget:
             self._audit_used = time.monotonic()
             return reply
 
+    async def refresh(self) -> None:
+        """Read the rows that the index has gained. An error is part of the state until the index can be read again."""
+        try:
+            await asyncio.to_thread(self.reader.refresh)
+        except (OSError, sqlite3.Error) as error:
+            self._read_error = f"the index cannot be read: {error}"
+        else:
+            self._read_error = None
+
     @property
     def replayer(self) -> Any:
         """The `replay.Replayer` of the target. It is imported with the first call that is run again."""
@@ -79,7 +91,7 @@ class ViewedTarget:
             "rows": len(columns),
             "revision": columns.revision,
             "progress": self.progress,
-            "error": self.error,
+            "error": self.error or self._read_error,
             "records": self.records.stamp(),
         }
 
@@ -166,8 +178,7 @@ class LiveState:
 
     async def _poll(self) -> None:
         for target in self.targets.values():
-            with suppress(OSError):
-                await asyncio.to_thread(target.reader.refresh)
+            await target.refresh()
         states = [target.state() for target in self.targets.values()]
         if states != self._states or self._is_ending:
             async with self._changed:
