@@ -1,6 +1,9 @@
 """Sweeps: the runs of a grid, statistics over seeds, and the table."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +37,33 @@ def test_a_grid_has_all_combinations() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("[[0,100],[5,200]],300", ["[[0,100],[5,200]]", "300"]),
+        ('"a,b", c', ['"a,b"', "c"]),
+        ("['a,]'],['b']", ["['a,]']", "['b']"]),
+        (r'"a\",b",c', [r'"a\",b"', "c"]),
+        ("{a = [1,2], b = 3},{}", ["{a = [1,2], b = 3}", "{}"]),
+        ("it's,that's", ["it's", "that's"]),
+        ("1,1,,2", ["1", "2"]),
+        ("a],b", ["a]", "b"]),
+    ],
+)
+def test_commas_in_brackets_and_quotes_separate_nothing(values: str, expected: list[str]) -> None:
+    assert [each.settings["x.y"] for each in read_grid([f"x.y={values}"])] == expected
+
+
+def test_settings_that_end_alike_have_their_full_names() -> None:
+    (found,) = read_grid(["learner.learning_rate=1e-6", "critic.learning_rate=5e-6", "run.steps=3"])
+    assert found.label == "learner.learning_rate = 1e-6, critic.learning_rate = 5e-6, steps = 3"
+    assert found.name == "learner.learning_rate=1e-6_critic.learning_rate=5e-6_steps=3"
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--grid", "rollout.max_response_tokens=[[0,1],2"], "a bracket is not closed"),
+        (["--grid", "rollout.max_tool_calls=0,1", "--run.directory", "runs/mine"], "--run.directory cannot be set"),
         (["--grid", "rollout.max_tool_calls"], "must be section.setting=VALUE,VALUE"),
         (["--grid", "rollout.max_tool_calls="], "must be section.setting=VALUE,VALUE"),
         (["--grid", "run.seed=1,2"], "cannot set run.seed"),
@@ -159,3 +187,25 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, capfd: pytest
     error = capfd.readouterr().err
     assert "2 of 2 runs failed" in error
     assert error.count("no such file") == 2
+
+
+def test_run_dies_with_a_sweep_that_was_killed(tmp_path: Path) -> None:
+    """The program that stands for Python writes its process id instead of training."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\necho $$\nexec sleep 1000 >&2\n')
+    python.chmod(0o755)
+    program = (
+        "import asyncio, sys, types; from pathlib import Path; from torl.apps.sweep import running; "
+        f"sys.executable = {str(python)!r}; asyncio.subprocess.DEVNULL = None; "
+        "asyncio.run(running._train(types.SimpleNamespace(directory=Path('none'), words=())))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as sweep:
+        assert sweep.stdout is not None
+        child = Path(f"/proc/{int(sweep.stdout.readline())}/stat")
+        assert child.exists()
+        sweep.kill()
+        sweep.wait()
+        deadline = time.monotonic() + 60
+        while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline, "the run outlived its sweep"
+            time.sleep(0.01)

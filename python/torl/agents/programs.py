@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import os
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from torl.component import RunContext
 from torl.errors import AgentProgramError, ConfigError
 from torl.guard import calling
 from torl.options import load_object
-from torl.runtime.processes.children import command_words, describe_exit
+from torl.runtime.processes.children import command_words, describe_exit, dying_with_parent
 from torl.types import Problem
 
 MAX_OUTPUT_BYTES = 1 << 20
@@ -25,11 +24,6 @@ _MAX_ENTRY = 8000  # characters of stderr in the log: the file is written by the
 _MAX_LOG_BYTES = 64 << 20
 _LOCAL_HOSTS = ("127.0.0.1", "localhost")
 _MAX_VARIABLE = 100_000  # bytes; the limit of Linux is 128 KiB, including the name
-# Replaces itself with the program, which the kernel kills when torl exits.
-_DIE_WITH_PARENT = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
-    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
-)
 
 
 class CommandAgent(Agent):
@@ -82,7 +76,7 @@ class CommandAgent(Agent):
         ):
             async with self._starts:  # each start blocks the event loop for some milliseconds
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *self._command),
+                    *dying_with_parent(*self._command),
                     stdin=question,
                     stdout=stdout.end,
                     stderr=stderr.end,

@@ -51,8 +51,11 @@ def read_arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[SweepR
     options, overrides = parse_with_overrides(parser, TrainConfig, _PROGRAM, argv)
     if not options.grid:
         raise ConfigError(f"{_PROGRAM}: --grid is required, such as --grid rollout.max_tool_calls=0,1,2")
+    if "run.directory" in overrides:
+        raise ConfigError(f"{_PROGRAM}: --run.directory cannot be set: each run has a directory in --output")
     if options.seeds < 1:
         raise ConfigError(f"--seeds = {options.seeds} must be at least 1")
+    options.output = options.output.expanduser()  # shells expand no ~ after =
     texts = {name: str(value) for name, value in overrides.items()}
     runs = list(sweep_runs(options.config, read_grid(options.grid), options.seeds, options.output, texts))
     if options.show:

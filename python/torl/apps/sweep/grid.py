@@ -1,6 +1,7 @@
 """The runs of a sweep: each combination of the values of a grid, with each seed."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,6 +14,7 @@ from torl.records.files import SUMMARY_FILE
 
 _SEED = "run.seed"
 _DIRECTORY = "run.directory"
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +26,19 @@ class Combination:
 
     @property
     def label(self) -> str:
-        """Label in tables: the last part of each setting, and its value."""
-        return ", ".join(f"{name.rpartition('.')[2]} = {value}" for name, value in self.settings.items())
+        """Label in tables: the last part of each setting, or its name if several end alike, and its value."""
+        return ", ".join(f"{name} = {value}" for name, value in self._short_settings())
 
     @property
     def name(self) -> str:
         """Name of the directory, without its seed."""
-        words = "_".join(f"{name.rpartition('.')[2]}={value}" for name, value in self.settings.items())
+        words = "_".join(f"{name}={value}" for name, value in self._short_settings())
         return re.sub(r"[^\w.=+-]+", "-", words)
+
+    def _short_settings(self) -> Iterator[tuple[str, str]]:
+        ends = Counter(_last_part(name) for name in self.settings)
+        for name, value in self.settings.items():
+            yield name if ends[_last_part(name)] > 1 else _last_part(name), value
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +64,48 @@ class SweepRun:
 
 
 def read_grid(arguments: Sequence[str]) -> list[Combination]:
-    """Read `section.setting=VALUE,VALUE ...` and return all combinations. Commas within brackets separate nothing.
+    """Read `section.setting=VALUE,VALUE ...` and return all combinations.
+
+    Commas within brackets and quotes are part of a value.
 
     Raises:
-        ConfigError: An argument has no values, or a setting is repeated.
+        ConfigError: An argument has no values, a bracket is not closed, or a setting is repeated.
     """
     axes: dict[str, list[str]] = {}
     for argument in arguments:
         name, equals, values = argument.partition("=")
-        axis = re.findall(r"(?:\[[^\]]*\]|\{[^}]*\}|[^,\[{])+", values)
+        axis = _split_values(argument, values)
         if not equals or not name or not axis:
             raise ConfigError(f"--grid {argument!r} must be section.setting=VALUE,VALUE")
         if name in axes or name in (_SEED, _DIRECTORY):
             raise ConfigError(f"--grid {name}: is given twice" if name in axes else f"--grid cannot set {name}")
-        axes[name] = list(dict.fromkeys(value.strip() for value in axis))
+        axes[name] = list(dict.fromkeys(axis))
     return [Combination(dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _split_values(argument: str, values: str) -> list[str]:
+    """Split values at the commas outside of brackets and quotes. A quote in the middle of a plain text is a letter."""
+    found, depth, position = [""], 0, 0
+    while position < len(values):
+        is_start = depth > 0 or not found[-1].strip()
+        quoted = _QUOTED.match(values, position) if is_start else None
+        piece = quoted.group() if quoted else values[position]
+        position += len(piece)
+        if piece == "," and depth == 0:
+            found.append("")
+            continue
+        found[-1] += piece
+        if piece in ("[", "{"):
+            depth += 1
+        elif piece in ("]", "}"):
+            depth = max(0, depth - 1)
+    if depth:
+        raise ConfigError(f"--grid {argument!r}: a bracket is not closed")
+    return [value.strip() for value in found if value.strip()]
 
 
 def sweep_runs(

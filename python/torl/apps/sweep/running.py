@@ -11,6 +11,7 @@ from torl.errors import ConfigError
 from torl.records.files import CONFIG_FILE
 from torl.records.run_directory import changed_keys
 from torl.report.console import Console
+from torl.runtime.processes.children import dying_with_parent
 
 _IGNORED = frozenset({"run.resume"})
 
@@ -52,10 +53,14 @@ async def train_missing(runs: Sequence[SweepRun], console: Console) -> dict[Path
 
 
 async def _train(run: SweepRun) -> int:
-    """Train one run and return its exit status. A cancelled call ends the process, which closes its own."""
+    """Train one run and return its exit status. A cancelled call ends the process, which closes its own.
+
+    The process dies with a sweep that is killed: otherwise the run would keep training in the directory that the next
+    sweep resumes.
+    """
     resume = ("--run.resume", "true") if (run.directory / CONFIG_FILE).exists() else ()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "torl.train", *run.words, *resume, stdout=asyncio.subprocess.DEVNULL
+        *dying_with_parent(sys.executable, "-m", "torl.train", *run.words, *resume), stdout=asyncio.subprocess.DEVNULL
     )
     try:
         return await process.wait()

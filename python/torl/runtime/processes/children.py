@@ -13,6 +13,11 @@ from torl.errors import ConfigError
 
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 TAIL_BYTES = 4000
+# Replaces itself with the program, which keeps the request to the kernel.
+_DIE_WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execvp(sys.argv[2], sys.argv[2:])"
+)
 
 
 def die_with_parent(parent: int) -> None:
@@ -31,6 +36,14 @@ def die_with_parent(parent: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != parent:  # it died before the line above
         sys.exit(1)
+
+
+def dying_with_parent(*words: str) -> tuple[str, ...]:
+    """Return the words of a command that the kernel kills when this process dies, for programs that are not torl's.
+
+    As in `die_with_parent`, the parent is the thread that starts the command.
+    """
+    return (sys.executable, "-ISc", _DIE_WITH_PARENT, str(os.getpid()), *words)
 
 
 def command_words(command: str, owner: str) -> list[str]:
