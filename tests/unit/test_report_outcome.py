@@ -1,5 +1,6 @@
 """The outcome of a run in lines, on records whose numbers are known."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_cost_and_losses_are_sums_over_the_steps(tmp_path: Path) -> None:
     assert "cost: 4 steps in 8 s (sampling 50%, learning 25%, weights 25%), 400 trained tokens (50 per second)" in lines
     assert "lost: 4 failed episodes, 12 groups with equal rewards, 8 masked responses" in lines
     assert not [line for line in lines if line.startswith("next")]
+
+
+def test_numbers_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
+    """Records have null instead of them."""
+    nan = {names.ENTROPY: math.nan, names.VALIDATION_LOSS: math.nan, names.masked("void_turn"): math.nan}
+    finite = {names.VALIDATION_LOSS: 0.5, names.masked("void_turn"): 2.0}
+    lines = outcome(tmp_path, [nan, finite, nan | {names.LOSS: math.inf, names.TRAINED_TOKENS: math.nan}, finite])
+    assert "validation loss 0.5000 -> 0.5000" in lines
+    assert "training: code ratio 0.50 -> 0.50, entropy 1.000 -> 1.000, loss 0.1000 -> 0.1000 (" in "".join(lines)
+    assert "300 trained tokens" in "".join(lines)
+    assert "lost: 4 masked responses" in lines
 
 
 def test_cost_without_stages_has_no_brackets(tmp_path: Path) -> None:

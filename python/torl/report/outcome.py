@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
@@ -46,7 +46,7 @@ def describe_outcome(run_directory: Path) -> list[str]:
 
 def outcome_of(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> list[str]:
     """Return the outcome of a run from its metrics and the changes of its accuracies; empty before its first step."""
-    steps = [row for row in rows if names.TIME_STEP in row]
+    steps = [row for row in rows if row.get(names.TIME_STEP) is not None]
     if not steps:
         return []
     lines = [*_accuracies(rows, changes), *_changes(steps), _cost(rows, steps), _lost(steps)]
@@ -63,7 +63,7 @@ def _accuracies(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> I
             before, after = values[0][1], values[-1][1]
             last = f" -> {after:.3f} ({after - before:+.3f}{width})" if len(values) > 1 else ""
             yield f"{title}: accuracy {before:.3f}{last}"
-    losses = [row[names.VALIDATION_LOSS] for row in rows if names.VALIDATION_LOSS in row]
+    _, losses = values_of(rows, names.VALIDATION_LOSS)
     if losses:
         yield "validation loss " + " -> ".join(f"{loss:.4f}" for loss in (losses[0], losses[-1])[-len(losses) :])
 
@@ -106,7 +106,7 @@ def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
 def _lost(steps: Sequence[Row]) -> str:
     lost = [f"{total:.0f} {title}" for title, name in _LOSSES if (total := _total(steps, name))]
     prefix = names.masked("")
-    masked = sum(value for row in steps for name, value in row.items() if name.startswith(prefix))
+    masked = sum(value or 0 for row in steps for name, value in row.items() if name.startswith(prefix))
     if masked:
         lost.append(f"{masked:.0f} masked responses")
     skipped = sum(names.LOSS not in row for row in steps)
@@ -159,9 +159,9 @@ def _fallen(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> Itera
 
 
 def _mean(rows: Sequence[Row], name: str) -> float | None:
-    values = [row[name] for row in rows if name in row]
+    _, values = values_of(rows, name)
     return fmean(values) if values else None
 
 
-def _total(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    return float(sum(row.get(name, 0.0) for row in rows))
+def _total(rows: Sequence[Row], name: str) -> float:
+    return float(sum(values_of(rows, name)[1]))
