@@ -8,7 +8,9 @@ import pytest
 
 from builders import scored, trajectory
 from torl.apps.audit.receipt import check_records, detection_probability
+from torl.apps.replay import command
 from torl.apps.replay.differences import row_differences, run_differences
+from torl.errors import RecordError
 from torl.records.receipt import RECEIPT_FILE, end_receipt, read_receipt
 from torl.records.rows import TrajectoryRecord
 from torl.records.writers import RunWriter
@@ -118,3 +120,19 @@ def test_probability_of_a_find_is_that_of_draws_without_replacement() -> None:
     assert detection_probability(10, 10, 0.1) == 1.0
     assert detection_probability(10, 1, 0.5) == pytest.approx(0.5)
     assert detection_probability(10, 2, 0.2) == pytest.approx(1 - 8 / 10 * 7 / 9)
+
+
+@pytest.mark.parametrize("error", [RecordError("the records are damaged"), KeyError("a defect")])
+def test_replay_names_the_first_error_of_a_group(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [error])
+
+    monkeypatch.setattr(command, "replay_step", fail)
+    if isinstance(error, KeyError):
+        with pytest.raises(ExceptionGroup):
+            command.replay(["runs/mine", "--step", "3"])
+    else:
+        assert command.replay(["runs/mine", "--step", "3"]) == 2
+        assert capsys.readouterr().err == "error: the records are damaged\n"

@@ -32,7 +32,7 @@ def run_until_done(work: Coroutine[Any, Any, object]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except BaseExceptionGroup as group:
-        if group.subgroup(ComponentError) is None and group.split(TorlError)[1] is not None:
+        if has_defect(group):
             raise
         print(f"error: {first_error(group)}", file=sys.stderr)
         return 1
@@ -79,6 +79,11 @@ async def run_with_watchers(work: Coroutine[Any, Any, Result], *watchers: Corout
         for each in (task, *watching):
             with contextlib.suppress(BaseException):
                 await each
+
+
+def has_defect(group: BaseExceptionGroup[BaseException]) -> bool:
+    """Whether a group of errors has one that is not a `TorlError`, and none of a component, which explains others."""
+    return group.subgroup(ComponentError) is None and group.split(TorlError)[1] is not None
 
 
 def first_error(error: BaseException) -> BaseException:
