@@ -114,6 +114,12 @@ async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -
     assert played.environment_rewards == {"reward": 1.0 - 0.25 * last}
 
 
+async def test_problem_may_have_no_reset_arguments(number: str) -> None:
+    """Rows of a Parquet file have all columns, some of them null."""
+    played = await play(number, [called(*range(1, 8))], {"reset": None}, tool="guess", shown=["hint"])
+    assert played.tool_calls[0].outcome.text in ("Larger.", "Right.")
+
+
 async def test_invalid_action_arguments_are_reported_to_model(number: str) -> None:
     turns = [called("many"), called(*range(1, 8))]
     played = await play(number, turns, {"reset": {"largest": 1}}, tool="guess", visible_fields=["hint"])

@@ -100,7 +100,7 @@ class OpenEnvEnvironment(Environment):
                     object.__setattr__(self, "connected", True)
                 return await super()._connect_async()
 
-        reset_arguments = {"seed": seed, **self.options.reset_arguments, **problem.metadata.get("reset", {})}
+        reset_arguments = {"seed": seed, **self.options.reset_arguments, **(problem.metadata.get("reset") or {})}
         return OpenEnvSession(Client(base_url=self.options.openenv), self.options, reset_arguments)
 
 
