@@ -8,6 +8,9 @@ import pytest
 from fusion_clients import FAIL, SENT, Sent, read_by_torl, read_by_verl, read_by_verl_tool
 from serving import ENDLESS, Server, run_server
 
+from torl.apps.serve import fusion_api
+from torl.sandbox.pool import SandboxPool
+
 TEXTS = ("stdout", "stderr")
 
 
@@ -193,6 +196,15 @@ def test_files_stay_from_cell_to_cell(server: Server) -> None:
     assert answer["files"] == {"a": encoded("x"), "b": encoded("xx"), "c": encoded("3")}
 
 
+async def test_notebook_keeps_only_the_requested_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[str, bytes] = {}
+    monkeypatch.setattr(fusion_api, "fetched_files", lambda names, changed, initial: kept.update(changed))
+    cells = [f"with open('f{number}', 'w') as file: file.write('{number}')" for number in range(3)]
+    with SandboxPool(1) as pool:
+        await fusion_api.run_jupyter(pool, fusion_api.RunJupyterRequest(cells=cells, fetch_files=["/work/f1", "x"]))
+    assert kept == {"f1": b"1"}
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +225,8 @@ def test_files_stay_from_cell_to_cell(server: Server) -> None:
         ("/run_code", b"{", 422, "Invalid JSON"),
         ("/run_code", b'{"code": "\\ud800", "language": "python"}', 422, "Invalid JSON"),
         ("/run_jupyter", {"cells": "a"}, 422, "valid array"),
+        ("/run_jupyter", {"cells": ["1"] * 257}, 422, "at most 256 items"),
+        ("/run_jupyter", {"cells": ["print('x' * 1_000_000)"] * 68}, 422, "the results of the cells exceed 67108864"),
     ],
 )  # fmt: skip
 def test_a_request_that_cannot_be_is_refused_with_its_fault(

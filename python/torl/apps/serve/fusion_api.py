@@ -27,6 +27,8 @@ Json = dict[str, Any]
 FINISHED, TIME_LIMIT_EXCEEDED = "Finished", "TimeLimitExceeded"
 
 _HOME = "/work"
+_MAX_CELLS = 256  # of a notebook, which is one request
+_MAX_RESULT_BYTES = 64 << 20  # of all cells: each may have the output and the files of a run
 # Signals are negative return codes.
 _SIGSEGV, _SIGXFSZ = -11, -25
 _STOPPED = {
@@ -103,7 +105,7 @@ class RunCodeRequest(_Request):
 class RunJupyterRequest(_Request):
     """A request to run the cells of a notebook, which share their state."""
 
-    cells: list[str]
+    cells: Annotated[list[str], Field(max_length=_MAX_CELLS)]
     cell_timeout: float = 0
     """CPU time of each cell in seconds. 0 is the server's limit."""
     total_timeout: Seconds = 45
@@ -133,28 +135,39 @@ async def run_jupyter(pool: SandboxPool, request: RunJupyterRequest) -> Json:
     Raises:
         OverloadedError: The server is too busy.
         SandboxError: The host failed.
-        ValueError: A file is invalid, or the input is too large.
+        ValueError: A file is invalid, or the input or the results are too large.
     """
     session = pool.session(seed=request.seed, cpu_seconds=request.total_timeout, memory_bytes=request.memory_bytes)
     notebook = Notebook(session)
     options: CellOptions = {"files": request.files, "return_files": True}
     if request.cell_timeout > 0:
         options["cpu_seconds"] = request.cell_timeout
+    wanted = {_in_home(name) for name in request.fetch_files}
     changed: dict[str, bytes] = {}
     cells: list[Json] = []
     seconds = 0.0
+    size = 0
     in_time = True
     async with bounded_wall_time(request.total_timeout):
         for cell in request.cells:
             outcome = await notebook.run_async(cell, **options)
             options["files"] = {}  # files persist between cells
-            changed.update(outcome.files)
+            changed.update((path, content) for path, content in outcome.files.items() if path in wanted)
+            size += _result_bytes(outcome)
+            if size > _MAX_RESULT_BYTES:
+                raise ValueError(f"the results of the cells exceed {_MAX_RESULT_BYTES} bytes: print or show less")
             seconds += outcome.wall_seconds
             cells.append(cell_result(outcome))
             if outcome.status is OutcomeStatus.TIMEOUT:
                 in_time = False
                 break
     return notebook_answer(cells, seconds, fetched_files(request.fetch_files, changed, request.files), in_time=in_time)
+
+
+def _result_bytes(outcome: Execution) -> int:
+    """Return the size of a cell's result: its texts and the figures that it shows."""
+    pictures = sum(len(content) for path, content in outcome.files.items() if is_picture(path))
+    return len(outcome.stdout) + len(outcome.stderr) + len(outcome.value or "") + pictures
 
 
 def code_answer(outcome: Execution, files: Json) -> Json:
