@@ -24,7 +24,7 @@ PROBLEMS = [("What is 17 times 3?", "51"), ("What is one half of one?", "\\frac{
 def test_lines_of_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = [("5", "5."), ("5", "6"), ("\\frac12", "0.5"), ("5", "9^{9^{9^9}}")]
     lines = [json.dumps({"reference": reference, "answer": answer, "id": 7}) for reference, answer in pairs]
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     assert main(["grade", "--workers", "1", "--timeout-seconds", "0.5"]) == 0
     replies = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["correct"] for row in replies] == [True, False, True, False]
@@ -36,7 +36,7 @@ def test_invalid_lines_get_an_error_and_numbers_are_graded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ['{"reference": 5}', "{", '{"reference": "1/2", "answer": 0.5}', "[]", '{"reference": 5, "answer": null}']
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(lines).encode())))
     assert main(["grade", "--workers", "1"]) == 1
     printed = capsys.readouterr()
     replies = [json.loads(line) for line in printed.out.splitlines()]
@@ -44,6 +44,16 @@ def test_invalid_lines_get_an_error_and_numbers_are_graded(
     assert [row.get("line") for row in replies] == [1, 2, None, 4, 5]
     assert replies[1]["error"].startswith("not valid JSON")
     assert "4 lines are not" in printed.err
+
+
+def test_file_that_cannot_be_read_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grade", str(tmp_path / "absent.jsonl")]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}/absent.jsonl: cannot be read: No such file or directory\n"
+    (tmp_path / "latin.jsonl").write_bytes(b'{"reference": "5", "answer": "5"}\n{"reference": "\xe9", "answer": "5"}\n')
+    assert main(["grade", str(tmp_path / "latin.jsonl"), "--workers", "1"]) == 1
+    graded, invalid = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert graded["correct"] is True
+    assert (invalid["line"], "can't decode byte 0xe9" in invalid["error"]) == (2, True)
 
 
 def test_a_server(tmp_path: Path) -> None:

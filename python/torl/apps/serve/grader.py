@@ -85,7 +85,10 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 async def _grade(options: argparse.Namespace) -> None:
-    file = sys.stdin if options.file is None else await asyncio.to_thread(open, options.file, encoding="utf-8")
+    try:
+        file = sys.stdin.buffer if options.file is None else await asyncio.to_thread(open, options.file, "rb")
+    except OSError as error:
+        raise DataError(f"{options.file}: cannot be read: {error.strerror}") from error
     with file:
         async with _grader(options) as grader:
             invalid, lines = 0, enumerate(file, start=1)
@@ -103,10 +106,10 @@ async def _grade(options: argparse.Namespace) -> None:
         raise DataError(f'{invalid} lines are not {{"reference": text, "answer": text}}; see their "error"')
 
 
-def _row(number: int, line: str) -> dict[str, Any]:
+def _row(number: int, line: bytes) -> dict[str, Any]:
     """Parse a pair of texts or numbers. A row with "error" stands for another line."""
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode("utf-8"))
         if all(
             isinstance(value, str | int | float) and not isinstance(value, bool)
             for value in (row["reference"], row["answer"])
@@ -114,7 +117,7 @@ def _row(number: int, line: str) -> dict[str, Any]:
             return {name: value for name, value in row.items() if name != "error"}
         reason = "reference and answer must be text or numbers"
     except (ValueError, RecursionError) as error:
-        reason = f"not valid JSON: {error}"
+        reason = f"not valid JSON: {error}"  # also in another encoding
     except (KeyError, TypeError):
         reason = "must be an object with reference and answer"
     return {"line": number, "error": reason}
