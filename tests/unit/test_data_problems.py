@@ -61,6 +61,34 @@ def test_a_json_list_and_ids_from_places(tmp_path: Path) -> None:
     assert load_problems(lines)[0].id == "line-1"
 
 
+def test_empty_ids_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text("problem,answer,id\np,1,\nq,2,b\n")
+    assert [problem.id for problem in load_problems(path)] == ["row-1", "b"]
+
+
+def test_row_without_id_may_not_repeat_a_given_one(tmp_path: Path) -> None:
+    other = {"problem": "q", "answer": "2"}
+    path = write(tmp_path / "p.jsonl", {"id": "line-2", "problem": "p", "answer": "1"}, other)
+    with pytest.raises(DataError, match="line 2: the id 'line-2' was already used for another problem"):
+        load_problems(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_column_with_a_dot_in_its_name_is_found(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"p{suffix}"
+    row = {"question.text": "p", "final.answer": "1", "final": {"answer": "2"}}
+    if suffix == ".csv":
+        path.write_text("question.text,final.answer\np,1\n")
+    elif suffix == ".jsonl":
+        path.write_text(json.dumps(row))
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    columns = {"problem": "question.text", "answer": "final.answer"}
+    (problem,) = load_problems(path, columns=columns, keep=["question.text"])
+    assert (problem.question, problem.answer, problem.metadata) == ("p", "1", {"question.text": "p"})
+
+
 @pytest.mark.parametrize(
     ("written", "answer"),
     [

@@ -59,7 +59,8 @@ class _Values(NamedTuple):
 class Layout:
     """The layout of a problem file.
 
-    A column can be a path: "question.text" or "1.content" is a value inside an object or a list.
+    A column can be a path: "question.text" or "1.content" is a value inside an object or a list. A column of that name
+    comes first.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +90,8 @@ class Layout:
         if self.keep is None or "problem" not in self.columns or not (self.answer_from or "answer" in self.columns):
             return None
         paths = [*self.columns.values(), *self.where, *self.keep, *self.choices, self.answer_from or "", "id"]
-        return frozenset(name.partition(".")[0] for path in paths for name in path.split(","))
+        names = [name for path in paths for name in path.split(",")]
+        return frozenset([*names, *(name.partition(".")[0] for name in names)])
 
     def read(self, location: str, row: Any) -> Problem | None:
         """Return the problem of a row, or None if `where` skips it.

@@ -149,7 +149,8 @@ def read_problems(
             problem = layout.read(location, row)
             if problem is None:
                 raise SkippedRowError(location, "filtered", "has another value than the filter accepts")
-            if distinct and problem.id != row_id(location):
+            # A row without an id is not remembered, but may have the id that an earlier row was given.
+            if distinct and (problem.id != row_id(location) or hash(problem.id) in known):
                 _require_new(known, location, problem)
         except InvalidRowError as invalid:
             yield invalid

@@ -18,7 +18,12 @@ _LAYOUT_COMMAND = re.compile(r"\\(?:left|right|[!,;])|\s")
 
 
 def find_value(row: Any, path: str, default: Any = None) -> Any:
-    """Return the value of a column, or `default`. Dots in the path descend into objects, numbers into lists."""
+    """Return the value of a column, or `default`.
+
+    Dots in the path descend into objects, numbers into lists, unless the whole path is the name of a column.
+    """
+    if isinstance(row, Mapping) and path in row:
+        return row[path]
     value = row
     for part in path.split("."):
         if isinstance(value, Mapping) and part in value:
@@ -55,15 +60,15 @@ def row_id(location: str) -> str:
 
 
 def read_id(location: str, value: Any) -> str:
-    """Return an id, or the id of the location for null.
+    """Return an id, or the id of the location for null and for an empty text, the null of a CSV file.
 
     Raises:
         InvalidRowError: The value is not text or an integer.
     """
-    if value is None:
+    if value is None or value == "":
         return row_id(location)
     spelled_fraction = isinstance(value, NumberLiteral) and not value.removeprefix("-").isdigit()
-    if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int) or not str(value):
+    if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int):
         raise InvalidRowError(location, "invalid_id", f"'id' must be text or an integer, got {describe(value)}")
     return encodable(location, "id", str(value))
 
