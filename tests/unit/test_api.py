@@ -153,6 +153,10 @@ def test_mistakes_of_train_are_spelled_as_in_python() -> None:
             call()
     with pytest.raises(ConfigError, match="no preset of that name; did you mean demo"):
         torl.train("demoo")
+    with pytest.raises(DataError, match=r"problems\[1\] must be a question \(str\) or a torl.Problem, got dict"):
+        torl.sample(MODEL, ["What is 1?", {"problem": "What is 2?"}])  # type: ignore[list-item]
+    with pytest.raises(DataError, match=r"problems must be a path or a list of str and torl\.Problem, got dict"):
+        torl.sample(MODEL, {"problem": "What is 2?"})  # type: ignore[arg-type]
     with pytest.raises(DataError, match="there are no problems"):
         torl.sample(MODEL, [])
 

@@ -248,8 +248,13 @@ def _problem_choice(problems: Problems) -> Any:
     """Return the value of a setting `problems`."""
     if isinstance(problems, str | Path):
         return str(problems)
+    if not isinstance(problems, Sequence):
+        raise DataError(f"problems must be a path or a list of str and torl.Problem, got {type(problems).__name__}")
     if not problems:
         raise DataError("there are no problems")
+    for number, each in enumerate(problems):
+        if not isinstance(each, str | Problem):
+            raise DataError(f"problems[{number}] must be a question (str) or a torl.Problem, got {type(each).__name__}")
     listed = [
         Problem(f"problem-{number}", each, "?") if isinstance(each, str) else each
         for number, each in enumerate(problems)
