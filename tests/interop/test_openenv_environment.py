@@ -116,7 +116,7 @@ async def test_calls_of_a_message_are_ordered_steps_until_the_end(number: str) -
 
 async def test_problem_may_have_no_reset_arguments(number: str) -> None:
     """Rows of a Parquet file have all columns, some of them null."""
-    played = await play(number, [called(*range(1, 8))], {"reset": None}, tool="guess", shown=["hint"])
+    played = await play(number, [called(*range(1, 8))], {"reset": None}, tool="guess", visible_fields=["hint"])
     assert played.tool_calls[0].outcome.text in ("Larger.", "Right.")
 
 
@@ -128,7 +128,7 @@ async def test_invalid_action_arguments_are_reported_to_model(number: str) -> No
 
 
 async def test_server_failure_fails_the_episode(number: str) -> None:
-    with pytest.raises(ToolUnavailableError, match=r"the environment failed to answer: RuntimeError.*zero breaks it"):
+    with pytest.raises(ToolUnavailableError, match=r"failed in step\(Message\)\nRuntimeError: .*zero breaks it"):
         await play(number, [called(0)], tool="guess")
     with pytest.raises(ConfigError, match="the observation has no 'hints'; it has"):
         await play(number, [called(1)], tool="guess", visible_fields=["hints"])
@@ -170,7 +170,7 @@ async def test_an_episode_does_not_go_on_in_another_session_when_its_connection_
         port = int(url.rpartition(":")[2])
         with serving(NUMBER, port):
             for _ in range(2):
-                with pytest.raises(Exception, match=r"the episode with it|no close frame|received 1|sent 1"):
+                with pytest.raises(Exception, match=r"lost during the episode|no close frame|received 1|sent 1"):
                     await session._step({"number": 1})
             await session.close()
 
@@ -181,9 +181,7 @@ async def test_a_server_that_is_not_there_and_options_without_an_action_are_refu
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(ToolUnavailableError, match="returned no schema of actions"):
         _ = OpenEnvEnvironment(OpenEnvOptions(openenv=nobody, tool="guess")).tools
-    with pytest.raises(
-        ToolUnavailableError, match=r"the episode did not start in one attempt; the last error: .*ConnectionError"
-    ):
+    with pytest.raises(ToolUnavailableError, match=r"(?s)the episode did not start in one attempt; .*ConnectionError"):
         await play(nobody, ["1<|im_end|>"], text_field="message")
-    with pytest.raises(ConfigError, match="set one of them, or both"):
+    with pytest.raises(ConfigError, match="set one or both"):
         OpenEnvEnvironment(OpenEnvOptions(openenv=nobody))
