@@ -19,6 +19,15 @@ _SIZES = {
     "tie_word_embeddings": False,
 }
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+_BIASED_ROUTERS = _EXPERTS | {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
+_LATENT_ATTENTION = {
+    "num_key_value_heads": 2,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 32,
+    "v_head_dim": 32,
+}
 
 DENSE: Mapping[str, Mapping[str, Any]] = {
     "qwen2": _SIZES,
@@ -35,6 +44,8 @@ EXPERTS: Mapping[str, Mapping[str, Any]] = {
     "qwen2_moe": _SIZES | _EXPERTS | {"shared_expert_intermediate_size": 64},
     "olmoe": _SIZES | _EXPERTS,
     "mixtral": _SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "glm4_moe": _SIZES | _BIASED_ROUTERS,
+    "deepseek_v3": _SIZES | _BIASED_ROUTERS | _LATENT_ATTENTION,
 }
 FAMILIES = DENSE | EXPERTS
 
@@ -42,7 +53,7 @@ FAMILIES = DENSE | EXPERTS
 def write_family(model_type: str, directory: Path, *, tokenizer: Path | None = None) -> Path:
     """Write a float32 model of a type in `FAMILIES`, with the tokenizer of another model, and return its directory.
 
-    All weights are random: norms and biases that are 1 and 0 would hide a permutation.
+    All weights and saved buffers are random: norms and biases that are 1 and 0 would hide a permutation.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -51,9 +62,9 @@ def write_family(model_type: str, directory: Path, *, tokenizer: Path | None = N
     special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **FAMILIES[model_type], **special))
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.1 * torch.randn_like(parameter))
+        for tensor in model.state_dict().values():
+            if tensor.ndim == 1:
+                tensor.add_(0.1 * torch.randn_like(tensor))
     model.save_pretrained(directory)
     for file in tokenizer.glob("tokenizer*") if tokenizer is not None else ():
         shutil.copy(file, directory)

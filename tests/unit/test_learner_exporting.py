@@ -1,5 +1,6 @@
 """Model directories from a stream of weights: transformers loads them, and few weights are in memory at a time."""
 
+import json
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,14 @@ def test_transformers_loads_the_files(
     found = loaded.state_dict()
     assert found.keys() == model.state_dict().keys()
     assert all(torch.equal(found[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_config_states_the_precision_of_most_weights(tmp_path: Path) -> None:
+    """The export of a learner in bfloat16, whose initial model is in float32 and has a bias in float32."""
+    (tmp_path / "config.json").write_text('{"torch_dtype": "float32"}')
+    weights = [("bias", torch.zeros(4)), ("matrix", torch.zeros(8, 8, dtype=torch.bfloat16))]
+    export_model(weights, tmp_path, tmp_path / "model")
+    assert json.loads((tmp_path / "model/config.json").read_text()) == {"dtype": "bfloat16"}
 
 
 def test_memory_is_that_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,15 +21,33 @@ def test_tensors_leave_as_in_saved_files(model_type: str, tmp_path: Path) -> Non
     from safetensors.torch import load_file
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from torl.learner.publishing import _file_tensors
+    from torl.learner.model.policy import Policy
+    from torl.learner.publishing import full_weights
 
     saved = load_file(write_family(model_type, tmp_path) / "model.safetensors")
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path))  # as the learner creates it
     model.load_state_dict(AutoModelForCausalLM.from_pretrained(tmp_path).state_dict())
-    in_files = _file_tensors(model)
-    sent = [pair for name, weight in model.named_parameters() for pair in in_files(name, weight.detach())]
+    policy = Policy(model, max_stored_logits=1 << 20)
+    sent = list(full_weights(SimpleNamespace(module=policy, zero_optimization_stage=lambda: 0)))
     assert sorted(name for name, _ in sent) == sorted(saved)
     assert all(torch.equal(tensor, saved[name]) for name, tensor in sent)
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_learner_keeps_the_precision_of_saved_buffers(model_type: str, tmp_path: Path) -> None:
+    """Biases of routers stay in float32 in a model in bfloat16, as transformers and vLLM load them."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from torl.learner.model.loading import build_empty_model, saved_buffers
+
+    write_family(model_type, tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    config = AutoConfig.from_pretrained(tmp_path)
+    built = build_empty_model(config, torch.bfloat16, "sdpa", None, torch.device("cpu"))
+    assert {name: buffer.dtype for name, buffer in saved_buffers(built).items()} == {
+        name: buffer.dtype for name, buffer in saved_buffers(loaded).items()
+    }
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)

@@ -39,7 +39,8 @@ class LoraConfig(Section):
     alpha: PositiveFloat = 64.0
     """LoRA scaling factor: the adapter output is multiplied by `alpha / rank`."""
     target_modules: tuple[str, ...] = ()
-    """Names of the linear layers with an adapter, such as "q_proj". Empty adapts all except the head."""
+    """Names of the linear layers with an adapter, such as "q_proj". Empty adapts all except the head. Fused experts and
+    embeddings have no adapters."""
 
 
 class ModelConfig(Section):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,11 +37,12 @@ def export_model(weights: Iterable[tuple[str, "Tensor"]], source: Path, director
     stream = iter(weights)
     try:
         copy_model_files(source, directory)
-        dtypes = _write_weights(stream, directory)
+        bytes_by_dtype = _write_weights(stream, directory)
         config_path = directory / "config.json"
         config = json.loads(config_path.read_text())
         config.pop("torch_dtype", None)
-        config["dtype"] = dtypes.pop() if len(dtypes) == 1 else config.get("dtype", "float32")
+        # A few biases of routers stay in float32.
+        config["dtype"] = max(bytes_by_dtype, key=bytes_by_dtype.__getitem__)
         config_path.write_text(json.dumps(config, indent=2) + "\n")
         for path in directory.glob("*.safetensors"):
             path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
@@ -59,34 +61,33 @@ def copy_model_files(source: Path, directory: Path) -> None:
                 shutil.copyfile(path, directory / path.name)
 
 
-def _write_weights(weights: Iterable[tuple[str, "Tensor"]], directory: Path) -> set[str]:
-    """Write the files of the weights, and their index if there are several; returns the dtypes."""
+def _write_weights(weights: Iterable[tuple[str, "Tensor"]], directory: Path) -> Counter[str]:
+    """Write the files of the weights, and their index if there are several; returns the bytes of each dtype."""
     for path in directory.glob("model*.safetensors*"):
         path.unlink()  # of an earlier export
     files: list[list[str]] = []
     shard: dict[str, Tensor] = {}
-    size = total = 0
-    dtypes = set()
+    size = 0
+    bytes_by_dtype: Counter[str] = Counter()
     for name, tensor in weights:
         if shard and size + tensor.nbytes > MAX_FILE_BYTES:
             files.append(_write_shard(shard, directory, len(files)))
             shard, size = {}, 0
         shard[name] = tensor.contiguous()
         size += tensor.nbytes
-        total += tensor.nbytes
-        dtypes.add(str(tensor.dtype).removeprefix("torch."))
+        bytes_by_dtype[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
     files.append(_write_shard(shard, directory, len(files)))
     if len(files) == 1:
         _shard_path(directory, 0).rename(directory / "model.safetensors")
-        return dtypes
+        return bytes_by_dtype
     file_of_weight: dict[str, str] = {}
     for number, names in enumerate(files):
         file = f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
         _shard_path(directory, number).rename(directory / file)
         file_of_weight |= dict.fromkeys(names, file)
-    index = {"metadata": {"total_size": total}, "weight_map": file_of_weight}
+    index = {"metadata": {"total_size": bytes_by_dtype.total()}, "weight_map": file_of_weight}
     (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
-    return dtypes
+    return bytes_by_dtype
 
 
 def _write_shard(shard: dict[str, "Tensor"], directory: Path, number: int) -> list[str]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torl.config import LearnerConfig
 from torl.learner.checkpoint.shards import MODEL_PREFIX
 from torl.learner.messages import OpenChannel
+from torl.learner.model.loading import saved_buffers
 from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
 from torl.weights.channel import WeightChannel
 from torl.weights.rendezvous import Endpoint, GpuUse, Rendezvous, TransferEnds, TransferSummary, choose_transport
@@ -99,7 +100,7 @@ def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
 
     Under ZeRO-3 a few weights are gathered when the first of them is requested, and released after the last: no rank
     has the complete model. Tied weights are yielded once, under the first of their names, as in a saved model. Adapters
-    are merged.
+    are merged. Saved buffers, such as the biases of some routers, follow the weights; every rank has them complete.
     """
     from deepspeed import zero
 
@@ -110,6 +111,8 @@ def full_weights(engine: Any) -> Iterator[tuple[str, Tensor]]:
         with zero.GatheredParameters(parameters, enabled=sharded):
             for weight in group:
                 yield from in_files(weight.name.removeprefix(MODEL_PREFIX), weight.value())
+    for name, buffer in saved_buffers(engine.module).items():
+        yield from in_files(name.removeprefix(MODEL_PREFIX), buffer)
 
 
 def _file_tensors(causal_lm: Any) -> Callable[[str, Tensor], Iterable[tuple[str, Tensor]]]:

@@ -54,6 +54,9 @@ def build_empty_model(
             with init_empty_weights(include_buffers=False):
                 _copy_constants(build(), model, device)
     model.tie_weights()  # a part of the initialization that was skipped
+    for name, buffer in saved_buffers(model).items():
+        if any(kept in name for kept in model._keep_in_fp32_modules_strict):
+            buffer.data = buffer.data.float()  # as `from_pretrained` loads it
     return model
 
 
@@ -77,9 +80,7 @@ def distribute_weights(model: nn.Module, open_reader: Callable[[set[str]], Any])
     """
     from deepspeed import zero
 
-    saved = model.state_dict(keep_vars=True).keys()
-    tensors: dict[str, Any] = dict(model.named_parameters())
-    tensors |= {name: buffer for name, buffer in model.named_buffers() if name in saved}
+    tensors: dict[str, Any] = dict(model.named_parameters()) | saved_buffers(model)
     rank = torch.distributed.get_rank()
     with ExitStack() as contexts, torch.no_grad():
         read: Reader | None = contexts.enter_context(open_reader(set(tensors))) if rank == 0 else None
@@ -90,6 +91,12 @@ def distribute_weights(model: nn.Module, open_reader: Callable[[set[str]], Any])
                     tensor.data.copy_(read(name))
             if not sharded:
                 torch.distributed.broadcast(tensor.data, 0)
+
+
+def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Return the buffers of a model that its files contain, by name."""
+    saved = model.state_dict(keep_vars=True).keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
 
 @contextmanager

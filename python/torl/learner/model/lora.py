@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
 
 _ADAPTER = "default"  # peft's name for the only one
+_HOLDER = "causal_lm"
 _PEFT_PREFIX = "base_model.model."  # peft's prefix of all names in its files
 
 
 def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
-    """Add adapters to a Hugging Face model, and freeze its weights. The initial adapters do not change its output.
+    """Add adapters to linear layers of a Hugging Face model, and freeze its weights.
+
+    The initial adapters do not change its output.
 
     Args:
         causal_lm: Model, which is returned.
@@ -32,8 +35,8 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
         seed: Random seed of the initial adapters, which must be equal on all ranks.
 
     Raises:
-        DataError: The model has no linear layer with one of the names, its layers store transposed weights, or peft is
-            not installed.
+        DataError: A name matches no linear layer below the head, the layers store transposed weights, or peft is not
+            installed.
     """
     if config is None:
         return causal_lm
@@ -41,18 +44,43 @@ def add_adapters(causal_lm: Any, config: LoraConfig | None, seed: int) -> Any:
         from peft import inject_adapter_in_model
     except ImportError as error:
         raise DataError(f"model.lora needs peft, which cannot be imported: {error}") from error
+    targets = [f"{_HOLDER}.{name}" for name in _target_layers(causal_lm, config)]
+    # peft targets the fused experts of a model that it knows instead of the given layers. It knows models by their
+    # config, which the holder lacks.
+    holder = nn.ModuleDict({_HOLDER: causal_lm})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        try:
-            adapted = inject_adapter_in_model(_peft_settings(config), causal_lm, adapter_name=_ADAPTER)
-        except ValueError as error:
-            raise DataError(f"model.lora.target_modules = {list(config.target_modules)}: {error}") from error
-    if transposed := [name for name, layer in _layers(adapted) if getattr(layer, "fan_in_fan_out", False)]:
+        inject_adapter_in_model(_peft_settings(config, targets), holder, adapter_name=_ADAPTER)
+    if unexpected := {name for name, _ in _layers(holder)}.symmetric_difference(targets):
+        raise DataError(f"model.lora: peft adapted other layers than were requested; the first is {min(unexpected)}")
+    return causal_lm
+
+
+def _target_layers(causal_lm: Any, config: LoraConfig) -> list[str]:
+    """Return the names of the linear layers to adapt. Fused experts and embeddings are other modules."""
+    from transformers.pytorch_utils import Conv1D
+
+    head = causal_lm.get_output_embeddings()
+    layers = {name: layer for name, layer in causal_lm.named_modules() if layer is not head}
+    if transposed := [name for name, layer in layers.items() if isinstance(layer, Conv1D)]:
         raise DataError(
             f"model.lora: {transposed[0]} stores its weight transposed (Conv1D), which torl cannot merge with an "
             "adapter: train all weights (model.lora.rank = 0)"
         )
-    return adapted
+    linear = [name for name, layer in layers.items() if type(layer) is nn.Linear]  # a subclass may not be a product
+    matches = {target: [name for name in linear if _matches(name, target)] for target in config.target_modules}
+    if unknown := [target for target, names in matches.items() if not names]:
+        known = sorted({name.rpartition(".")[2] for name in linear})
+        raise DataError(
+            f"model.lora.target_modules = {list(config.target_modules)}: no linear layer below the head is named "
+            f"{' or '.join(unknown)} (fused experts and embeddings cannot be adapted); use {', '.join(known)}"
+        )
+    chosen = {name for names in matches.values() for name in names} if matches else set(linear)
+    return [name for name in linear if name in chosen]
+
+
+def _matches(name: str, target: str) -> bool:
+    return name == target or name.endswith(f".{target}")
 
 
 def adapted_layers(module: nn.Module) -> "list[LoraLayer]":
@@ -126,21 +154,20 @@ def export_adapter(weights: Sequence[tuple[str, Tensor]], config: LoraConfig, ba
     from safetensors.torch import save_file
 
     directory.mkdir(parents=True, exist_ok=True)
-    settings = _peft_settings(config)
+    settings = _peft_settings(config, sorted({name.split(".lora_")[0].rpartition(".")[2] for name, _ in weights}))
     settings.base_model_name_or_path = base
-    settings.target_modules = sorted({name.split(".lora_")[0].rpartition(".")[2] for name, _ in weights})
     settings.save_pretrained(directory)
     named = {f"{_PEFT_PREFIX}{name.replace(f'.{_ADAPTER}.', '.')}": tensor.contiguous() for name, tensor in weights}
     save_file(named, directory / "adapter_model.safetensors", metadata={"format": "pt"})
 
 
-def _peft_settings(config: LoraConfig) -> Any:
+def _peft_settings(config: LoraConfig, targets: list[str]) -> Any:
     from peft import LoraConfig as PeftConfig
 
     return PeftConfig(
         r=config.rank,
         lora_alpha=config.alpha,
-        target_modules=list(config.target_modules) or "all-linear",
+        target_modules=targets,
         lora_dropout=0.0,
         task_type="CAUSAL_LM",
     )
