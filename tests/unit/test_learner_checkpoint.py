@@ -1,5 +1,6 @@
 """Checkpoint directories: complete or absent after any interruption."""
 
+import errno
 import logging
 import os
 import shutil
@@ -83,6 +84,41 @@ def test_a_kill_while_the_old_one_is_removed_leaves_the_new_one(
     assert verify_checkpoint(directory) == FACTS
     monkeypatch.undo()
     assert names(write(tmp_path, 20).parent) == ["step_000020"]
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "Input/output error"), KeyboardInterrupt()])
+def test_failed_rename_keeps_the_existing_checkpoint(
+    failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write(tmp_path, 20, b"first")
+    rename = Path.rename
+
+    def fail(path: Path, target: Path) -> Path:
+        if target == directory and not path.name.endswith("-replaced"):
+            raise failure
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises((CheckpointError, KeyboardInterrupt)):
+        write(tmp_path, 20, b"second")
+    assert names(tmp_path / "checkpoints") == ["step_000020"]
+    assert (directory / "learner" / "state.bin").read_bytes() == b"first"
+    assert verify_checkpoint(directory) == FACTS
+
+
+def test_checkpoint_that_a_crash_left_renamed_is_restored_by_a_write(tmp_path: Path) -> None:
+    directory = write(tmp_path, 20, b"first")
+    directory.rename(directory.with_name(".partial-step_000020-replaced"))  # a crash before the second rename
+
+    def fail_in_the_middle() -> None:
+        with open_checkpoint(directory, {}, FACTS):
+            raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        fail_in_the_middle()
+    assert names(tmp_path / "checkpoints") == ["step_000020"]
+    assert latest_checkpoint(tmp_path) == directory
+    assert (directory / "learner" / "state.bin").read_bytes() == b"first"
 
 
 def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Path) -> None:

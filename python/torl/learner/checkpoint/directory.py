@@ -63,8 +63,11 @@ def open_checkpoint(
         CheckpointError: A file could not be written. An existing checkpoint is unchanged.
     """
     partial = directory.with_name(f"{_PARTIAL}{directory.name}-{os.getpid()}")
+    replaced = directory.with_name(f"{_PARTIAL}{directory.name}-replaced")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
+        if replaced.exists() and not directory.exists():
+            replaced.rename(directory)  # a crash between the renames below has left it
         for leftover in directory.parent.glob(f"{_PARTIAL}{directory.name}-*"):
             shutil.rmtree(leftover)
         partial.mkdir()
@@ -76,10 +79,7 @@ def open_checkpoint(
         _flush(partial / MANIFEST)
         for folder in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
             _flush(folder)
-        replaced = directory.with_name(f"{_PARTIAL}{directory.name}-replaced")
-        if directory.exists():
-            directory.rename(replaced)
-        partial.rename(directory)
+        _replace(directory, partial, replaced)
         _flush(directory.parent)
         shutil.rmtree(replaced, ignore_errors=True)
     except OSError as error:
@@ -87,6 +87,18 @@ def open_checkpoint(
         raise CheckpointError(_explain(directory, error)) from error
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _replace(directory: Path, partial: Path, replaced: Path) -> None:
+    """Rename `partial` to `directory`, and an existing directory to `replaced`, which is undone if that fails."""
+    if directory.exists():
+        directory.rename(replaced)
+    try:
+        partial.rename(directory)
+    except BaseException:
+        if replaced.exists():
+            replaced.rename(directory)
         raise
 
 
