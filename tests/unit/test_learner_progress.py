@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 import torch
 
-from torl.errors import LearnerHungError
+from torl.errors import LearnerError, LearnerHungError
 from torl.learner.batch import pack_batch
-from torl.learner.messages import Annotate, RankReply, RowComputed
+from torl.learner.messages import Annotate, RankReply, RowComputed, ShardWritten
 from torl.learner.ranks import RankGroup, RankProcess
 from torl.learner.update import evaluate_rows
 from torl.types import TrainingSample
@@ -80,6 +80,30 @@ async def test_ranks_without_progress_are_ended(group: Group) -> None:
     ends[0].send(RowComputed())
     with pytest.raises(LearnerHungError, match=r"did not finish 'annotate' within 0\.05 s"):
         await call
+
+
+async def test_each_written_part_of_a_checkpoint_restarts_the_timeout(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks, ends = group
+    loop = asyncio.get_running_loop()
+    with noted_deadlines(monkeypatch) as deadlines:
+        written = asyncio.create_task(ranks.shards_written())
+        sent = loop.time()
+        ends[1].send(ShardWritten({"second": {}}))
+        while len(deadlines) < 2:  # the first is that of the start
+            await asyncio.sleep(0)
+        assert deadlines[-1] >= sent + TIMEOUT_SECONDS
+        ends[0].send(ShardWritten({"first": {}}))
+        assert await written == [ShardWritten({"first": {}}), ShardWritten({"second": {}})]
+
+
+async def test_missing_part_of_a_checkpoint_names_the_setting(group: Group) -> None:
+    ranks, ends = group
+    ranks._timeout_seconds = 0.05
+    ends[0].send(ShardWritten({}))
+    with pytest.raises(LearnerError, match=r"within 0\.05 s \(learner\.timeout_seconds\)"):
+        await ranks.shards_written()
 
 
 def test_a_row_is_reported_once_its_values_are_there() -> None:

@@ -136,15 +136,27 @@ class RankGroup:
     async def shards_written(self) -> list[ShardWritten]:
         """Wait until all ranks have written their parts of the current checkpoint, and return their reports in order.
 
+        Each report restarts the timeout.
+
         Raises:
-            LearnerError: A rank exited, or did not report before the timeout.
+            LearnerError: A rank exited, or no rank reported before the timeout.
         """
+        seconds, loop = self._timeout_seconds, asyncio.get_running_loop()
+        waiting = [asyncio.create_task(self._shard_of(rank)) for rank in self.ranks]
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return [await self._shard_of(rank) for rank in self.ranks]
+            async with asyncio.timeout(seconds) as timeout:
+                for report in asyncio.as_completed(waiting):
+                    await report
+                    timeout.reschedule(loop.time() + seconds)
         except TimeoutError:
-            seconds = self._timeout_seconds
-            raise LearnerError(f"the learner did not write its checkpoint within {seconds:g} s") from None
+            raise LearnerError(
+                f"no rank of the learner wrote its part of a checkpoint within {seconds:g} s (learner.timeout_seconds)"
+            ) from None
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return [task.result() for task in waiting]
 
     async def _shard_of(self, rank: RankProcess) -> ShardWritten:
         shard, closed = asyncio.ensure_future(rank.shards.get()), asyncio.ensure_future(rank.closed.wait())
