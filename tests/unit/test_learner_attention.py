@@ -26,14 +26,14 @@ SHARING = RowPieces(LENGTHS, (None, 0, 0, None))
 HEADS, GROUPS, WIDTH = 6, 2, 8
 
 
-def row(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+def row(dtype: torch.dtype = torch.float64, value_width: int = WIDTH) -> tuple[Tensor, Tensor, Tensor]:
     """Query, key and value of a row, as transformers gives them."""
     generator = torch.Generator().manual_seed(0)
 
-    def part(heads: int) -> Tensor:
-        return torch.randn(1, heads, sum(LENGTHS), WIDTH, generator=generator, dtype=dtype).requires_grad_()
+    def part(heads: int, width: int = WIDTH) -> Tensor:
+        return torch.randn(1, heads, sum(LENGTHS), width, generator=generator, dtype=dtype).requires_grad_()
 
-    return part(HEADS), part(GROUPS), part(GROUPS)
+    return part(HEADS), part(GROUPS), part(GROUPS, value_width)
 
 
 def packed(pieces: RowPieces = SAMPLES) -> PackedPieces:
@@ -74,6 +74,7 @@ def kernel_as_documented(
     """A naive computation of torch's `varlen_attn`, for the settings with which it is called here."""
     assert window_size == (-1, 0)
     assert enable_gqa
+    assert query.shape[-1] == key.shape[-1] == value.shape[-1]
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     assert max_q == cu_seq_q.diff().max()
     assert max_k == cu_seq_k.diff().max()
@@ -95,8 +96,9 @@ def kernel_as_documented(
 
 @pytest.mark.parametrize("pieces", [SAMPLES, SHARING], ids=["samples", "a shared prompt"])
 @pytest.mark.parametrize("way", ["kernel", "pieces"])
-def test_a_row_is_attention_written_out(way: str, pieces: RowPieces) -> None:
-    inputs = row()
+@pytest.mark.parametrize("value_width", [WIDTH, WIDTH - 3])
+def test_a_row_is_attention_written_out(value_width: int, way: str, pieces: RowPieces) -> None:
+    inputs = row(value_width=value_width)
     if way == "kernel":
         found = varlen_attention(*attended(inputs, pieces), 0.3, packed(pieces), kernel_as_documented)
     else:
@@ -110,12 +112,13 @@ def test_a_row_is_attention_written_out(way: str, pieces: RowPieces) -> None:
 
 
 @pytest.mark.parametrize("pieces", [SAMPLES, SHARING], ids=["samples", "a shared prompt"])
-def test_torch_kernel_accepts_inputs_and_has_a_backward(pieces: RowPieces) -> None:
+@pytest.mark.parametrize("value_width", [WIDTH, WIDTH - 3])
+def test_torch_kernel_accepts_inputs_and_has_a_backward(value_width: int, pieces: RowPieces) -> None:
     """As declared: nothing is computed, but the call, the shapes and the gradients' shapes are those of the kernel."""
     with FakeTensorMode(allow_non_fake_inputs=True):
-        inputs = row(torch.bfloat16)
+        inputs = row(torch.bfloat16, value_width)
         found = varlen_attention(*attended(inputs, pieces), 0.3, packed(pieces))
-        assert found.shape == (1, sum(LENGTHS), HEADS, WIDTH)
+        assert found.shape == (1, sum(LENGTHS), HEADS, value_width)
         gradients = torch.autograd.grad(found.sum(), inputs)
         assert [gradient.shape for gradient in gradients] == [part.shape for part in inputs]
 

@@ -114,7 +114,7 @@ def packed_attention(
         module: Attention layer.
         query: Queries, shape (1, heads, N, D).
         key: Keys, shape (1, groups, N, D).
-        value: Values, shape (1, groups, N, D).
+        value: Values, shape (1, groups, N, V).
         attention_mask: Ignored.
         scaling: Factor of the attention scores. Defaults to 1 / sqrt(D).
         dropout: Dropout probability, which must be 0.
@@ -122,7 +122,7 @@ def packed_attention(
         **settings: Other arguments of the model.
 
     Returns:
-        The attention output, shape (1, N, heads, D), and None for the attention weights.
+        The attention output, shape (1, N, heads, V), and None for the attention weights.
 
     Raises:
         ValueError: The model requires more than causal attention without dropout.
@@ -134,7 +134,8 @@ def packed_attention(
         raise ValueError(f"packed attention requires dropout = 0, got {dropout}")
     if pieces.key_index is not None:
         key, value = (gather_tokens(part, pieces.key_index, 2) for part in (key, value))
-    kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and query.shape[-1] <= _MAX_KERNEL_WIDTH
+    widths = value.shape[-1] <= query.shape[-1] <= _MAX_KERNEL_WIDTH
+    kernel = query.is_cuda and query.dtype in _KERNEL_DTYPES and widths
     attention = varlen_attention if kernel else piecewise_attention
     return attention(query, key, value, scaling, pieces), None
 
@@ -149,21 +150,25 @@ def varlen_attention(
 ) -> Tensor:
     """Compute `packed_attention` in one call for the row.
 
-    FlashAttention aligns the queries of a piece with the last of its keys.
+    FlashAttention aligns the queries of a piece with the last of its keys. It takes values as wide as the keys, so that
+    narrower ones, as those of latent attention, are padded.
 
     Args:
         query: Queries, shape (1, heads, N, D).
         key: Keys that the pieces attend to, one piece after another, shape (1, groups, keys, D).
-        value: Values of the keys.
+        value: Values of the keys, of width D or less.
         scaling: Factor of the attention scores.
         pieces: Pieces of the row.
         kernel: Function with the signature of torch's `varlen_attn`.
     """
+    width = value.shape[-1]
+    if width < query.shape[-1]:
+        value = F.pad(value, (0, query.shape[-1] - width))
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     ends = pieces.query_ends, pieces.key_ends, pieces.longest, pieces.most_keys
     window = (-1, 0)  # causal
     attended: Tensor = kernel(q, k, v, *ends, scale=scaling, window_size=window, enable_gqa=True)
-    return attended[None]
+    return attended[None, ..., :width]
 
 
 def piecewise_attention(
