@@ -21,6 +21,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 # Settings of models whose head is more than one matrix product.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
+# Types of rotary positions that transformers changes with the longest sample of a row, and vLLM with max_model_len.
+_VARYING_ROPE_TYPES = {"dynamic", "longrope"}
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
@@ -153,7 +155,18 @@ def untrainable_reason(settings: Any) -> str | None:
     if layers or not hasattr(decoder, "num_attention_heads"):
         kinds = ", ".join(sorted(layers)) or "no attention"
         return f"its layers ({kinds}) would mix the samples of a packed row; only causal attention separates them"
+    if varying := sorted(_rope_types(decoder) & _VARYING_ROPE_TYPES):
+        return (
+            f"its rotary positions (rope_type = {varying[0]}) depend on the longest sample of a row, and are others in "
+            "the engine"
+        )
     return None
+
+
+def _rope_types(decoder: Any) -> set[Any]:
+    """Return the types of rotary positions of a config, which may differ between types of layers."""
+    parameters = getattr(decoder, "rope_parameters", None) or {}
+    return {each.get("rope_type") for each in (parameters, *parameters.values()) if isinstance(each, dict)}
 
 
 def pinned_model(path: str) -> str:
