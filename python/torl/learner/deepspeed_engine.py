@@ -59,14 +59,20 @@ def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int
     return settings
 
 
-def load_causal_lm(model: ModelConfig, config: LearnerConfig, device: torch.device) -> Any:
+def load_causal_lm(model: ModelConfig, config: LearnerConfig, device: torch.device, *, needs_head: bool = True) -> Any:
     """Load a Hugging Face model on a device in the learner's precision, without dropout. Every rank must call this.
 
     Rank 0 reads the model and distributes it; under ZeRO-3 each rank keeps its shards. Dropout would make the
     importance ratio random, so every dropout setting is set to 0.
 
+    Args:
+        model: Settings of the model.
+        config: Settings of the learner.
+        device: Device of this rank.
+        needs_head: Whether the files must contain the language head.
+
     Raises:
-        DataError: The directory does not exist, or transformers cannot load the model.
+        DataError: The directory does not exist, its files lack weights, or transformers cannot load the model.
         LearnerError: Torch cannot allocate the weights or send them to the other ranks.
     """
     from safetensors import SafetensorError
@@ -84,17 +90,34 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig, device: torch.devi
         shards = deepspeed_configuration(config) if config.zero_stage == 3 else None
         causal_lm = build_empty_model(settings, dtype, attention, shards, device)
         load_whole = partial(
-            AutoModelForCausalLM.from_pretrained, model.path, config=settings, dtype=dtype, local_files_only=True
+            AutoModelForCausalLM.from_pretrained,
+            model.path,
+            config=settings,
+            dtype=dtype,
+            local_files_only=True,
+            output_loading_info=True,
         )
-        distribute_weights(causal_lm, partial(open_weights, Path(model.path), load_whole=load_whole))
+        optional = frozenset() if needs_head else _head_names(causal_lm)
+        open_reader = partial(open_weights, Path(model.path), load_whole=load_whole, optional=optional)
+        distribute_weights(causal_lm, open_reader)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise DataError(f"model.path = {model.path}: transformers cannot load it: {error}") from error
+    except KeyError as error:  # of a model with a class for each implementation
+        raise DataError(
+            f"model.path = {model.path}: transformers cannot create a {settings.model_type} model with attention "
+            f"{error}; model.attention = 'eager' may be supported"
+        ) from error
     except RuntimeError as error:
         raise LearnerError(f"model.path = {model.path}: torch cannot load it on {device}: {error}") from error
     print(f"{model.path}: {use_kernels(causal_lm, model)}", flush=True)  # into the rank's log
     if config.gradient_checkpointing:
         causal_lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return causal_lm.train()
+
+
+def _head_names(causal_lm: Any) -> frozenset[str]:
+    head = {*causal_lm.get_output_embeddings().parameters()} - {*causal_lm.get_input_embeddings().parameters()}
+    return frozenset(name for name, parameter in causal_lm.named_parameters() if parameter in head)
 
 
 def make_policy(causal_lm: Any, model: ModelConfig, config: LearnerConfig, parallel: SequenceParallel | None) -> Policy:

@@ -20,6 +20,8 @@ from torl.errors import DataError
 Reader = Callable[[str], Tensor]
 """A function that returns the tensor with a name."""
 
+_MAX_SHOWN = 3  # missing tensors in an error
+
 
 def build_empty_model(
     settings: Any,
@@ -100,7 +102,12 @@ def saved_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 @contextmanager
-def open_weights(directory: Path, names: set[str], load_whole: Callable[[], nn.Module]) -> Iterator[Reader]:
+def open_weights(
+    directory: Path,
+    names: set[str],
+    load_whole: Callable[[], tuple[nn.Module, Mapping[str, Any]]],
+    optional: frozenset[str] = frozenset(),
+) -> Iterator[Reader]:
     """Yield a reader of the tensors in a model directory.
 
     If the directory has no safetensors files, or their names differ from the model's, transformers loads the complete
@@ -109,9 +116,11 @@ def open_weights(directory: Path, names: set[str], load_whole: Callable[[], nn.M
     Args:
         directory: Directory of the model.
         names: Names of the tensors that will be read.
-        load_whole: Function that loads the complete model.
+        load_whole: Function that loads the complete model, with transformers' `output_loading_info`.
+        optional: Names of tensors that the directory may lack. They have random values then.
 
     Raises:
+        DataError: The directory lacks a tensor of the model. transformers would initialize it with random values.
         OSError, ValueError: A tensor cannot be read.
     """
     from safetensors import safe_open
@@ -119,7 +128,11 @@ def open_weights(directory: Path, names: set[str], load_whole: Callable[[], nn.M
     files_by_name = _files_by_name(directory)
     if not names <= files_by_name.keys():
         print(f"{directory} names its tensors differently from the model: rank 0 loads it completely", flush=True)
-        state = load_whole().state_dict()
+        whole, found = load_whole()
+        if missing := sorted(set(found["missing_keys"]) - optional):
+            shown = ", ".join(missing[:_MAX_SHOWN]) + (", ..." if len(missing) > _MAX_SHOWN else "")
+            raise DataError(f"model.path = {directory}: its files lack {len(missing)} tensors of the model: {shown}")
+        state = whole.state_dict()
         yield lambda name: state[name]
         return
     with ExitStack() as files:
