@@ -26,7 +26,7 @@ _LATENT_ATTENTION = {
     "kv_lora_rank": 32,
     "qk_nope_head_dim": 32,
     "qk_rope_head_dim": 32,
-    "v_head_dim": 32,
+    "v_head_dim": 16,
 }
 
 DENSE: Mapping[str, Mapping[str, Any]] = {
@@ -45,22 +45,26 @@ EXPERTS: Mapping[str, Mapping[str, Any]] = {
     "olmoe": _SIZES | _EXPERTS,
     "mixtral": _SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "glm4_moe": _SIZES | _BIASED_ROUTERS,
-    "deepseek_v3": _SIZES | _BIASED_ROUTERS | _LATENT_ATTENTION,
 }
 FAMILIES = DENSE | EXPERTS
+LEARNER_FAMILIES = FAMILIES | {"deepseek_v3": _SIZES | _BIASED_ROUTERS | _LATENT_ATTENTION}
+"""With a family that was tried in the learner only: vLLM's attention on a CPU computes its real width alone."""
 
 
 def write_family(model_type: str, directory: Path, *, tokenizer: Path | None = None) -> Path:
-    """Write a float32 model of a type in `FAMILIES`, with the tokenizer of another model, and return its directory.
+    """Write a float32 model of a type in `LEARNER_FAMILIES`, and return its directory.
 
-    All weights and saved buffers are random: norms and biases that are 1 and 0 would hide a permutation.
+    All weights and saved buffers are random: norms and biases that are 1 and 0 would hide a permutation. The tokenizer
+    is that of another model.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(0)
     special = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **FAMILIES[model_type], **special))
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(model_type, **LEARNER_FAMILIES[model_type], **special)
+    )
     with torch.no_grad():
         for tensor in model.state_dict().values():
             if tensor.ndim == 1:

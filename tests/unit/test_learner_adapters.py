@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from model_families import FAMILIES, write_family
+from model_families import LEARNER_FAMILIES, write_family
 from torl.config import LoraConfig
 from torl.errors import DataError
 from torl.learner.exporting import export_model
@@ -18,7 +18,7 @@ from torl.learner.model.policy import Policy
 from torl.learner.publishing import full_adapters, full_weights
 
 TOKEN_IDS = torch.arange(1, 20)[None]
-ADAPTED_FAMILIES = [family for family in FAMILIES if family != "gpt2"]  # it stores its weights transposed
+ADAPTED_FAMILIES = [family for family in LEARNER_FAMILIES if family != "gpt2"]  # it stores its weights transposed
 PEFT_CANNOT_LOAD = {"glm4_moe", "deepseek_v3"}
 """Models whose shared experts have a `gate_proj`, which peft 0.21 takes for fused experts."""
 
@@ -62,7 +62,7 @@ def test_exported_model_is_the_adapted_one(model_type: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("model_type", ADAPTED_FAMILIES)
 def test_all_linear_layers_are_adapted_by_default(model_type: str) -> None:
     """All except the head, in every layer. Parameters of fused experts are not linear layers."""
-    sizes = FAMILIES[model_type] | {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    sizes = LEARNER_FAMILIES[model_type] | {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes))
     linear = {name for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)} - {"lm_head"}
     adapted = adapter_weights(add_adapters(model, LoraConfig(rank=2), seed=0))
@@ -82,7 +82,7 @@ def test_all_linear_layers_are_adapted_by_default(model_type: str) -> None:
     ],
 )
 def test_names_of_no_linear_layer_are_refused(model_type: str, targets: tuple[str, ...], unknown: str) -> None:
-    sizes = FAMILIES[model_type] | {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    sizes = LEARNER_FAMILIES[model_type] | {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes))
     with pytest.raises(DataError, match=rf"is named {unknown} \(fused experts and embeddings cannot be adapted\)"):
         add_adapters(model, LoraConfig(rank=2, target_modules=targets), seed=0)

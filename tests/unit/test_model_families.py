@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from model_families import FAMILIES, write_family
+from model_families import LEARNER_FAMILIES, write_family
 from torl.errors import DataError
 from torl.hub import require_trainable
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", LEARNER_FAMILIES)
 def test_tensors_leave_as_in_saved_files(model_type: str, tmp_path: Path) -> None:
     """Their names, shapes and values are those that transformers' `save_pretrained` writes."""
     import torch
@@ -33,7 +33,7 @@ def test_tensors_leave_as_in_saved_files(model_type: str, tmp_path: Path) -> Non
     assert all(torch.equal(tensor, saved[name]) for name, tensor in sent)
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", LEARNER_FAMILIES)
 def test_learner_keeps_the_precision_of_saved_buffers(model_type: str, tmp_path: Path) -> None:
     """Biases of routers stay in float32 in a model in bfloat16, as transformers and vLLM load them."""
     import torch
@@ -50,9 +50,9 @@ def test_learner_keeps_the_precision_of_saved_buffers(model_type: str, tmp_path:
     }
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", LEARNER_FAMILIES)
 def test_tried_family_is_accepted(model_type: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **FAMILIES[model_type]}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, **LEARNER_FAMILIES[model_type]}))
     require_trainable(tmp_path)
 
 
@@ -68,6 +68,22 @@ def test_tried_family_is_accepted(model_type: str, tmp_path: Path) -> None:
         ({"model_type": "t5"}, "it is not a decoder of text"),
         ({"model_type": "bart"}, "it is not a decoder of text"),
         ({"model_type": "qwen2_5_vl"}, "it is not a decoder of text"),
+        (
+            {"model_type": "llama", "rope_scaling": {"type": "dynamic", "factor": 4.0}},
+            r"its rotary positions \(rope_type = dynamic\) depend on the longest sample",
+        ),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": {"full_attention": {"rope_type": "dynamic", "factor": 2}}},
+            r"rope_type = dynamic",
+        ),
+        (
+            {
+                "model_type": "phi3",
+                "original_max_position_embeddings": 16,
+                "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [4.0] * 48},
+            },
+            r"its rotary positions \(rope_type = longrope\)",
+        ),
         ({"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}, "its weights are quantized"),
         ({"model_type": "wishful"}, "transformers cannot read its config.json"),
         ({"model_type": "wishful", "auto_map": {"AutoConfig": "own.Config"}}, "code .* which is not executed"),

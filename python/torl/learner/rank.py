@@ -48,6 +48,7 @@ from torl.learner.messages import (
 )
 from torl.learner.model.frozen import compact_frozen_weights
 from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
+from torl.learner.model.packing_check import require_separate_samples
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.objective import try_custom_functions
@@ -86,7 +87,7 @@ class Rank:
             report: Function that sends a report to the controller, from any thread.
 
         Raises:
-            DataError: A model cannot be read.
+            DataError: A model cannot be read or trained.
             ComponentError: A custom loss, importance correction or aggregation fails on a few tokens.
         """
         setup = self.setup = rank_setup.learner
@@ -108,13 +109,15 @@ class Rank:
         self.engine = start_engine(policy, setup.learner)
         if setup.learner.zero_stage < 3:
             compact_frozen_weights(policy)
+        require_separate_samples(self.engine)
         self._engines = {POLICY_TAG: self.engine}
         if setup.algorithm.needs_critic:
             model = setup.model.model_copy(update={"path": setup.critic.path or setup.model.path})
             self._critic_learner = setup.learner.model_copy(
                 update={"learning_rate": setup.critic.learning_rate, "warmup_steps": setup.critic.warmup_steps}
             )
-            critic = Critic(load_causal_lm(model, self._critic_learner, device), parallel=parallel)
+            causal_lm = load_causal_lm(model, self._critic_learner, device, needs_head=False)
+            critic = Critic(causal_lm, parallel=parallel)
             self._engines[CRITIC_TAG] = start_engine(critic, self._critic_learner)
         self._shards = {tag: OptimizerShards(engine, rank, world_size) for tag, engine in self._engines.items()}
         self._state_movers = [StateMover(engine, self._shards[tag]) for tag, engine in self._engines.items()]
@@ -131,6 +134,7 @@ class Rank:
         self._reference: Any = None
         if (reference := reference_model(setup.algorithm, setup.model)) is not None:
             self._reference = start_reference(reference, setup.learner, device, parallel)
+            require_separate_samples(self._reference)
         is_whole = isinstance(self._reference, Policy)  # a sharded reference model stays in CPU memory
         self._reference_mover = FrozenModelMover(self._reference) if is_whole else None
         self._empty_cache()
