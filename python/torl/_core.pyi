@@ -257,12 +257,13 @@ def group_advantages(
     """One advantage for each trajectory, shapes (N,). `groups[i]` names the group of trajectory i, in any order.
 
     `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.algorithms.group_advantages`. Raises `ValueError` for an unknown
-    estimator, different lengths, or a reward that is not finite.
+    estimator, different lengths, a reward that is not finite, or rewards too far apart for float32.
     """
 
 # The kernels below work on rows: concatenated trajectories of `lengths` (N,) tokens, whose sampled tokens have a true
 # `mask` (M,). They ignore all other tokens, and return 0 for them. Sums are in float64.
-# `ValueError` for shapes that do not fit, rewards that are not finite, and arrays that are not contiguous.
+# `ValueError` for shapes that do not fit, rewards (and values to whiten) that are not finite, and arrays that are not
+# contiguous.
 
 _Floats: TypeAlias = npt.NDArray[np.float32]
 _Doubles: TypeAlias = npt.NDArray[np.float64]

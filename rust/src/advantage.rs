@@ -46,6 +46,9 @@ impl std::str::FromStr for Estimator {
 ///
 /// A group of one has no baseline: it uses mean 0 and standard deviation 1, as in verl. The result does not depend on
 /// the order of the trajectories, not even in its last bit, and a group of equal rewards gets exactly 0.
+///
+/// # Errors
+/// Different lengths, a reward that is not finite, or rewards so large or far apart that an advantage is not finite.
 pub fn group_advantages(estimator: Estimator, rewards: &[f64], groups: &[i64]) -> Result<Vec<f32>> {
     if rewards.len() != groups.len() {
         return invalid(format!(
@@ -68,11 +71,18 @@ pub fn group_advantages(estimator: Estimator, rewards: &[f64], groups: &[i64]) -
         .into_iter()
         .map(|(group, rewards)| (group, Baseline::of(estimator, rewards)))
         .collect();
-    Ok(groups
+    let advantages: Vec<f32> = groups
         .iter()
         .zip(rewards)
         .map(|(group, &reward)| baselines[group].advantage(reward))
-        .collect())
+        .collect();
+    match advantages.iter().position(|value| !value.is_finite()) {
+        Some(index) => invalid(format!(
+            "the advantage of trajectory {index} is {}: its reward {} is too far from those of its group",
+            advantages[index], rewards[index]
+        )),
+        None => Ok(advantages),
+    }
 }
 
 /// The baseline of a group: the advantage is (reward - mean) * scale.
@@ -268,8 +278,21 @@ pub fn generalized_advantages(
 /// Normalizes values to mean 0 and (unbiased) variance 1 over all sampled tokens of all rows; other tokens get 0.
 ///
 /// A single sampled token gets 0, because it has no baseline.
+///
+/// # Errors
+/// Another number of values than of tokens, or a value of a sampled token that is not finite.
 pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
     rows.check_tokens("values", values)?;
+    let sampled = values.iter().zip(rows.mask);
+    if let Some(token) = sampled
+        .clone()
+        .position(|(value, &sampled)| sampled && !value.is_finite())
+    {
+        return invalid(format!(
+            "the value of the sampled token {token} is {}: values must be finite",
+            values[token]
+        ));
+    }
     let count = rows.mask.iter().filter(|&&sampled| sampled).count() as f64;
     let total = |of: &dyn Fn(&[f32], &[bool]) -> f64| {
         let mut sums: Vec<f64> = rows
@@ -291,13 +314,16 @@ pub fn whiten(values: &[f32], rows: Rows<'_>) -> Result<Vec<f32>> {
     let squares =
         total(&|values, mask| masked_sum(values, mask, |value| (f64::from(value) - mean).powi(2)));
     let scale = 1.0 / (squares / (count - 1.0).max(1.0) + WHITENING_EPSILON).sqrt();
-    let whitened = values.iter().zip(rows.mask);
     let whitened =
-        whitened.map(|(&value, &sampled)| gate((f64::from(value) - mean) * scale, sampled) as f32);
+        sampled.map(|(&value, &sampled)| gate((f64::from(value) - mean) * scale, sampled) as f32);
     Ok(whitened.collect())
 }
 
 /// `whiten` for values that are constant on the sampled tokens of a row: one value per row, weighted by its tokens.
+/// Rows without sampled tokens have no influence on the others.
+///
+/// # Errors
+/// Another number of values than of rows, a value that is not finite, or values too large or far apart to be whitened.
 pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
     rows.check_rewards(values)?;
     let counts: Vec<f64> = rows
@@ -313,6 +339,7 @@ pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
         let mut sums: Vec<f64> = values
             .iter()
             .zip(&counts)
+            .filter(|&(_, &count)| count > 0.0)
             .map(|(&value, count)| of(value) * count)
             .collect();
         sums.sort_by(f64::total_cmp);
@@ -320,9 +347,19 @@ pub fn whiten_rows(values: &[f64], rows: Rows<'_>) -> Result<Vec<f64>> {
     };
     let count: f64 = counts.iter().sum();
     // Relative to one of them, equal values have exactly that value as the mean.
-    let origin = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let sampled = values
+        .iter()
+        .zip(&counts)
+        .filter(|&(_, &count)| count > 0.0);
+    let origin = sampled
+        .map(|(&value, _)| value)
+        .fold(f64::INFINITY, f64::min);
+    let origin = if count > 0.0 { origin } else { 0.0 };
     let mean = origin + weighted(&|value| value - origin) / count.max(1.0);
     let squares = weighted(&|value| (value - mean).powi(2));
+    if !squares.is_finite() {
+        return invalid("the values are too large or too far apart to be whitened");
+    }
     let scale = 1.0 / (squares / (count - 1.0).max(1.0) + WHITENING_EPSILON).sqrt();
     Ok(values.iter().map(|value| (value - mean) * scale).collect())
 }
@@ -406,6 +443,13 @@ mod tests {
         assert!((whitened[0] + 1.0 / 3f64.sqrt()).abs() < 1e-8);
         assert!((whitened[1] - 2.0 / 3f64.sqrt()).abs() < 1e-8);
         assert_eq!(whiten_rows(&[0.1; 3], rows).unwrap(), [0.0; 3]);
+        // Not even in the last bit: it is not what the sums are relative to.
+        for ignored in [-1e300, -1e6, 0.0, 1e300] {
+            let equal = whiten_rows(&[0.1, 0.1, ignored], rows).unwrap();
+            assert_eq!(equal[..2], [0.0; 2], "{ignored}");
+        }
+        let none = Rows::new(&[1], &[false]).unwrap();
+        assert_eq!(whiten_rows(&[0.0], none).unwrap(), [0.0]);
     }
 
     #[test]
@@ -431,6 +475,13 @@ mod tests {
                 .contains("1 values for 8")
         );
         assert!(discounted_returns(&[f64::NAN, 0.0], None, rows(), 1.0).is_err());
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let values = [1.0, 0.0, value, 0.0, 0.0, 0.0, 0.0, 0.0];
+            let refusal = whiten(&values, rows()).unwrap_err().0;
+            assert!(refusal.contains("sampled token 2 is"), "{refusal}");
+        }
+        let both = Rows::new(&[1, 1], &[true; 2]).unwrap();
+        assert!(whiten_rows(&[1e308, -1e308], both).is_err());
         assert!(discounted_returns(&[0.0, 0.0], Some(&[0.0]), rows(), 1.0).is_err());
     }
 
@@ -488,5 +539,13 @@ mod tests {
         );
         assert!(group_advantages(Estimator::Grpo, &[1.0], &[]).is_err());
         assert!(group_advantages(Estimator::Grpo, &[f64::NAN], &[0]).is_err());
+        for estimator in [Estimator::Grpo, Estimator::DrGrpo, Estimator::Rloo] {
+            let refusal = group_advantages(estimator, &[0.0, 1e308, -1e308], &[1, 2, 2]);
+            assert!(
+                refusal.unwrap_err().0.contains("trajectory 1 is"),
+                "{estimator:?}"
+            );
+        }
+        assert!(group_advantages(Estimator::DrGrpo, &[1e39, 0.0], &[0, 0]).is_err());
     }
 }

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import reference
 from builders import scored, scored_group
+from torl import _core
 from torl.algorithms.group_advantages import group_advantages
 
 estimators = st.sampled_from(["grpo", "dr_grpo", "rloo"])
@@ -71,3 +72,25 @@ def test_refusals() -> None:
         group_advantages("grpo", [1.0, 2.0], [0])
     with pytest.raises(ValueError, match="reward 1 is NaN"):
         group_advantages("grpo", [1.0, float("nan")], [0, 0])
+    with pytest.raises(ValueError, match="trajectory 0 is NaN"):
+        group_advantages("grpo", [1e308, -1e308], [0, 0])
+
+
+def test_arrays_that_are_not_contiguous_are_named() -> None:
+    lengths, mask = np.array([2, 1]), np.ones(3, bool)
+    apart, doubles = np.arange(6, dtype=np.float32)[::2], np.arange(4.0)[::2]
+    for call in (
+        lambda: _core.whiten(apart, lengths, mask),
+        lambda: _core.row_sums(apart, lengths, mask),
+        lambda: _core.whiten_rows(doubles, lengths, mask),
+        lambda: _core.broadcast_to_tokens(doubles, lengths, mask),
+    ):
+        with pytest.raises(ValueError, match="values must be contiguous"):
+            call()
+    values = np.zeros(3, np.float32)
+    with pytest.raises(ValueError, match="lengths must be contiguous"):
+        _core.whiten(values, np.array([2, 0, 1, 0])[::2], mask)
+    with pytest.raises(ValueError, match="mask must be contiguous"):
+        _core.whiten(values, lengths, np.ones(6, bool)[::2])
+    with pytest.raises(ValueError, match="token_rewards must be contiguous"):
+        _core.discounted_returns(np.zeros(2), apart, lengths, mask, 1.0)

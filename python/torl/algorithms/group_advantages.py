@@ -32,7 +32,7 @@ def group_advantages(kernel: str, rewards_N: npt.ArrayLike, groups_N: Sequence[H
         groups_N: Group of each trajectory, in any order and of any size.
 
     Raises:
-        ValueError: The kernel is unknown, the lengths differ, or a reward is not finite.
+        ValueError: The kernel is unknown, the lengths differ, a reward is not finite, or rewards are too far apart.
     """
     group_indices: dict[Hashable, int] = {}
     group_ids_N = np.fromiter(

@@ -1,6 +1,7 @@
 //! Python binding of packing and advantages.
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
+use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::advantage::{self, Rows};
@@ -33,6 +34,15 @@ pub fn group_advantages<'py>(
 // The kernels on rows take a few milliseconds for a million tokens, less than copying their arrays twice. They read the
 // arrays in place and keep the GIL, so that no other thread writes to them at the same time.
 
+/// Returns the elements of an argument that must be contiguous.
+fn slice<'a, T: Element>(name: &str, array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(|_| {
+        PyValueError::new_err(format!(
+            "{name} must be contiguous: pass a copy (numpy.ascontiguousarray)"
+        ))
+    })
+}
+
 #[pyfunction]
 pub fn broadcast_to_tokens<'py>(
     py: Python<'py>,
@@ -40,8 +50,8 @@ pub fn broadcast_to_tokens<'py>(
     lengths: PyReadonlyArray1<'py, i64>,
     mask: PyReadonlyArray1<'py, bool>,
 ) -> PyResult<Bound<'py, PyArray1<f32>>> {
-    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
-    Ok(advantage::broadcast_to_tokens(values.as_slice()?, rows)?.into_pyarray(py))
+    let rows = Rows::new(slice("lengths", &lengths)?, slice("mask", &mask)?)?;
+    Ok(advantage::broadcast_to_tokens(slice("values", &values)?, rows)?.into_pyarray(py))
 }
 
 #[pyfunction]
@@ -51,8 +61,8 @@ pub fn row_sums<'py>(
     lengths: PyReadonlyArray1<'py, i64>,
     mask: PyReadonlyArray1<'py, bool>,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
-    Ok(advantage::row_sums(values.as_slice()?, rows)?.into_pyarray(py))
+    let rows = Rows::new(slice("lengths", &lengths)?, slice("mask", &mask)?)?;
+    Ok(advantage::row_sums(slice("values", &values)?, rows)?.into_pyarray(py))
 }
 
 #[pyfunction]
@@ -64,13 +74,13 @@ pub fn discounted_returns<'py>(
     mask: PyReadonlyArray1<'py, bool>,
     discount: f64,
 ) -> PyResult<Bound<'py, PyArray1<f32>>> {
-    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    let rows = Rows::new(slice("lengths", &lengths)?, slice("mask", &mask)?)?;
     let token_rewards = token_rewards
         .as_ref()
-        .map(|array| array.as_slice())
+        .map(|array| slice("token_rewards", array))
         .transpose()?;
     let returns =
-        advantage::discounted_returns(rewards.as_slice()?, token_rewards, rows, discount)?;
+        advantage::discounted_returns(slice("rewards", &rewards)?, token_rewards, rows, discount)?;
     Ok(returns.into_pyarray(py))
 }
 
@@ -91,15 +101,15 @@ pub fn generalized_advantages<'py>(
     discount: f64,
     gae_lambda: f64,
 ) -> PyResult<Arrays<'py>> {
-    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
+    let rows = Rows::new(slice("lengths", &lengths)?, slice("mask", &mask)?)?;
     let token_rewards = token_rewards
         .as_ref()
-        .map(|array| array.as_slice())
+        .map(|array| slice("token_rewards", array))
         .transpose()?;
     let (advantages, returns) = advantage::generalized_advantages(
-        rewards.as_slice()?,
+        slice("rewards", &rewards)?,
         token_rewards,
-        values.as_slice()?,
+        slice("values", &values)?,
         rows,
         discount,
         gae_lambda,
@@ -114,8 +124,8 @@ pub fn whiten<'py>(
     lengths: PyReadonlyArray1<'py, i64>,
     mask: PyReadonlyArray1<'py, bool>,
 ) -> PyResult<Bound<'py, PyArray1<f32>>> {
-    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
-    Ok(advantage::whiten(values.as_slice()?, rows)?.into_pyarray(py))
+    let rows = Rows::new(slice("lengths", &lengths)?, slice("mask", &mask)?)?;
+    Ok(advantage::whiten(slice("values", &values)?, rows)?.into_pyarray(py))
 }
 
 #[pyfunction]
@@ -125,8 +135,8 @@ pub fn whiten_rows<'py>(
     lengths: PyReadonlyArray1<'py, i64>,
     mask: PyReadonlyArray1<'py, bool>,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
-    let rows = Rows::new(lengths.as_slice()?, mask.as_slice()?)?;
-    Ok(advantage::whiten_rows(values.as_slice()?, rows)?.into_pyarray(py))
+    let rows = Rows::new(slice("lengths", &lengths)?, slice("mask", &mask)?)?;
+    Ok(advantage::whiten_rows(slice("values", &values)?, rows)?.into_pyarray(py))
 }
 
 /// Return the fraction of a text's substrings that occur earlier in it, from 0 to 1.
