@@ -4,6 +4,7 @@ import importlib.util
 
 import pytest
 
+from torl.sandbox import magics
 from torl.sandbox.magics import python_source
 
 TRANSLATED = {
@@ -39,6 +40,24 @@ def test_magics_become_calls_of_the_shell(cell: str) -> None:
 @pytest.mark.parametrize("cell", UNCHANGED)
 def test_other_cells_stay_as_they_are(cell: str) -> None:
     assert python_source(cell) == cell
+
+
+@pytest.mark.parametrize("line", ["a", "x = [1, 2, 3] + (4, 5) * 6"])
+def test_long_cells_are_parsed_a_few_times(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    parse = magics._line_of_syntax_error
+
+    def counted(source: str) -> int | None:
+        parsed.append(source)
+        return parse(source)
+
+    monkeypatch.setattr(magics, "_line_of_syntax_error", counted)
+    ordinary = f"{line}\n" * (15_000 // (len(line) + 1))
+    python_source(ordinary + "!ls\n" * 100)
+    assert len(parsed) <= 6
+    # Each line at the start takes a short parse.
+    cell = "!ls\n" * 20 + ordinary
+    assert python_source(cell) == cell.replace("!ls", "get_ipython().system('ls')")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")

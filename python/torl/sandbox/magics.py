@@ -11,14 +11,18 @@ _COMMAND = re.compile(r"(\s*)(!!?)(.*)")
 _HELP = re.compile(r"(\s*)(?:(\?\??)([\w.]+)|([\w.]+)(\?\??))")
 _OUTPUT = re.compile(r"(\s*+[\w.,\[\] ]+=\s*)!(.*)")
 
-_MAX_SOURCE = 16 << 10  # characters; untrusted source takes time to parse
-_MAX_LINES = 100
+# Characters. Untrusted source takes time to parse, and it blocks the event loop. Each translated line takes another
+# parse, which ends at the next error: lines at the start of a cell cost little.
+_MAX_SOURCE = 16 << 10
+_MAX_PARSED = 4 * _MAX_SOURCE
+_LEXED_PER_PARSED = 8  # the text after an error is only split into tokens
 
 
 def python_source(cell: str) -> str:
     """Return the cell with calls of `get_ipython()` where it has magics and shell commands.
 
-    Lines are translated only where the cell is not Python without it: `% 3` may continue an expression.
+    Lines are translated only where the cell is not Python without it: `% 3` may continue an expression. In a long cell
+    with many of them, the last ones stay as they are.
     """
     if found := _CELL_MAGIC.fullmatch(cell):
         body = found[3] if found[3].endswith("\n") else f"{found[3]}\n"
@@ -26,10 +30,12 @@ def python_source(cell: str) -> str:
     if len(cell) > _MAX_SOURCE or not _LINE.search(cell):
         return cell
     lines = cell.split("\n")
-    for _ in range(_MAX_LINES):
+    parsed = 0
+    while parsed < _MAX_PARSED:
         number = _line_of_syntax_error("\n".join(lines))
         if number is None or not 0 < number <= len(lines):
             break
+        parsed += _cost(lines, number)
         line = lines[number - 1]
         lines[number - 1] = translated = _translated(line)
         if translated == line:
@@ -47,6 +53,12 @@ def _line_of_syntax_error(source: str) -> int | None:
     except (MemoryError, RecursionError, ValueError):
         return None
     return None
+
+
+def _cost(lines: list[str], number: int) -> int:
+    """Return the number of characters that take as long to parse as the lines with a syntax error in this one."""
+    before, after = (sum(len(line) + 1 for line in part) for part in (lines[:number], lines[number:]))
+    return before + after // _LEXED_PER_PARSED
 
 
 def _translated(line: str) -> str:
