@@ -63,6 +63,15 @@ fn counter(reader: &mut Reader<'_>) -> io::Result<u64> {
     })
 }
 
+/// Reads a position of a descriptor: any that `FileSystem::seek` accepts.
+fn position(reader: &mut Reader<'_>) -> io::Result<u64> {
+    let position = reader.number()?;
+    match i64::try_from(position) {
+        Ok(_) => Ok(position),
+        Err(_) => Err(malformed()),
+    }
+}
+
 fn encode_node(inode: Inode, node: &Node, place: u64, writer: &mut Writer) {
     writer
         .number(inode)
@@ -141,7 +150,7 @@ fn decode_slot(reader: &mut Reader<'_>) -> io::Result<Option<Descriptor>> {
     };
     Ok(Some(Descriptor {
         target,
-        position: counter(reader)?,
+        position: position(reader)?,
         readable: reader.flag()?,
         writable: reader.flag()?,
         append: reader.flag()?,

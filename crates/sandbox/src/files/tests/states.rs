@@ -56,7 +56,11 @@ impl Random {
             4 => drop(files.write(fd, None, &bytes, now)),
             5 => drop(files.write(fd, Some(start), &bytes, now)),
             6 => drop(files.resize(fd, start as i64, now)),
-            7 => drop(files.seek(fd, start as i64, self.below(3) as i32)),
+            7 => {
+                let offset =
+                    [start as i64, i64::MAX, i64::MAX - 1, 1 << 62][self.below(4) as usize];
+                let _ = files.seek(fd, offset, self.below(3) as i32);
+            }
             8 => drop(files.make_directory(4, &path, now)),
             9 => drop(files.remove_file(4, &path, now)),
             10 => drop(files.remove_directory(4, &path, now)),
@@ -86,6 +90,20 @@ fn any_state_is_read_back_as_it_was() {
         }
         assert!(again.tree == files.tree && again.descriptors == files.descriptors);
     }
+}
+
+/// Any position that a program can seek to: a state that is saved must load.
+#[test]
+fn every_position_is_read_back() {
+    let mut files = fresh();
+    files.file("work/a", b"some bytes");
+    let fd = files.at("work/a", READ).unwrap();
+    for position in [0, 1, (1 << 62) - 1, 1 << 62, i64::MAX - 1, i64::MAX] {
+        assert_eq!(files.seek(fd, position, 0), Ok(position as u64));
+        let again = decoded(&encoded(&files)).expect("the encoded state is sound");
+        assert!(again.descriptors == files.descriptors, "{position}");
+    }
+    assert_eq!(files.seek(fd, 1, 1), Err(errno::INVAL));
 }
 
 #[test]
