@@ -106,6 +106,15 @@ def test_every_thread_of_every_worker_is_confined(pool: SandboxPool) -> None:
         assert_confined(pid)
 
 
+def test_environment_of_a_worker_has_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    with SandboxPool(1) as pool:
+        given = Path(f"/proc/{pool.processes()[0]}/environ").read_bytes()
+    names = {entry.partition(b"=")[0].decode() for entry in given.split(b"\0") if entry}
+    assert names <= {"GLIBC_TUNABLES", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH"}
+    assert b"secret" not in given
+
+
 def test_a_worker_that_takes_the_place_of_another_is_too() -> None:
     with SandboxPool(1) as pool:
         [before] = pool.processes()

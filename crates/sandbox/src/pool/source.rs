@@ -15,6 +15,18 @@ use crate::pinned::PinnedFile;
 /// The path by which a worker's process finds its own code: standard output, which a worker does not use.
 const OWN_CODE: &str = "/proc/self/fd/1";
 
+/// The variables of the environment that a worker gets: those that start its program. It runs untrusted code, and the
+/// others may be secrets.
+const VARIABLES: [&str; 7] = [
+    "GLIBC_TUNABLES",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PATH",
+];
+
 /// The command and the guest that workers are started from.
 pub struct Source {
     pub program: Program,
@@ -43,7 +55,7 @@ impl Program {
         &self.words[0]
     }
 
-    /// Returns a command that starts the code as it was when it was opened.
+    /// Returns a command that starts the code as it was when it was opened, without this process's environment.
     pub fn command(&self) -> io::Result<Command> {
         let (name, arguments) = (self.name(), &self.words[1..]);
         // Without the process file system, use the path.
@@ -62,6 +74,12 @@ impl Program {
         };
         command
             .arg0(name)
+            .env_clear()
+            .envs(
+                VARIABLES
+                    .iter()
+                    .filter_map(|name| Some((name, std::env::var_os(name)?))),
+            )
             .stdout(Stdio::from(self.code.file.try_clone()?));
         Ok(command)
     }
