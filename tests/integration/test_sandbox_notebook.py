@@ -126,3 +126,16 @@ def test_the_recorded_texts_are_ipythons() -> None:
         [sys.executable, program], input=request, capture_output=True, text=True, check=True, timeout=600
     )
     assert json.loads(done.stdout) == RECORDED
+
+
+@pytest.mark.parametrize("text", ["\u2028", "\u0085", "\x0c", "\x1c", "\x0b", "\r\n", "\r"], ids=repr)
+def test_lines_are_those_of_python(pool: SandboxPool, text: str) -> None:
+    source = f"x = '''a{text}b'''\nif x:\n    1 / 0"
+    line = 4 if "\r" in text else 3
+    assert f"line {line}, in <module>\n    1 / 0\n    ~~^~~\n" in (pool.run(source).traceback or "")
+    shown = Notebook(pool.session()).run(source).traceback or ""
+    assert f"\n----> {line}     1 / 0\n" in shown
+    assert (
+        Notebook(pool.session()).run(f"  x = 'a{text}  b'\n  x", value=True).value == repr(f"a{text}  b")
+        or "\r" in text
+    )

@@ -5,6 +5,7 @@ compound one.
 """
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,15 @@ _MAX_SOURCE = 16 << 10  # characters; untrusted source takes time to parse
 _MAX_LINES = 6  # of a piece other than the current one; longer pieces are shortened
 _FIRST, _LAST = 3, 2  # lines of a shortened piece
 _GAP = "   (...)"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef)
 _HOLDERS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
+
+def lines_of(source: str) -> list[str]:
+    """Return the lines of Python source with their ends. `str.splitlines` would also end them at form feeds."""
+    return _LINE.findall(source)
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Cell:
     @cached_property
     def lines(self) -> list[str]:
         """Lines without line ends."""
-        return self.source.splitlines()
+        return [line.rstrip("\r\n") for line in lines_of(self.source)]
 
     @cached_property
     def _tree(self) -> ast.Module:

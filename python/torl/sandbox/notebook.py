@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Unpack
 
-from torl.sandbox.cells import Cell
+from torl.sandbox.cells import Cell, lines_of
 from torl.sandbox.execution import Execution
 from torl.sandbox.figures import SAVE_SHOWN
 from torl.sandbox.magics import python_source
@@ -89,7 +89,7 @@ class Notebook:
 
 def dedented(cell: str) -> str:
     """Remove leading empty lines and the first line's indentation, as IPython does before it compiles a cell."""
-    lines = cell.splitlines(keepends=True)
+    lines = lines_of(cell)
     first = next((number for number, line in enumerate(lines) if not line.isspace()), None)
     if first is None:
         return cell

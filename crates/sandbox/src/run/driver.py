@@ -21,6 +21,7 @@ import linecache
 import os
 import random
 import sys
+import time
 import traceback
 import types
 import warnings
@@ -32,6 +33,8 @@ DIRECTORY = "/work"
 CODE_DESCRIPTOR = 1000
 REPORT_DESCRIPTOR = 1001
 PROGRESS_DESCRIPTOR = 1002
+ALARM_DESCRIPTOR = 1003
+NO_ALARM = bytes(16)
 VALUE_WANTED = 1 << 0
 IN_SESSION = 1 << 1
 OK, ERROR, MEMORY = b"\0", b"\1", b"\2"
@@ -53,6 +56,7 @@ _write = os.write
 _read = os.read
 _chdir = os.chdir
 _getcwd = os.getcwd
+_monotonic_ns = time.monotonic_ns
 _normpath = os.path.normpath
 _compile = builtins.compile
 _exec = builtins.exec
@@ -61,12 +65,14 @@ _type = builtins.type
 _str = builtins.str
 _int = builtins.int
 _len = builtins.len
+_getattr = builtins.getattr
 _range = builtins.range
 _enumerate = builtins.enumerate
 _isinstance = builtins.isinstance
 _issubclass = builtins.issubclass
 _BaseException = builtins.BaseException
 _MemoryError = builtins.MemoryError
+_OSError = builtins.OSError
 _SyntaxError = builtins.SyntaxError
 _SystemExit = builtins.SystemExit
 _Expression = ast.Expr
@@ -220,8 +226,11 @@ def _run_in_session(source, seed, value_wanted):
     if _session is None:
         _session = _start(seed)
     # Input that the last part left unread is dropped. A replacement of standard input by a part stays.
-    elif sys.stdin is _stdin:
-        _open_standard_input()
+    elif _getattr(sys, "stdin", None) is _stdin:
+        try:
+            _open_standard_input()
+        except _OSError:
+            pass  # the program has closed its descriptor, as the stream from before will tell it
     _blocks += 1
     name = FILE_NAME if _blocks == 1 else f"main_{_blocks}.py"
     report = _guard(execute_part, source, _session, name, value_wanted)
@@ -248,7 +257,8 @@ def _execution_of(code):
 
 
 def _show_lines_of(source, name):
-    lines = source.decode("utf-8", "replace").splitlines(True)
+    # Of bytes: those of text would end at form feeds and separators, too, where CPython counts no line.
+    lines = [line.decode("utf-8", "replace") for line in source.splitlines(True)]
     linecache.cache[name] = (_len(source), None, lines, name)
 
 
@@ -287,6 +297,8 @@ def execute_part(source, main, name, value_wanted):
     be repeated. Until here no interrupt arrives: the session is prepared for the part.
     """
     _write(PROGRESS_DESCRIPTOR, INTERRUPTS_ALLOWED)
+    if _read(ALARM_DESCRIPTOR, 16) != NO_ALARM:
+        _monotonic_ns()  # an alarm of an earlier part: from here on the host looks at it
     _show_lines_of(source, name)
     tree = _compile(source, name, "exec", _ONLY_AST | more_flags, dont_inherit=True)
     # Errors in any statement are reported before the first runs. And annotations belong to a module as a whole.
@@ -349,8 +361,11 @@ def _finish(main):
 
 
 def _flush():
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    for name in ("stdout", "stderr"):
+        stream = _getattr(sys, name, None)
+        # As CPython does at exit: a program may have removed or closed them.
+        if stream is not None and not _getattr(stream, "closed", False):
+            stream.flush()
 
 
 def _guard(function, *arguments):
