@@ -4,16 +4,20 @@ Compiling the guest takes a minute, so these tests work on a copy of the user's 
 memory image be rebuilt, which takes seconds and goes the same way.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_sandbox_pool import interrupt, timer
 
 from torl import _core
 from torl.errors import SandboxError
@@ -180,3 +184,17 @@ def test_from_nothing(tmp_path: Path) -> None:
     assert "compiling the interpreter" in stages
     with SandboxPool(1, cache=tmp_path / "cache") as pool:
         pool.self_test()
+
+
+def test_signal_interrupts_the_wait_for_another_process(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        released = threading.Timer(
+            20, lambda: fcntl.flock(lock, fcntl.LOCK_UN)
+        )  # otherwise a failure would last forever
+        released.start()
+        started = time.monotonic()
+        with timer(0.5, 0, interrupt), pytest.raises(InterruptedError):
+            prepare_guest(cache=tmp_path)
+        assert time.monotonic() - started < 15
+        released.cancel()

@@ -3,13 +3,14 @@
 import asyncio
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, wait
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -472,3 +473,72 @@ del x, y
         assert pool.run("print(3)").ok
         assert pool.processes() == [worker]
         assert held(worker)["bytes"] < before + (16 << 20)
+
+
+@contextmanager
+def timer(first: float, interval: float, handler: Callable[..., None]) -> Iterator[None]:
+    """SIGALRM after some seconds, and then at each interval."""
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, first, interval)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def interrupt(*_: object) -> None:
+    raise InterruptedError
+
+
+def test_a_signal_interrupts_a_batch_while_results_arrive(pool: SandboxPool) -> None:
+    codes = [f"print({i})" for i in range(20_000)]
+    pool.run("print(1)")
+    with timer(0.3, 0, interrupt), pytest.raises(InterruptedError):
+        pool.run_batch(codes)
+    assert pool.stats()["ok"] < len(codes)
+    until(lambda: pool.stats()["running"] == pool.stats()["queued"] == 0)
+
+
+def test_signals_cost_no_worker() -> None:
+    with SandboxPool(1, result_cache_bytes=0) as pool, timer(0.0005, 0.0005, lambda *_: None):
+        for _ in range(1500):
+            assert pool.run("print(1)").ok
+        assert pool.stats()["workers_replaced"] == 0
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.002, 0.005, 0.01, 0.1])
+def test_closing_while_a_caller_waits_ends_its_run(delay: float) -> None:
+    pool = SandboxPool(1, cpu_seconds=600)
+    with ThreadPoolExecutor(1) as executor:
+        run = executor.submit(pool.run, "while True: pass")
+        until(lambda: pool.stats()["running"] == 1)
+        time.sleep(delay)
+        pool.close()
+        assert isinstance(run.exception(timeout=60), SandboxError)
+    assert (pool.stats()["running"], pool.stats()["queued"]) == (0, 0)
+
+
+def little_memory(pid: int) -> tuple[int, int]:
+    """Lowers the limit on a process's memory below its use; returns the limits before."""
+    limits = resource.prlimit(pid, resource.RLIMIT_DATA)
+    resource.prlimit(pid, resource.RLIMIT_DATA, (50 << 20, limits[1]))
+    return limits
+
+
+def test_a_worker_without_memory_costs_no_run_and_shares_no_outcome() -> None:
+    """The system refuses it memory that its limit allows: a new guest, then more of a kept one's."""
+    with SandboxPool(2, result_cache_bytes=0, cpu_seconds=0.2) as pool:
+        little_memory(pool.processes()[0])
+        for _ in range(3):
+            outcomes = pool.run_batch([f"x = {i}\nwhile True: pass" for i in range(4)])
+            assert [outcome.status for outcome in outcomes] == [OutcomeStatus.TIMEOUT] * 4
+        assert pool.stats()["retried"] == pool.stats()["workers_replaced"] == 1
+    with SandboxPool(1) as pool:
+        hungry = "x = bytearray(100 << 20)\nprint(len(x))"
+        [worker] = pool.processes()
+        limits = little_memory(worker)
+        assert pool.run(hungry).status is OutcomeStatus.MEMORY
+        resource.prlimit(worker, resource.RLIMIT_DATA, limits)
+        assert pool.run(hungry).stdout == f"{100 << 20}\n"
+        assert pool.stats()["shared"] == 0

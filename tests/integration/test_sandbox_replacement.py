@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from test_sandbox_pool import alive, descendants_of_this_process, until
+from test_sandbox_pool import alive, descendants_of_this_process, interrupt, timer, until
 
 from torl.errors import SandboxError
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
@@ -175,3 +176,42 @@ def test_signals_that_the_caller_blocks_reach_the_worker() -> None:
             assert pool.run("print(1)").ok
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def one_worker_only() -> Iterator[None]:
+    """Every worker of this process but the first is killed as it starts."""
+    before, ended = descendants_of_this_process(), threading.Event()
+
+    def end_the_others() -> None:
+        first = None
+        while not ended.wait(0.02):
+            workers = [pid for pid in descendants_of_this_process() - before if alive(pid) and is_sandbox_worker(pid)]
+            if len(workers) > 1:
+                first = first or min(workers)
+                for pid in set(workers) - {first}:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=end_the_others)
+    killer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        killer.join()
+
+
+def test_signal_interrupts_the_start_of_a_pool() -> None:
+    before = descendants_of_this_process()
+    started = time.monotonic()
+    with one_worker_only(), timer(2, 0, interrupt), pytest.raises(InterruptedError):
+        SandboxPool(2)
+    assert time.monotonic() - started < 20  # it gives up after 40
+    assert not [pid for pid in descendants_of_this_process() - before if alive(pid)]
+
+
+@pytest.mark.slow  # the pauses between the tries: 40 s
+def test_pool_with_a_worker_that_never_starts_is_reported() -> None:
+    with one_worker_only(), pytest.raises(SandboxError, match=r"in 15 tries over \d\d s"):
+        SandboxPool(2)

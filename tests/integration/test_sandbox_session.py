@@ -14,7 +14,9 @@ from random import Random
 import pytest
 
 from sandboxes import GUESTS, OVERSHOOT_SECONDS
+from torl import _core
 from torl.sandbox import OutcomeStatus, SandboxPool
+from torl.sandbox.options import core_arguments
 
 PARTS = [
     "x = 41",
@@ -143,7 +145,7 @@ def test_a_part_that_ends_its_worker_keeps_its_complete_statements(pool: Sandbox
     outcome = session.run("a = input()\n" + stuck, stdin="text\nmore", files={"f": "1"}, cpu_seconds=2)
     assert (outcome.status, outcome.stdout) == (OutcomeStatus.TIMEOUT, "more\n")
     assert pool.stats()["workers_replaced"] == before + 1, "the part was stopped without its worker"
-    assert session.cpu_seconds == outcome.cpu_seconds > 2
+    assert 2 < session.cpu_seconds == outcome.cpu_seconds < 2 + OVERSHOOT_SECONDS
     assert session.run("print(a, open('f').read(), 'b' in globals())").stdout == "text 1 False\n"
     # Without a complete statement, the session stays as it was.
     outcome = asyncio.run(session.run_async("eval_legendre(2**31 - 1, 0.5)", cpu_seconds=0.2))
@@ -356,3 +358,92 @@ def test_cell_with_a_killed_worker_counts_its_cpu_time() -> None:
                     os.kill(pid, signal.SIGKILL)
         assert part.result().status is OutcomeStatus.CRASH
         assert 0 < part.result().cpu_seconds == session.cpu_seconds
+
+
+def test_file_position_of_any_size_persists(pool: SandboxPool) -> None:
+    session = pool.session()
+    session.run("f = open('log', 'w+')\nf.seek(1 << 62)\ng = open('log')\ng.seek((1 << 63) - 1)")
+    assert session.run("print(f.tell() - (1 << 62), g.tell() - (1 << 63), g.read())").stdout == "0 -1 \n"
+
+
+def test_state_that_does_not_load_is_that_sessions_crash(pool: SandboxPool) -> None:
+    """Its files exceed the limit of the next part, which no pool allows: the state is damaged for that part."""
+    session = pool.session()
+    session.run("x = 1\nopen('a', 'w').write('x' * 1000)")
+    replaced = pool.stats()["workers_replaced"]
+    inputs = core_arguments({})
+    small = _core.SandboxLimits(files_bytes=10)
+    outcome = pool._core.run(_core.SandboxRequest(b"print(x)", inputs, small, session._state))
+    assert (outcome.status, outcome.stdout, outcome.state) == ("crash", "", None)
+    assert outcome.stderr.startswith("the state of a sandbox session is damaged: ")
+    assert pool.run("print(2)").stdout == "2\n"
+    assert session.run("print(x)").stdout == "1\n"
+    assert pool.stats()["workers_replaced"] == replaced
+
+
+# Overwrites the allocator's free list and bitmap when the driver flushes the output at the end: the next allocation,
+# which the host makes before the next part, takes an address outside of the memory.
+DAMAGED_ALLOCATOR = """
+import numpy as np, sys
+a = np.zeros(8, np.uint32)
+address = a.__array_interface__['data'][0]
+memory = np.lib.stride_tricks.as_strided(a, shape=(address // 4,), strides=(-4,))[::-1]
+offset = address - 4 * (address // 4 - 1)
+bitmap, first = (0x1ac33d8 - offset) // 4, (0x1ac3418 - offset) // 4
+damaged = int(memory[bitmap]) | 4
+class Output:
+    def write(self, text): pass
+    def flush(self):
+        memory[first] = 0xFFFFFFF0
+        memory[bitmap] = damaged
+sys.stdout = Output()
+"""
+
+
+def test_session_with_a_damaged_allocator_harms_only_itself(pool: SandboxPool) -> None:
+    session = pool.session()
+    assert session.run(DAMAGED_ALLOCATOR).ok
+    for _ in range(2):
+        outcome = session.run("print(1)")
+        assert (outcome.status, session.parts) == (OutcomeStatus.CRASH, 1)
+    assert pool.run("print(2)").stdout == "2\n"
+
+
+def test_session_without_standard_streams_continues(pool: SandboxPool) -> None:
+    session = pool.session()
+    assert session.run("import os, sys\nos.close(0)").ok
+    assert session.run("print(1)").stdout == "1\n"
+    assert session.run("input()", stdin="x").exception_type == "OSError"
+    session.run("del sys.stdin")
+    assert session.run("print(2)").stdout == "2\n"
+    for change in ("sys.stdout = None", "sys.stdout.close()"):
+        session = pool.session()
+        outcomes = [session.run(part) for part in (f"import sys\n{change}", "x = 1", "sys.stdout = sys.__stdout__")]
+        assert [(outcome.status, outcome.stderr) for outcome in outcomes] == [(OutcomeStatus.OK, "")] * 3, change
+    assert pool.run("import sys\nsys.stdout = None\nprint(1)").stderr == ""
+
+
+ALARM = (
+    "import signal, time\ndef late(*_): rung.append(time.monotonic() - start)\nrung = []\nstart = time.monotonic()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("timer", "part", "rung"),
+    [
+        ("signal.setitimer(signal.ITIMER_REAL, 0.05)", "for _ in range(3 * 10**6): object()", [0]),
+        ("signal.alarm(1)", "while time.monotonic() - start < 3: pass", [1]),
+        ("signal.alarm(1)", "time.sleep(5)", [1]),
+        ("signal.alarm(1); signal.alarm(0)", "time.sleep(5)", []),
+    ],
+)
+def test_alarm_of_a_part_arrives_in_a_later_one(pool: SandboxPool, timer: str, part: str, rung: list[int]) -> None:
+    session = pool.session()
+    session.run(f"{ALARM}signal.signal(signal.SIGALRM, late)\n{timer}")
+    assert session.run("x = 1").ok
+    seen = session.run(f"{part}\nprint([round(at) for at in rung])", cpu_seconds=3)
+    assert seen.stdout == f"{rung}\n", seen
+    session = pool.session()
+    session.run("import signal, time\nsignal.alarm(1)")
+    ended = session.run("time.sleep(5)\nprint('never')")
+    assert (ended.status, ended.stdout) == (OutcomeStatus.ERROR, "")

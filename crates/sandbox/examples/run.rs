@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         reuse: Reuse::default(),
         result_cache_bytes: 0,
     };
-    let pool = Pool::new(command, prepared, settings)?;
+    let pool = Pool::new(command, prepared, settings, || false)?;
     for file in files {
         let code = std::fs::read(file)?;
         let mut times = Vec::new();

@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::Path;
 
 /// A host failure: no guest, a damaged cache that cannot be rebuilt, workers that do not start, a dead pool.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SandboxError {
     message: String,
+    fatal: bool,
 }
 
 pub type Result<T> = std::result::Result<T, SandboxError>;
@@ -15,7 +16,21 @@ impl SandboxError {
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
+            fatal: false,
         }
+    }
+
+    /// Returns the error of a failed check of the isolation between runs: no other worker can be trusted to run code.
+    pub(crate) fn fatal(self) -> Self {
+        Self {
+            fatal: true,
+            ..self
+        }
+    }
+
+    /// Whether no worker can run code any more. Any other failure of a worker is that of one process, at one time.
+    pub(crate) fn is_fatal(&self) -> bool {
+        self.fatal
     }
 
     /// Returns the error of a failed file operation: the operation, the file, and the system's reason.

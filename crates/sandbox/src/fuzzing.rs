@@ -282,7 +282,16 @@ impl<'a> Program<'a> {
         match self.byte() % 4 {
             0 => i64::from(self.byte() as i8),
             1 => i64::from(self.short()),
-            2 => [0, i64::MIN, i64::MAX, -1][usize::from(self.byte() % 4)],
+            2 => [
+                0,
+                i64::MIN,
+                i64::MAX,
+                -1,
+                1 << 62,
+                i64::MAX - 1,
+                (1 << 62) - 1,
+                1,
+            ][usize::from(self.byte() % 8)],
             _ => self.number(8) as i64,
         }
     }
@@ -294,6 +303,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error::SandboxError;
     use crate::guest::Prepared;
     use crate::outcome::{Exception, Outcome, Status};
     use crate::run::instance::ImageLayout;
@@ -363,7 +373,7 @@ mod tests {
             Command::Run(request).encode(),
             Reply::Ready(Err("none".into()), confinement).encode(),
             Reply::Done(Box::new(outcome)).encode(),
-            Reply::Failed("no guest".into()).encode(),
+            Reply::Failed(SandboxError::new("no guest")).encode(),
         ]
     }
 

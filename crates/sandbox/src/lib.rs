@@ -16,7 +16,7 @@
 //!     true
 //! })?;
 //! let settings = Settings { workers: 2, reuse: Reuse::default(), result_cache_bytes: 64 << 20 };
-//! let pool = Pool::new(worker, prepared, settings)?;
+//! let pool = Pool::new(worker, prepared, settings, || false)?;
 //!
 //! let request = Request {
 //!     code: b"import sympy\nprint(sympy.factorint(360))".to_vec(),

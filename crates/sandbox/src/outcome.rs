@@ -72,6 +72,8 @@ pub struct Outcome {
     pub wall_time: Duration,
     /// The size of the guest's linear memory at the end; it never shrinks during a run.
     pub peak_memory_bytes: u64,
+    /// Whether the system refused memory that the limits allow: another run of the same request may end differently.
+    pub starved: bool,
     /// `repr` of the last statement's value, if requested and if the statement was an expression that is not None.
     pub value: Option<String>,
     /// If requested: path below the start directory of the run, and bytes, of every new or changed file.
@@ -90,12 +92,12 @@ impl Outcome {
         self.stdout.len() + self.stderr.len() + exception + value + files
     }
 
-    /// Adds the state and the time of a repetition of the run's complete statements (`Request::repetition`). A repetition that
-    /// timed out has stopped at another place, and leaves no state.
+    /// Adds the state of a repetition of the run's complete statements (`Request::repetition`), and the time that the
+    /// caller has waited for it. The CPU time stays that of the run: the session does not pay for the repetition. One
+    /// that timed out has stopped at another place, and leaves no state.
     #[must_use]
     pub fn with_state_of(mut self, again: Self) -> Self {
         self.session = again.session.filter(|_| again.status != Status::Timeout);
-        self.cpu_time += again.cpu_time;
         self.wall_time += again.wall_time;
         self
     }
@@ -112,6 +114,7 @@ impl Outcome {
             cpu_time: Duration::ZERO,
             wall_time,
             peak_memory_bytes: 0,
+            starved: false,
             value: None,
             files: Vec::new(),
         }

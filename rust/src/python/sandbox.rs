@@ -289,20 +289,23 @@ impl SandboxWorkers {
             },
             result_cache_bytes,
         };
-        let pool = py
-            .detach(|| {
-                let prepared = Cache::new(&cache).open().ok_or_else(|| {
-                    torl_sandbox::SandboxError::new(format!(
-                        "no prepared guest in {}; run `python -m torl.sandbox check`",
-                        cache.display()
-                    ))
-                })?;
-                Pool::new(command, prepared, settings)
-            })
-            .map_err(to_python)?;
-        Ok(Self {
-            pool: Arc::new(pool),
-        })
+        let mut interruption = Interruption::default();
+        let result = py.detach(|| {
+            let prepared = Cache::new(&cache).open().ok_or_else(|| {
+                torl_sandbox::SandboxError::new(format!(
+                    "no prepared guest in {}; run `python -m torl.sandbox check`",
+                    cache.display()
+                ))
+            })?;
+            Pool::new(command, prepared, settings, || interruption.check())
+        });
+        match (result, interruption.0) {
+            (_, Some(error)) => Err(error),
+            (Ok(pool), None) => Ok(Self {
+                pool: Arc::new(pool),
+            }),
+            (Err(error), None) => Err(to_python(error)),
+        }
     }
 
     /// Runs and waits; an exception of a signal handler cancels the run.

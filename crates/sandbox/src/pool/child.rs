@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Result, SandboxError};
 use crate::guest::{Cache, Prepared, Progress};
+use crate::pool::settings::POLL_INTERVAL;
 use crate::pool::source::{PinnedGuest, Program};
 use crate::run::runner::{Reuse, Reusing};
 use crate::worker::confine::Confinement;
@@ -62,7 +63,7 @@ impl StartFailure {
 /// The result of waiting for a reply.
 pub enum Received {
     Reply(Reply),
-    /// The deadline passed. The worker must be replaced, because its reply may still arrive.
+    /// The deadline passed. The reply may still arrive: a worker whose run it is must be replaced.
     TimedOut,
     /// The process exited, or sent an invalid message.
     Gone,
@@ -109,19 +110,19 @@ impl Child {
         let deadline = Instant::now() + START_DEADLINE;
         let prepared = guest.prepared().clone();
         self.send(&Command::Serve { prepared, reuse }.encode(), deadline);
-        let message = match self.receive(Some(deadline)) {
+        let error = match self.receive(Some(deadline)) {
             Received::Reply(Reply::Ready(reusing, confinement)) => {
                 return Ok((reusing, confinement));
             }
-            Received::Reply(Reply::Failed(message)) => message,
-            Received::Reply(_) => "a sandbox worker sent an unexpected reply".into(),
-            Received::TimedOut => format!(
+            Received::Reply(Reply::Failed(error)) => error,
+            Received::Reply(_) => SandboxError::new("a sandbox worker sent an unexpected reply"),
+            Received::TimedOut => SandboxError::new(format!(
                 "a sandbox worker was not ready after {} s",
                 START_DEADLINE.as_secs()
-            ),
+            )),
             Received::Gone => return Err(None),
         };
-        Err(Some(SandboxError::new(message)))
+        Err(Some(error))
     }
 
     pub fn id(&self) -> u32 {
@@ -131,7 +132,8 @@ impl Child {
     /// Whether an idle worker still holds its end of the socket. Does not reap an exited process: its process id stays
     /// taken, so that no other process is signaled by mistake.
     pub fn alive(&self) -> bool {
-        self.poll(libc::POLLIN, Some(Duration::ZERO)) == Ok(false)
+        // A signal during the call says nothing about the worker. A run on one that has exited is lost and repeated.
+        self.poll(libc::POLLIN, Some(Duration::ZERO)) != Ok(true)
     }
 
     /// Records the start of a run: from now on its CPU time counts.
@@ -292,8 +294,8 @@ fn read_some(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> io::Result<usize>
 
 /// Returns the prepared guest of `cache`. If it is missing, a child process builds it from the files in `artifacts`.
 ///
-/// `progress` receives the name of a stage and the completed fraction, and cancels the preparation by returning
-/// `false`. It is not called if the guest is already prepared.
+/// `progress` receives the name of a stage and the completed fraction, again and again during a long stage, and cancels
+/// the preparation by returning `false`. It is not called if the guest is already prepared.
 ///
 /// # Errors
 /// The guest is missing or is not the version that torl was made for, or the cache is not writable.
@@ -312,25 +314,27 @@ pub fn prepare(
         cache: cache.to_path_buf(),
     };
     child.send(&command.encode(), Instant::now() + START_DEADLINE);
+    let mut latest = ("starting".to_owned(), 0.0);
     loop {
-        match child.receive(None) {
-            Received::Reply(Reply::Progress { stage, fraction }) => {
-                if !progress(&stage, fraction) {
-                    return Err(SandboxError::new(
-                        "the preparation of the guest was cancelled",
-                    ));
-                }
-            }
+        match child.receive(Some(Instant::now() + POLL_INTERVAL)) {
+            Received::Reply(Reply::Progress { stage, fraction }) => latest = (stage, fraction),
+            // It waits for another process, or works on a long stage: the caller may want to cancel.
+            Received::TimedOut => {}
             Received::Reply(Reply::Prepared) => break,
-            Received::Reply(Reply::Failed(message)) => return Err(SandboxError::new(message)),
+            Received::Reply(Reply::Failed(error)) => return Err(error),
             Received::Reply(Reply::Done(_) | Reply::Last(..) | Reply::Ready(..)) => {
                 return Err(SandboxError::new(
                     "a sandbox worker sent an unexpected reply",
                 ));
             }
-            Received::TimedOut | Received::Gone => {
+            Received::Gone => {
                 return Err(child.exit_report("while it prepared the guest").error);
             }
+        }
+        if !progress(&latest.0, latest.1) {
+            return Err(SandboxError::new(
+                "the preparation of the guest was cancelled",
+            ));
         }
     }
     Cache::new(cache).open().ok_or_else(|| {

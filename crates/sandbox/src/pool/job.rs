@@ -227,7 +227,7 @@ mod tests {
                 ..Outcome::without_guest(status, Duration::from_secs(2))
             };
             let expected = Outcome {
-                cpu_time: Duration::from_secs(4),
+                cpu_time: Duration::from_secs(3),
                 wall_time: Duration::from_secs(6),
                 session: kept,
                 ..timeout()

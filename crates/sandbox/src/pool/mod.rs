@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::Instant;
 
 use crate::error::{Result, SandboxError};
 use crate::guest::Prepared;
 use crate::outcome::Outcome;
 use crate::pool::job::{Callback, kill};
 
+use crate::pool::settings::POLL_INTERVAL;
 use crate::pool::sharing::Admission;
-use crate::pool::slots::{Shared, State, Task, lock, wait};
+use crate::pool::slots::{Shared, State, Task, lock, wait_for};
 use crate::pool::source::{PinnedGuest, Program, Source};
 use crate::request::Request;
 use crate::run::runner::Reusing;
@@ -32,9 +33,6 @@ mod slots;
 mod source;
 mod statistics;
 
-/// Interval at which a waiting caller checks for an interrupt.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
 /// Worker processes that run untrusted code.
 pub struct Pool {
     shared: Arc<Shared>,
@@ -46,11 +44,16 @@ pub struct Pool {
 impl Pool {
     /// Starts worker processes with `command`, which must call [`crate::worker::main`], and waits for them. The file
     /// named by its last argument, and the files of the guest, are kept open: they may be replaced or removed while the
-    /// pool is in use.
+    /// pool is in use. `interrupted` is polled; `true` ends the attempt.
     ///
     /// # Errors
-    /// A worker cannot be started or cannot run the guest.
-    pub fn new(command: Vec<OsString>, prepared: Prepared, settings: Settings) -> Result<Self> {
+    /// A worker cannot be started or cannot run the guest, or the attempt was interrupted.
+    pub fn new(
+        command: Vec<OsString>,
+        prepared: Prepared,
+        settings: Settings,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<Self> {
         let source = Source {
             program: Program::hold(&command)?,
             guest: PinnedGuest::open(prepared)?,
@@ -70,13 +73,20 @@ impl Pool {
                 .map_err(|error| SandboxError::thread(&name, &error))?;
             lock(&pool.threads).push(thread);
         }
-        let mut state = shared.lock();
-        while state.starting > 0 && state.failure.is_none() {
-            state = wait(&shared.started, state);
+        loop {
+            let state = shared.lock();
+            if let Some(error) = &state.failure {
+                return Err(error.clone());
+            }
+            if state.starting == 0 {
+                break;
+            }
+            drop(wait_for(&shared.started, state, POLL_INTERVAL));
+            if interrupted() {
+                return Err(SandboxError::new("the start of the pool was interrupted"));
+            }
         }
-        let failure = state.failure.clone();
-        drop(state);
-        failure.map_or(Ok(pool), Err)
+        Ok(pool)
     }
 
     /// Queues a run of its caller. `callback` is called once: on a thread of the pool, or immediately if the outcome is
@@ -145,8 +155,10 @@ impl Pool {
             }
         };
         let mut missing = jobs.len();
+        // By the time that has passed: while results arrive, no wait for one of them is that long.
+        let mut polled = Instant::now();
         while missing > 0 {
-            match receiver.recv_timeout(POLL_INTERVAL) {
+            match receiver.recv_timeout(POLL_INTERVAL.saturating_sub(polled.elapsed())) {
                 Ok((index, Ok(outcome))) => {
                     outcomes[index] = Some(outcome);
                     missing -= 1;
@@ -155,11 +167,14 @@ impl Pool {
                     cancel_all();
                     return Err(error);
                 }
-                Err(_) if interrupted() => {
+                Err(_) => {}
+            }
+            if polled.elapsed() >= POLL_INTERVAL {
+                if interrupted() {
                     cancel_all();
                     return Err(RunError::Cancelled);
                 }
-                Err(_) => {}
+                polled = Instant::now();
             }
         }
         Ok(outcomes.into_iter().flatten().collect())

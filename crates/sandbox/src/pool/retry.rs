@@ -19,7 +19,7 @@ pub fn backoff(failures: u32) -> Duration {
     MAX_BACKOFF.min(INITIAL_BACKOFF * (1 << doublings))
 }
 
-/// The failures since a worker last served.
+/// Consecutive failures: those of one slot, or of all slots since a worker last served.
 #[derive(Debug, Default)]
 pub struct Failures {
     count: u32,

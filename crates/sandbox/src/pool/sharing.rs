@@ -1,7 +1,8 @@
 //! Sharing of outcomes between equal requests: executed once while one is active, and cached for a while after.
 //!
 //! A run's outcome depends on its request alone, so equal requests get equal outcomes. A timeout also depends on the
-//! machine and is never shared; neither is the outcome of a run whose worker died.
+//! machine and is never shared; neither is the outcome of a run whose worker died, or got less memory than its limit
+//! allows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -99,7 +100,7 @@ impl Sharing {
 }
 
 pub fn is_shareable(outcome: &Outcome) -> bool {
-    !matches!(outcome.status, Status::Timeout | Status::Crash)
+    !outcome.starved && !matches!(outcome.status, Status::Timeout | Status::Crash)
 }
 
 fn size(outcome: &Outcome) -> usize {
@@ -158,6 +159,18 @@ mod tests {
             assert_eq!(sharing.complete(&key, Some(&outcome(status, 0))).len(), 1);
             assert!(matches!(sharing.admit(job(b"a")), Admission::Execute(_)));
         }
+    }
+
+    #[test]
+    fn an_outcome_that_lacked_memory_is_not_cached() {
+        let mut sharing = Sharing::new(1 << 20);
+        let key = job(b"a").key.unwrap();
+        let starved = Outcome {
+            starved: true,
+            ..outcome(Status::Memory, 0)
+        };
+        sharing.complete(&key, Some(&starved));
+        assert!(matches!(sharing.admit(job(b"a")), Admission::Execute(_)));
     }
 
     #[test]

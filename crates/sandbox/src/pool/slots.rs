@@ -110,7 +110,8 @@ enum Attempt {
     Lost,
     /// The worker had exited before.
     Dead,
-    Broken(SandboxError),
+    /// The host side of the worker failed, and the worker exits.
+    Failed(SandboxError),
 }
 
 /// The next action of the slot's thread.
@@ -149,6 +150,11 @@ impl State {
     pub fn drain(&mut self) -> Vec<Arc<Job>> {
         let tasks = self.tasks.iter_mut().filter_map(Option::take);
         let mut jobs: Vec<_> = tasks.map(|task| task.job).collect();
+        for job in &jobs {
+            // The slot's thread may reap the worker from now on: its process id must not be signaled.
+            job.assign(None);
+            self.end(job);
+        }
         jobs.extend(self.queue.drain());
         jobs.extend(self.sharing.drain());
         jobs
@@ -237,15 +243,16 @@ impl Shared {
         };
         state.begin(&job);
         drop(state);
-        let begun = {
-            let mut worker = lock(&self.slots[slot].worker);
-            match worker.as_mut() {
-                Some(worker) => begin(worker, &job, DIRECT_WAIT),
-                None => Attempt::Dead,
-            }
+        // Locked until the job is no longer assigned to the worker, or is the thread's: once the pool is closed, the
+        // thread reaps the worker, whose process id must not be signaled afterwards.
+        let mut worker = lock(&self.slots[slot].worker);
+        let begun = match worker.as_mut() {
+            Some(worker) => begin(worker, &job, DIRECT_WAIT),
+            None => Attempt::Dead,
         };
         if let Attempt::Outcome(outcome) = begun {
             job.assign(None);
+            drop(worker);
             self.conclude(&job, Ok(outcome));
             let mut state = self.lock();
             match state.queue.pop() {
@@ -256,8 +263,10 @@ impl Shared {
             let mut state = self.lock();
             match state.refusal() {
                 Some(error) => {
+                    job.assign(None);
                     drop(state);
-                    job.finish(Err(error));
+                    drop(worker);
+                    self.conclude(&job, Err(error));
                 }
                 None => self.call(
                     &mut state,
@@ -300,7 +309,7 @@ impl Shared {
     /// Returns a worker that is ready to run code. Retries failed starts, after passing the job in `lost` to other slots.
     /// Returns `None` when the pool has ended.
     fn start(&self, slot: usize, lost: &mut Option<Arc<Job>>) -> Option<Child> {
-        let mut failures = 0;
+        let (mut failures, mut own) = (0, Failures::default());
         loop {
             let failure = match self.try_to_start(slot) {
                 Ok(worker) => return worker,
@@ -317,6 +326,8 @@ impl Shared {
                 StartFailureKind::Permanent => Some(error),
                 // The pool's creator gets the error at once: no run waits yet.
                 StartFailureKind::Reported if state.starting > 0 => Some(error),
+                // It waits for the first worker of every slot, also while others serve.
+                _ if !state.begun[slot] => own.count(1, &error),
                 _ if state.serving > 0 => None,
                 _ => state.failures.count(self.slots.len(), &error),
             };
@@ -511,7 +522,7 @@ impl Shared {
                 self.conclude(job, Err(RunError::Cancelled));
                 return Progress::Done;
             }
-            Attempt::Broken(error) => {
+            Attempt::Failed(error) if error.is_fatal() => {
                 self.conclude(job, Err(RunError::Host(error.clone())));
                 self.break_down(error);
             }
@@ -524,19 +535,26 @@ impl Shared {
                 self.reap_worker(slot);
                 self.requeue(Arc::clone(job));
             }
-            Attempt::Lost => {
-                self.reap_worker(slot);
-                let losses = job.count_worker_death();
-                if !wanted {
-                    self.conclude(job, Err(RunError::Cancelled));
-                } else if losses == ATTEMPTS {
-                    self.conclude(job, without_guest(Status::Crash));
-                } else {
-                    job.spend(spent);
-                    self.lock().statistics.retried += 1;
-                    return Progress::Again;
-                }
+            Attempt::Lost => return self.retry(slot, job, wanted, without_guest(Status::Crash)),
+            // A failure of one process, which another need not have: the system has no memory for it, say.
+            Attempt::Failed(error) => {
+                return self.retry(slot, job, wanted, Err(RunError::Host(error)));
             }
+        }
+        Progress::Replace
+    }
+
+    /// Replaces a worker that died or failed during a job; at the last attempt, `result` is the job's.
+    fn retry(&self, slot: usize, job: &Arc<Job>, wanted: bool, result: RunResult) -> Progress {
+        self.reap_worker(slot);
+        let losses = job.count_worker_death();
+        if !wanted {
+            self.conclude(job, Err(RunError::Cancelled));
+        } else if losses == ATTEMPTS {
+            self.conclude(job, result);
+        } else {
+            self.lock().statistics.retried += 1;
+            return Progress::Again;
         }
         Progress::Replace
     }
@@ -579,7 +597,7 @@ fn receive(worker: &mut Child, deadline: Instant) -> Attempt {
     match worker.receive(Some(deadline)) {
         Received::Reply(Reply::Done(outcome)) => Attempt::Outcome(*outcome),
         Received::Reply(Reply::Last(outcome, progress)) => Attempt::Last(*outcome, progress),
-        Received::Reply(Reply::Failed(message)) => Attempt::Broken(SandboxError::new(message)),
+        Received::Reply(Reply::Failed(error)) => Attempt::Failed(error),
         Received::TimedOut => Attempt::Late,
         Received::Reply(_) | Received::Gone => Attempt::Lost,
     }
@@ -595,7 +613,7 @@ pub fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-fn wait_for<'a, T>(
+pub fn wait_for<'a, T>(
     condition: &Condvar,
     guard: MutexGuard<'a, T>,
     time: Duration,

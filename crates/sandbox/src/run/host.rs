@@ -58,8 +58,10 @@ pub struct HostState {
     /// Shared with the watchdog, which may have to report the outcome of the run.
     pub output: Arc<Mutex<Output>>,
     pub report: Vec<u8>,
-    /// Whether the guest asked for more memory than its limit.
+    /// Whether the guest asked for more memory than it got.
     pub memory_refused: bool,
+    /// Whether the system refused memory that the limit allows.
+    pub starved: bool,
     gate: Gate,
     pub files: FileSystem,
     /// The files before the run, if the outcome includes changed files.
@@ -108,6 +110,7 @@ impl HostState {
             output: Arc::default(),
             report: Vec::new(),
             memory_refused: false,
+            starved: false,
             gate,
             files_before: request.return_files.then(|| files.tree().clone()),
             files,
@@ -137,10 +140,13 @@ impl HostState {
         }
     }
 
-    /// Returns the host's state for the next run of a session: the clock, the random stream and the files.
+    /// Returns the host's state for the next run of a session: the clock with its alarm, the random stream, the files.
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::default();
-        writer.number(self.clock.now()).number(self.random);
+        writer
+            .number(self.clock.now())
+            .number(self.random)
+            .bytes(&self.clock.alarm());
         self.files.encode(&mut writer);
         writer.0
     }
@@ -149,7 +155,9 @@ impl HostState {
     pub fn load(&mut self, saved: &[u8], request: &Request) -> HostResult<()> {
         let read = || {
             let mut reader = Reader(saved);
-            let (clock, random) = (reader.number()?, reader.number()?);
+            let (now, random) = (reader.number()?, reader.number()?);
+            let mut clock = VirtualClock::starting_at(now, self.clock.work());
+            clock.set_alarm(reader.bytes()?);
             let archive = self.files.archive().clone();
             let files = FileSystem::decode(&mut reader, archive, request.limits.files_bytes)?;
             reader.end((clock, random, files))
@@ -159,9 +167,7 @@ impl HostState {
                 "the state of a sandbox session is damaged: {error}"
             ))
         };
-        let (clock, random, files) = read().map_err(|error| damaged(&error))?;
-        self.clock = VirtualClock::starting_at(clock, self.clock.work());
-        (self.random, self.files) = (random, files);
+        (self.clock, self.random, self.files) = read().map_err(|error| damaged(&error))?;
         Ok(())
     }
 
@@ -307,6 +313,13 @@ impl ResourceLimiter for HostState {
             self.gate.note_memory(desired as u64);
         }
         Ok(allowed)
+    }
+
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.memory_refused = true;
+        // The engine's own limits, which are the same in every run, are "exceeded". The system refuses all else.
+        self.starved |= !error.to_string().contains("exceed");
+        Ok(())
     }
 
     fn table_growing(

@@ -222,28 +222,41 @@ impl Runner {
         let started = Instant::now();
         let cpu_started = thread_cpu_time();
         let (mut guest, mut tracked) = self.guest(request)?;
-        if let Some(session) = &request.session
-            && let Err(exception) = resume(&mut guest, session, request)?
-        {
-            self.keep(guest, tracked);
-            let status = match exception.type_name.as_str() {
-                "MemoryError" => Status::Memory,
-                _ => Status::Error,
-            };
-            let mut outcome = Outcome::without_guest(status, started.elapsed());
-            outcome.stderr = exception.traceback.clone().into_bytes();
-            outcome.exception = Some(exception);
-            return Ok((outcome, 0));
+        let session = request.session.as_deref();
+        match session.map_or(Ok(Ok(())), |state| resume(&mut guest, state, request))? {
+            Ok(()) => {}
+            Err(Unresumed::Refused(exception)) => {
+                self.keep(guest, tracked);
+                let status = match exception.type_name.as_str() {
+                    "MemoryError" => Status::Memory,
+                    _ => Status::Error,
+                };
+                let mut outcome = Outcome::without_guest(status, started.elapsed());
+                outcome.stderr = exception.traceback.clone().into_bytes();
+                outcome.exception = Some(exception);
+                return Ok((outcome, 0));
+            }
+            Err(Unresumed::Damaged(reason)) => {
+                let mut outcome = Outcome::without_guest(Status::Crash, started.elapsed());
+                outcome.stderr = format!("{reason}\n").into_bytes();
+                return Ok((outcome, 0));
+            }
         }
-        let call = guest.prepare(driver::RUN)?;
         let armament = self.watchdog.arm(
             &request.limits,
             guest.memory.data_ptr(&guest.store),
             guest.memory.data_size(&guest.store) as u64,
             Arc::clone(&guest.store.data().output),
-            request.session.is_some(),
+            session.is_some(),
         );
-        let result = call(&mut guest.store);
+        // Even this runs code of the guest on memory that a session may have damaged: its end is the session's outcome.
+        let result = match guest.prepare(driver::RUN) {
+            Ok(call) => call(&mut guest.store),
+            Err(error) if session.is_some_and(SessionState::is_begun) => {
+                Err(wasmtime::Error::new(error))
+            }
+            Err(error) => return Err(error),
+        };
         let ended = armament.end();
         let ended_well = result.is_ok() && !ended.expired;
         if let Some(image) = self
@@ -258,7 +271,7 @@ impl Runner {
         outcome.peak_memory_bytes = guest.memory.data_size(&guest.store) as u64;
         outcome.cpu_time = thread_cpu_time().saturating_sub(cpu_started);
         if ended_well {
-            if request.session.is_some() {
+            if session.is_some() {
                 let room = STATE_LIMIT.saturating_sub(outcome.size());
                 match self.state_after(&mut guest, tracked.as_mut(), room)? {
                     Some(state) => outcome.session = Some(state.into()),
@@ -332,7 +345,8 @@ impl Runner {
             return Err(engine_error(
                 "trust the kept guest",
                 "its memory differs from the image after it was restored",
-            ));
+            )
+            .fatal());
         }
         self.check_stack_pointer(&mut guest)?;
         if let Some(kept) = &mut self.kept {
@@ -354,39 +368,52 @@ impl Runner {
         Err(engine_error(
             "trust the guest",
             format!("its stack pointer is {found}, not {expected}"),
-        ))
+        )
+        .fatal())
     }
 }
 
-/// Turns a guest that is equal to the image into the state of a session. The inner error is caused by the session: it
-/// has more memory than the request allows, or the files of the request do not fit.
+/// The reason why a session does not continue, which is the outcome of its run.
+enum Unresumed {
+    /// It has more memory than the request allows, or the files of the request do not fit.
+    Refused(Exception),
+    /// Its state cannot be loaded, and the guest's memory may hold a part of it.
+    Damaged(SandboxError),
+}
+
+/// Turns a guest that is equal to the image into the state of a session. The inner error is caused by the session, the
+/// outer one by the host.
 fn resume(
     guest: &mut Guest,
     session: &SessionState,
     request: &Request,
-) -> Result<std::result::Result<(), Exception>> {
+) -> Result<std::result::Result<(), Unresumed>> {
     if !session.is_begun() {
         return Ok(Ok(()));
     }
     let (needed, allowed) = (session.memory_bytes, request.limits.memory_bytes);
     let image = guest.memory.data_size(&guest.store) as u64;
     if needed > image && needed > allowed {
-        return Ok(Err(exception(
+        return Ok(Err(Unresumed::Refused(exception(
             "MemoryError",
             format!(
                 "the session uses {needed} bytes of memory, but this run is limited to {allowed}"
             ),
-        )));
+        ))));
     }
     guest.grow_to(needed)?;
     let (memory, host) = guest.memory.data_and_store_mut(&mut guest.store);
-    session.apply(memory)?;
-    host.load(&session.host, request)?;
+    let loaded = session
+        .apply(memory)
+        .and_then(|()| host.load(&session.host, request));
+    if let Err(reason) = loaded {
+        return Ok(Err(Unresumed::Damaged(reason)));
+    }
     Ok(host.put_files(request).map_err(|path| {
-        exception(
+        Unresumed::Refused(exception(
             "OSError",
             format!("cannot create the file {path:?} in the directory of the session"),
-        )
+        ))
     }))
 }
 
@@ -465,5 +492,6 @@ fn conclude(result: wasmtime::Result<i32>, state: &mut HostState, ended: Ended) 
         cpu_time: Duration::ZERO,
         wall_time: Duration::ZERO,
         peak_memory_bytes: 0,
+        starved: state.starved,
     }
 }

@@ -48,7 +48,7 @@ pub fn main() -> bool {
 /// Answers the first command with the reason why the worker cannot serve, for the parent.
 fn refuse(stream: &UnixStream, reason: &SandboxError) {
     let _ = read_frame(&mut BufReader::new(stream));
-    let _ = write_frame(&mut { stream }, &Reply::Failed(reason.to_string()).encode());
+    let _ = write_frame(&mut { stream }, &Reply::Failed(reason.clone()).encode());
 }
 
 fn serve(stream: &UnixStream) -> std::io::Result<()> {
@@ -106,7 +106,7 @@ fn serve(stream: &UnixStream) -> std::io::Result<()> {
             },
         };
         let failed = reply.is_err();
-        let reply = reply.unwrap_or_else(|error| Reply::Failed(error.to_string()));
+        let reply = reply.unwrap_or_else(Reply::Failed);
         write_frame(&mut output, &reply.encode())?;
         if failed {
             return Ok(());

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::error::SandboxError;
 use crate::guest::Prepared;
 use crate::limits::Limits;
 use crate::outcome::{Exception, Outcome, Status};
@@ -47,7 +48,7 @@ pub enum Reply {
     /// complete statement in the code of a session's run, in bytes.
     Last(Box<Outcome>, u32),
     /// The host side of the worker failed; it then exits.
-    Failed(String),
+    Failed(SandboxError),
 }
 
 /// Returns the header of a frame.
@@ -273,6 +274,7 @@ fn encode_outcome(outcome: &Outcome, writer: &mut Writer) {
         .duration(outcome.cpu_time)
         .duration(outcome.wall_time)
         .number(outcome.peak_memory_bytes)
+        .flag(outcome.starved)
         .flag(outcome.exception.is_some());
     if let Some(exception) = &outcome.exception {
         for text in [&exception.type_name, &exception.line, &exception.traceback] {
@@ -298,6 +300,7 @@ fn decode_outcome(reader: &mut Reader<'_>) -> io::Result<Outcome> {
         cpu_time: reader.duration()?,
         wall_time: reader.duration()?,
         peak_memory_bytes: reader.number()?,
+        starved: reader.flag()?,
         exception: None,
         value: None,
         session: None,
@@ -356,8 +359,11 @@ impl Reply {
             Self::Last(outcome, progress) => {
                 encode_outcome(outcome, writer.byte(6).number((*progress).into()));
             }
-            Self::Failed(message) => {
-                writer.byte(3).bytes(message.as_bytes());
+            Self::Failed(error) => {
+                writer
+                    .byte(3)
+                    .bytes(error.to_string().as_bytes())
+                    .flag(error.is_fatal());
             }
         }
         writer.0
@@ -378,7 +384,10 @@ impl Reply {
                 let progress = u32::try_from(reader.number()?).map_err(|_| malformed())?;
                 Self::Last(Box::new(decode_outcome(&mut reader)?), progress)
             }
-            3 => Self::Failed(reader.text()?),
+            3 => {
+                let error = SandboxError::new(reader.text()?);
+                Self::Failed(if reader.flag()? { error.fatal() } else { error })
+            }
             _ => return Err(malformed()),
         };
         reader.end(reply)
@@ -405,6 +414,7 @@ mod tests {
             cpu_time: Duration::from_nanos(1),
             wall_time: Duration::from_secs(2),
             peak_memory_bytes: 3,
+            starved: true,
             value: Some("[1]".into()),
             files: vec![
                 (b"a/b".to_vec(), b"\0".to_vec()),
@@ -472,7 +482,8 @@ mod tests {
             Reply::Done(Box::new(outcome(None))),
             Reply::Done(Box::new(outcome(Some(exception)))),
             Reply::Last(Box::new(outcome(None)), 7),
-            Reply::Failed("no guest".into()),
+            Reply::Failed(SandboxError::new("no guest")),
+            Reply::Failed(SandboxError::new("differs").fatal()),
         ]
     }
 
