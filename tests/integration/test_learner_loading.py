@@ -7,9 +7,12 @@ import torch
 from rank_forks import call_forked
 from rank_loading import constants_of_sharded_models, measure_loading
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, BloomConfig, BloomForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from integration.learner_fixtures import VOCABULARY, start_learner, write_tiny_model
 from model_families import FAMILIES
+from torl.config import AlgorithmConfig
+from torl.errors import DataError
 
 
 @pytest.mark.parametrize("names", ["its own", pytest.param("others", marks=pytest.mark.slow)])
@@ -39,6 +42,19 @@ def test_no_rank_holds_the_whole_model(names: str, tmp_path: Path) -> None:
         assert total == pytest.approx(squares, rel=1e-9)
         if names == "its own" or rank > 0:
             assert grown < 0.85 * whole, f"rank {rank}"
+
+
+@pytest.mark.parametrize("role", ["policy", "reference"])
+async def test_ranks_refuse_a_model_that_mixes_packed_samples(role: str, tmp_path: Path) -> None:
+    """No rule about configurations names the model: what it computes shows it."""
+    model, bloom = write_tiny_model(tmp_path / "model"), tmp_path / "bloom"
+    BloomForCausalLM(
+        BloomConfig(vocab_size=VOCABULARY, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.2)
+    ).save_pretrained(bloom)
+    kl = {"coefficient": 0.1, "path": str(bloom)}
+    algorithm = AlgorithmConfig.model_validate({"kl": kl} if role == "reference" else {})
+    with pytest.raises(DataError, match="a bloom model cannot be trained: the samples of a packed row affect"):
+        await start_learner(model if role == "reference" else bloom, tmp_path / "logs", algorithm=algorithm)
 
 
 def test_sharded_models_have_exact_constants(tmp_path: Path) -> None:
