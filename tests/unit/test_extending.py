@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 import types
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -518,6 +519,7 @@ async def test_mistake_in_a_call_is_one_error_of_three_lines(
         (Outcome(OutcomeStatus.OK, "x", details=None), "expected a mapping as its details, got None"),
         (Outcome(OutcomeStatus.OK, "x", details={"seen": {1, 2}}), "expected plain JSON.*got 'seen': set"),
         (Outcome(OutcomeStatus.OK, "x", details={"seen": [{"a": b""}]}), "expected plain JSON.*got 'seen': list"),
+        (Outcome(OutcomeStatus.OK, "x", details={(1, 2): 3}), r"expected plain JSON.*got \(1, 2\): int 3"),
     ],
 )
 async def test_every_attribute_of_an_outcome_is_checked(outcome: Outcome, message: str) -> None:
@@ -535,13 +537,12 @@ async def test_every_attribute_of_an_outcome_is_checked(outcome: Outcome, messag
         await CarelessRoom().step(Message("", "", [ToolRequest("look", {})]))
 
 
-async def test_messages_of_an_environment_have_only_texts() -> None:
-    class Numbered(mistakes.RoomSession):
-        async def reset(self, messages: Any) -> Any:
-            return [{**messages[0], "weight": 0}]
+async def test_an_outcome_may_hold_mappings_and_a_call_may_name_its_argument() -> None:
+    class Careful(mistakes.Calculator):
+        async def call(self, arguments: Any) -> Outcome:
+            return Outcome(OutcomeStatus.OK, "x", details={1: types.MappingProxyType({"a": [UserDict(b=None)]})})
 
-    with pytest.raises(EpisodeComponentError, match="expected texts in messages, got 'weight': int 0"):
-        await Numbered().reset([{"role": "user", "content": "?"}])
+    assert (await Careful().call(arguments={})).ok
 
 
 def test_tools_need_a_description() -> None:

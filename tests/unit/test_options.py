@@ -233,6 +233,13 @@ def test_the_options_of_a_signature_have_its_annotations_defaults_and_meanings()
         (bool | Literal["auto"], True, True),
         (Any, True, True),
         (int | tuple[int, ...], [1, 2], True),
+        (int | tuple[int, ...], True, False),
+        (Annotated[bool, "of a custom option"] | int, True, True),
+        (Literal[True, "auto"] | int, True, True),
+        (int | Any, True, True),
+        (list[int] | list[bool], [True], True),
+        (dict[str, int] | dict[str, bool], {"a": True}, True),
+        (tuple[()] | int, [], True),
     ],
 )
 def test_boolean_is_no_number(annotation: Any, value: Any, is_accepted: bool) -> None:

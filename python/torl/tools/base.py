@@ -21,7 +21,7 @@ from torl.types import Outcome, OutcomeStatus
 _SCALARS = (str, bool, int, float, type(None))
 
 
-def check_outcome(outcome: object, *_: object) -> None:
+def check_outcome(outcome: object, *_: object, **__: object) -> None:
     """Check the outcome of a custom component's call.
 
     Raises:
@@ -38,16 +38,22 @@ def check_outcome(outcome: object, *_: object) -> None:
     if not isinstance(outcome.details, Mapping):
         raise InvalidResultError(f"expected a mapping as its details, got {describe(outcome.details)}")
     for name, value in outcome.details.items():
-        if not isinstance(name, str) or not (isinstance(value, _SCALARS) or _is_json(value)):
+        if not isinstance(name, _SCALARS) or not (isinstance(value, _SCALARS) or _is_json(value)):
             raise InvalidResultError(f"expected plain JSON as its details, got {name!r}: {describe(value)}")
 
 
 def _is_json(value: object) -> bool:
     try:
-        json.dumps(value)
+        json.dumps(value, default=_as_object)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
+
+
+def _as_object(value: object) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"not JSON: {describe(value)}")
+    return dict(value)
 
 
 def _check_session(session: object, *_: object, **__: object) -> None:

@@ -55,7 +55,10 @@ def read_arguments(argv: Sequence[str]) -> tuple[argparse.Namespace, list[SweepR
         raise ConfigError(f"{_PROGRAM}: --run.directory cannot be set: each run has a directory in --output")
     if options.seeds < 1:
         raise ConfigError(f"--seeds = {options.seeds} must be at least 1")
-    options.output = options.output.expanduser()  # shells expand no ~ after =
+    try:
+        options.output = options.output.expanduser()  # shells expand no ~ after =
+    except RuntimeError as error:
+        raise ConfigError(f"--output {options.output}: {error}") from error
     texts = {name: str(value) for name, value in overrides.items()}
     runs = list(sweep_runs(options.config, read_grid(options.grid), options.seeds, options.output, texts))
     if options.show:

@@ -27,18 +27,15 @@ class Combination:
     @property
     def label(self) -> str:
         """Label in tables: the last part of each setting, or its name if several end alike, and its value."""
-        return ", ".join(f"{name} = {value}" for name, value in self._short_settings())
+        ends = Counter(map(_last_part, self.settings))
+        names = (name if ends[_last_part(name)] > 1 else _last_part(name) for name in self.settings)
+        return ", ".join(f"{name} = {value}" for name, value in zip(names, self.settings.values(), strict=True))
 
     @property
     def name(self) -> str:
         """Name of the directory, without its seed."""
-        words = "_".join(f"{name}={value}" for name, value in self._short_settings())
+        words = "_".join(f"{_last_part(name)}={value}" for name, value in self.settings.items())
         return re.sub(r"[^\w.=+-]+", "-", words)
-
-    def _short_settings(self) -> Iterator[tuple[str, str]]:
-        ends = Counter(_last_part(name) for name in self.settings)
-        for name, value in self.settings.items():
-            yield name if ends[_last_part(name)] > 1 else _last_part(name), value
 
 
 @dataclass(frozen=True, slots=True)

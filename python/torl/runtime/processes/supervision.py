@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, NoReturn, TypeVar
 
-from torl.errors import ComponentError, HangError, ToolUnavailableError, TorlError
+from torl.errors import ComponentError, ToolUnavailableError, TorlError
 
 Result = TypeVar("Result")
 
@@ -120,14 +120,13 @@ async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **n
     Raises:
         RuntimeError: The function raised an exception that is not an `Exception`, or `StopIteration`, which a
             coroutine cannot raise.
-        ToolUnavailableError: The system starts no further thread.
-        HangError: Too many earlier calls still run after they were cancelled: these functions never return.
+        ToolUnavailableError: The system starts no further thread, or too many calls still run after their timeouts.
     """
     name = f"call of {getattr(function, '__name__', function)}"
     if len(_abandoned) >= MAX_ABANDONED:
         _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]
     if len(_abandoned) >= MAX_ABANDONED:
-        raise HangError(
+        raise ToolUnavailableError(
             f"{len(_abandoned)} calls of functions still run after their timeouts, before the {name}: "
             "set timeouts in what these functions wait for"
         )
