@@ -184,16 +184,14 @@ def replace_surrogates(text: str) -> str:
 
 def clean_outcome(outcome: Outcome) -> Outcome:
     """Replace lone surrogates in all texts of an outcome."""
-    details = {
-        name: replace_surrogates(value) if isinstance(value, str) else value for name, value in outcome.details.items()
-    }
     error = None if outcome.error is None else replace_surrogates(outcome.error)
-    return replace(outcome, text=replace_surrogates(outcome.text), error=error, details=details)
+    return replace(outcome, text=replace_surrogates(outcome.text), error=error, details=_clean_texts(outcome.details))
 
 
 def clean_messages(messages: Messages) -> Sequence[dict[str, Any]]:
     """Replace lone surrogates in all texts of messages. Other values, such as calls, are for the chat template."""
-    return [
-        {name: replace_surrogates(value) if isinstance(value, str) else value for name, value in message.items()}
-        for message in messages
-    ]
+    return [_clean_texts(message) for message in messages]
+
+
+def _clean_texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: replace_surrogates(value) if isinstance(value, str) else value for name, value in values.items()}
