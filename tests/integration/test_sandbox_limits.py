@@ -91,6 +91,15 @@ def test_session_larger_than_the_next_memory_limit_fails() -> None:
         assert session.run("print(len(x))").stdout == "157286400\n"
 
 
+@pytest.mark.parametrize("limit", ["cpu_seconds", "wall_seconds"])
+@pytest.mark.parametrize("seconds", [1e-9, 1e-6])
+def test_time_may_end_before_the_first_statement(limit: str, seconds: float) -> None:
+    with SandboxPool(1, result_cache_bytes=0, **{limit: seconds}) as pool:  # type: ignore[arg-type]
+        statuses = {pool.run(f"x = {number}").status for number in range(40)}
+        assert statuses <= {OutcomeStatus.OK, OutcomeStatus.TIMEOUT}
+        assert pool.stats()["retried"] == 0
+
+
 @pytest.mark.parametrize(("options", "name"), [({"cpu_seconds": 0}, "cpu_seconds"), ({"memory_bytes": -1}, "memory_b")])
 def test_invalid_limit_is_refused(options: dict[str, Any], name: str) -> None:
     with SandboxPool(1) as pool, pytest.raises(ValueError, match=name):

@@ -98,6 +98,14 @@ def test_model_that_cannot_be_trained_is_refused(config: Any, reason: str, tmp_p
         require_trainable(tmp_path)
 
 
+def test_dynamic_positions_with_a_fixed_base_are_accepted(tmp_path: Path) -> None:
+    """HunYuan's, which change neither with the row nor between transformers and vLLM."""
+    scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1}
+    config = {"model_type": "hunyuan_v1_dense", "rope_theta": 10000.0, "rope_scaling": scaling, "head_dim": 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    require_trainable(tmp_path)
+
+
 def test_stated_reason_needs_no_import_of_transformers(tmp_path: Path) -> None:
     """It takes seconds."""
     for number, stated in enumerate(({"final_logit_softcapping": 30.0}, {"text_config": {"logit_scale": 0.0625}})):

@@ -43,21 +43,27 @@ def test_other_cells_stay_as_they_are(cell: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["a", "x = [1, 2, 3] + (4, 5) * 6"])
-def test_long_cells_are_parsed_a_few_times(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed: list[str] = []
+@pytest.mark.parametrize("order", ["code code commands", "commands code code", "code commands code"])
+def test_long_cells_are_parsed_about_twice(line: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
     parse = magics._line_of_syntax_error
 
-    def counted(source: str) -> int | None:
-        parsed.append(source)
-        return parse(source)
+    def counted(lines: list[str]) -> int | None:
+        number = parse(lines)
+        parsed.append(sum(map(len, lines if number is None else lines[:number])))
+        return number
 
     monkeypatch.setattr(magics, "_line_of_syntax_error", counted)
-    ordinary = f"{line}\n" * (15_000 // (len(line) + 1))
-    python_source(ordinary + "!ls\n" * 100)
-    assert len(parsed) <= 6
-    # Each line at the start takes a short parse.
-    cell = "!ls\n" * 20 + ordinary
+    parts = {"code": f"{line}\n" * (7_500 // (len(line) + 1)), "commands": "!ls\n" * 100}
+    cell = "".join(parts[name] for name in order.split())
     assert python_source(cell) == cell.replace("!ls", "get_ipython().system('ls')")
+    assert sum(parsed) < 3 * len(cell)
+
+
+def test_block_with_many_commands_is_parsed_a_few_times() -> None:
+    """Its end is not Python then, as it would be without any translation."""
+    cell = "if x:\n" + "    a\n" * 2000 + "    !ls\n" * 100
+    assert 2 <= python_source(cell).count("get_ipython()") < 20
 
 
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is None, reason="IPython is not installed")

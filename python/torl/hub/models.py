@@ -23,6 +23,7 @@ _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "l
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 # Types of rotary positions that transformers changes with the longest sample of a row, and vLLM with max_model_len.
 _VARYING_ROPE_TYPES = {"dynamic", "longrope"}
+_FIXED_BASE = "alpha"  # with which HunYuan's "dynamic" positions do not vary
 _MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 
 
@@ -164,9 +165,10 @@ def untrainable_reason(settings: Any) -> str | None:
 
 
 def _rope_types(decoder: Any) -> set[Any]:
-    """Return the types of rotary positions of a config, which may differ between types of layers."""
+    """Return the types of rotary positions without a fixed base, which may differ between types of layers."""
     parameters = getattr(decoder, "rope_parameters", None) or {}
-    return {each.get("rope_type") for each in (parameters, *parameters.values()) if isinstance(each, dict)}
+    found = [each for each in (parameters, *parameters.values()) if isinstance(each, dict)]
+    return {each.get("rope_type") for each in found if not each.get(_FIXED_BASE)}
 
 
 def pinned_model(path: str) -> str:

@@ -11,8 +11,7 @@ _COMMAND = re.compile(r"(\s*)(!!?)(.*)")
 _HELP = re.compile(r"(\s*)(?:(\?\??)([\w.]+)|([\w.]+)(\?\??))")
 _OUTPUT = re.compile(r"(\s*+[\w.,\[\] ]+=\s*)!(.*)")
 
-# Characters. Untrusted source takes time to parse, and it blocks the event loop. Each translated line takes another
-# parse, which ends at the next error: lines at the start of a cell cost little.
+# Characters. Untrusted source takes time to parse, and it blocks the event loop.
 _MAX_SOURCE = 16 << 10
 _MAX_PARSED = 4 * _MAX_SOURCE
 _LEXED_PER_PARSED = 8  # the text after an error is only split into tokens
@@ -21,7 +20,7 @@ _LEXED_PER_PARSED = 8  # the text after an error is only split into tokens
 def python_source(cell: str) -> str:
     """Return the cell with calls of `get_ipython()` where it has magics and shell commands.
 
-    Lines are translated only where the cell is not Python without it: `% 3` may continue an expression. In a long cell
+    Lines are translated only where the cell is not Python without it: `% 3` may continue an expression. In a long block
     with many of them, the last ones stay as they are.
     """
     if found := _CELL_MAGIC.fullmatch(cell):
@@ -29,25 +28,39 @@ def python_source(cell: str) -> str:
         return f"get_ipython().run_cell_magic({found[1]!r}, {found[2]!r}, {body!r})\n"
     if len(cell) > _MAX_SOURCE or not _LINE.search(cell):
         return cell
-    lines = cell.split("\n")
+    done, lines = list[str](), cell.split("\n")
     parsed = 0
     while parsed < _MAX_PARSED:
-        number = _line_of_syntax_error("\n".join(lines))
+        count = _count_commands(lines)
+        done, lines = [*done, *map(_translated, lines[:count])], lines[count:]
+        number = _line_of_syntax_error(lines)
         if number is None or not 0 < number <= len(lines):
             break
         parsed += _cost(lines, number)
-        line = lines[number - 1]
+        before, line = lines[: number - 1], lines[number - 1]
         lines[number - 1] = translated = _translated(line)
         if translated == line:
             break
-    return "\n".join(lines)
+        # Complete statements before the line are not parsed again for the next one.
+        if not line[:1].isspace() and _line_of_syntax_error(before) is None:
+            parsed += _cost(before, len(before))
+            done, lines = [*done, *before, translated], lines[number:]
+    return "\n".join([*done, *lines])
 
 
-def _line_of_syntax_error(source: str) -> int | None:
+def _count_commands(lines: list[str]) -> int:
+    """Return the number of lines at the start that no parser has to judge: no statement begins like a command."""
+    for number, line in enumerate(lines):
+        if line.strip() and (line[0].isspace() or _translated(line) == line):
+            return number
+    return len(lines)
+
+
+def _line_of_syntax_error(lines: list[str]) -> int | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(source, "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            compile("\n".join(lines), "", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     except SyntaxError as error:
         return error.lineno
     except (MemoryError, RecursionError, ValueError):

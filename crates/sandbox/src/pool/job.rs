@@ -143,6 +143,11 @@ impl Job {
         None
     }
 
+    /// Whether the run was stopped, so that its outcome is known but for the state.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped.is_some()
+    }
+
     /// Returns the outcome of the run, given that of its last attempt.
     pub fn complete(&self, last: Outcome) -> Outcome {
         match self.lock().stopped.take() {

@@ -538,7 +538,12 @@ impl Shared {
             Attempt::Lost => return self.retry(slot, job, wanted, without_guest(Status::Crash)),
             // A failure of one process, which another need not have: the system has no memory for it, say.
             Attempt::Failed(error) => {
-                return self.retry(slot, job, wanted, Err(RunError::Host(error)));
+                let result = if job.is_stopped() {
+                    without_guest(Status::Crash)
+                } else {
+                    Err(RunError::Host(error))
+                };
+                return self.retry(slot, job, wanted, result);
             }
         }
         Progress::Replace

@@ -17,14 +17,17 @@ const OWN_CODE: &str = "/proc/self/fd/1";
 
 /// The variables of the environment that a worker gets: those that start its program. It runs untrusted code, and the
 /// others may be secrets.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 10] = [
     "GLIBC_TUNABLES",
     "LANG",
     "LC_ALL",
     "LC_CTYPE",
     "LD_LIBRARY_PATH",
     "LD_PRELOAD",
+    "NIX_LD",
+    "NIX_LD_LIBRARY_PATH",
     "PATH",
+    "RAYON_NUM_THREADS",
 ];
 
 /// The command and the guest that workers are started from.

@@ -249,15 +249,17 @@ impl Runner {
             Arc::clone(&guest.store.data().output),
             session.is_some(),
         );
-        // Even this runs code of the guest on memory that a session may have damaged: its end is the session's outcome.
-        let result = match guest.prepare(driver::RUN) {
-            Ok(call) => call(&mut guest.store),
-            Err(error) if session.is_some_and(SessionState::is_begun) => {
+        let prepared = guest.prepare(driver::RUN);
+        let called = prepared.map(|call| call(&mut guest.store));
+        let ended = armament.end();
+        // Even the preparation runs code of the guest, until the time ends and on memory that a session may have
+        // damaged: its end is the outcome.
+        let result = match called {
+            Err(error) if ended.expired || session.is_some_and(SessionState::is_begun) => {
                 Err(wasmtime::Error::new(error))
             }
-            Err(error) => return Err(error),
+            other => other?,
         };
-        let ended = armament.end();
         let ended_well = result.is_ok() && !ended.expired;
         if let Some(image) = self
             .image
