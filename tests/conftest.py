@@ -1,6 +1,11 @@
 """Fixtures of all tests."""
 
 import pytest
+from hypothesis import settings
+
+# A limit on the time of an example fails by chance where the cores have other work.
+settings.register_profile("without deadlines", parent=settings(), deadline=None)
+settings.load_profile("without deadlines")
 
 
 @pytest.fixture(autouse=True)
