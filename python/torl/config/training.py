@@ -278,7 +278,7 @@ class TrainConfig(LearningConfig):
         estimator, selection = self.algorithm.estimator, self.selection
         dropping = [f"groups.{name}" for name, each in selection.groups.items() if each.target is zero_variance]
         dropping += ["drop_zero_variance_groups"] if selection.drop_zero_variance_groups else []
-        if dropping and requirements_of(estimator.target).uniform_groups:
+        if dropping and self.algorithm.learns_from_uniform_groups:
             raise ValueError(
                 f"selection.{dropping[0]} drops groups of equal rewards, from which estimator {estimator.name!r} "
                 "learns, too: set it to false, or remove it"

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from torl.algorithms.requirements import requirements_of
 from torl.config import TrainConfig
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
@@ -154,8 +153,8 @@ class Run:
         components.writer.write_metrics(step, {**metrics, **verdict.metrics}, weights=weights)
         components.console.step(step + 1, components.config.run.steps, metrics, groups=played.groups)
         if step == 0 and components.config.run.signal_report and played.groups:
-            learns = requirements_of(algorithm.estimator.target).uniform_groups
-            for line in LearningSignal.measure(played.groups, uniform_groups=learns).lines():
+            signal = LearningSignal.measure(played.groups, uniform_groups=algorithm.learns_from_uniform_groups)
+            for line in signal.lines():
                 components.console.line(f"first step: {line}")
         elif names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update
             components.console.line(missing)

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torl.algorithms.requirements import requirements_of
 from torl.config import TrainConfig
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.records.signal import LearningSignal
@@ -66,8 +65,8 @@ async def _measure(
     components: RunComponents[TrainConfig], console: Console, problems: int, samples: int
 ) -> dict[str, Any]:
     groups = await _play(components, console, problems, samples)
-    estimator = components.config.algorithm.estimator
-    signal = LearningSignal.measure(groups, uniform_groups=requirements_of(estimator.target).uniform_groups)
+    uniform_groups = components.config.algorithm.learns_from_uniform_groups
+    signal = LearningSignal.measure(groups, uniform_groups=uniform_groups)
     for line in signal.lines():
         console.line(line)
     gaps = await _gaps(components, groups)

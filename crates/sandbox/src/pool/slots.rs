@@ -243,8 +243,8 @@ impl Shared {
         };
         state.begin(&job);
         drop(state);
-        // Locked until the job is no longer assigned to the worker, or is the thread's: once the pool is closed, the
-        // thread reaps the worker, whose process id must not be signaled afterwards.
+        // Hold the lock until the job is unassigned or handed to the slot's thread. After the pool is closed, that
+        // thread reaps the worker, and the worker's process id must not be signaled any more.
         let mut worker = lock(&self.slots[slot].worker);
         let begun = match worker.as_mut() {
             Some(worker) => begin(worker, &job, DIRECT_WAIT),

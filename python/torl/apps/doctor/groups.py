@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean
 
-from torl.algorithms.requirements import requirements_of
 from torl.apps.doctor.diagnosis import Finding, Limit, disease
 from torl.apps.doctor.facts import Member
 from torl.apps.doctor.history import KEPT, History, MissingInputError, Step, members_in
@@ -91,7 +90,7 @@ def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
     Raises:
         MissingInputError: The estimator learns from these groups, too, or there are too few groups.
     """
-    if requirements_of(history.config.algorithm.estimator.target).uniform_groups:
+    if history.config.algorithm.learns_from_uniform_groups:
         raise MissingInputError("the estimator learns from groups of equal rewards, too")
     groups = compared_groups(history.recent)
     uniform = [group for group in groups if is_uniform(group)]
