@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GPTJConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers import GPTJConfig
 
+from integration.learner_fixtures import write_tiny_model
 from torl.config import LearnerConfig, ModelConfig
 from torl.errors import DataError
 from torl.learner.deepspeed_engine import load_causal_lm
@@ -22,18 +23,7 @@ def _one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write(directory: Path, missing: list[str], *, tied: bool = False) -> dict[str, torch.Tensor]:
     """Write a model without some of its weights, and return all of them."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=50,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        tie_word_embeddings=tied,
-    )
-    model = Qwen2ForCausalLM(config)
-    model.save_pretrained(directory)
+    write_tiny_model(directory, tied=tied)
     weights = load_file(directory / "model.safetensors")
     kept = {name: weight for name, weight in weights.items() if name not in missing}
     save_file(kept, directory / "model.safetensors", metadata={"format": "pt"})
