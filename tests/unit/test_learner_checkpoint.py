@@ -19,6 +19,7 @@ from torl.learner.checkpoint.directory import (
     open_checkpoint,
     prune_checkpoints,
     read_controller_state,
+    restore_replaced,
     verify_checkpoint,
 )
 
@@ -106,19 +107,35 @@ def test_failed_rename_keeps_the_existing_checkpoint(
     assert verify_checkpoint(directory) == FACTS
 
 
-def test_checkpoint_that_a_crash_left_renamed_is_restored_by_a_write(tmp_path: Path) -> None:
-    directory = write(tmp_path, 20, b"first")
-    directory.rename(directory.with_name(".partial-step_000020-replaced"))  # a crash before the second rename
-
-    def fail_in_the_middle() -> None:
-        with open_checkpoint(directory, {}, FACTS):
-            raise RuntimeError("in the middle")
-
-    with pytest.raises(RuntimeError, match="in the middle"):
-        fail_in_the_middle()
-    assert names(tmp_path / "checkpoints") == ["step_000020"]
+def test_checkpoint_that_a_kill_left_renamed_is_restored(tmp_path: Path) -> None:
+    write(tmp_path, 10)
+    program = f"""
+        import os
+        from pathlib import Path
+        from torl.learner.checkpoint.directory import checkpoint_path, open_checkpoint
+        for content in (b"first", b"second"):
+            with open_checkpoint(checkpoint_path(Path({str(tmp_path)!r}), 20), {{}}, {{}}) as partial:
+                (partial / "state.bin").write_bytes(content)
+                rename = Path.rename
+                if content == b"second":
+                    Path.rename = lambda path, target: (rename(path, target), os.kill(os.getpid(), 9))
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+    directory = checkpoint_path(tmp_path, 20)
+    assert not directory.exists()
+    restore_replaced(tmp_path)
     assert latest_checkpoint(tmp_path) == directory
-    assert (directory / "learner" / "state.bin").read_bytes() == b"first"
+    assert (directory / "state.bin").read_bytes() == b"first"
+    write(tmp_path, 30)
+    assert names(tmp_path / "checkpoints") == ["step_000010", "step_000020", "step_000030"]
+
+
+def test_checkpoint_that_was_replaced_before_a_kill_is_not_restored(tmp_path: Path) -> None:
+    directory = write(tmp_path, 20, b"second")
+    write(tmp_path, 10, b"first").rename(directory.with_name(".partial-step_000020-replaced"))
+    restore_replaced(tmp_path)
+    assert (directory / "learner" / "state.bin").read_bytes() == b"second"
+    restore_replaced(tmp_path / "absent")
 
 
 def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Path) -> None:
@@ -188,22 +205,46 @@ def test_checkpoints_that_are_all_damaged_are_an_error_that_names_each(tmp_path:
 def test_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (5, 999_999, 1_000_000, 20):  # names of different length: the number counts
         write(tmp_path, step)
-    removed = prune_checkpoints(tmp_path, keep=2)
+    removed = prune_checkpoints(tmp_path, 1_000_000, keep=2)
     assert [path.name for path in removed] == ["step_000005", "step_000020"]
     assert names(tmp_path / "checkpoints") == ["step_1000000", "step_999999"]
     assert latest_checkpoint(tmp_path) == tmp_path / "checkpoints" / "step_1000000"
     write(tmp_path, 1_000_001)
-    assert prune_checkpoints(tmp_path, keep=1, values={999_999: 0.5, 1_000_000: 0.4, 7: 0.9}) == [
+    assert prune_checkpoints(tmp_path, 1_000_001, keep=1, values={999_999: 0.5, 1_000_000: 0.4, 7: 0.9}) == [
         tmp_path / "checkpoints" / "step_1000000"
     ]
     assert names(tmp_path / "checkpoints") == ["step_1000001", "step_999999"]
     with pytest.raises(ValueError, match="keep is 0"):
-        prune_checkpoints(tmp_path, keep=0)
+        prune_checkpoints(tmp_path, 1_000_001, keep=0)
+
+
+@pytest.mark.parametrize(("keep", "values"), [(2, {}), (1, {10: 0.9})])
+def test_checkpoints_after_the_one_just_written_are_removed(
+    keep: int, values: dict[int, float], tmp_path: Path
+) -> None:
+    """The run resumed from an earlier one, because these were damaged; as the newest, they would be kept instead."""
+    for step in (10, 20, 30):
+        write(tmp_path, step)
+    for step in (20, 30):
+        (checkpoint_path(tmp_path, step) / MANIFEST).unlink()
+    write(tmp_path, 15)
+    prune_checkpoints(tmp_path, 15, keep, values)
+    assert names(tmp_path / "checkpoints") == ["step_000010", "step_000015"]
+
+
+def test_checkpoint_of_another_run_is_left_alone(tmp_path: Path) -> None:
+    original = write(tmp_path / "original", 20)
+    (tmp_path / "replay" / "checkpoints").mkdir(parents=True)
+    checkpoint_path(tmp_path / "replay", 20).symlink_to(original)
+    write(tmp_path / "replay", 21)
+    prune_checkpoints(tmp_path / "replay", 21, keep=1)
+    assert names(tmp_path / "replay" / "checkpoints") == ["step_000021"]
+    assert verify_checkpoint(original) == FACTS
 
 
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     assert latest_checkpoint(tmp_path) is None
-    assert prune_checkpoints(tmp_path, keep=1) == []
+    assert prune_checkpoints(tmp_path, 1, keep=1) == []
 
 
 FULL_DISK = """

@@ -58,10 +58,21 @@ def test_a_task_that_is_never_or_always_solved_has_none(accuracy: float, reason:
 
 
 def test_estimator_of_equal_rewards_has_no_obstacle() -> None:
-    signal = LearningSignal.measure(with_accuracy(0.0), uniform_groups=True)
+    signal = LearningSignal.measure(with_accuracy(0.0), "none")
     assert not signal.is_empty
     assert signal.mixed == 0
     assert signal.findings() == []
+
+
+def test_estimator_that_compares_the_batch_learns_from_groups_of_one() -> None:
+    played = [scored_group(response(correct, float(correct))) for correct in (True, False)]
+    assert LearningSignal.measure(played, "batch").findings() == []
+    assert "a group has one response" in LearningSignal.measure(played).findings()[0]
+    (finding,) = LearningSignal.measure(played[1:] * 8, "batch").findings()
+    assert finding.startswith("nothing to learn from: all rewards are equal; no answer is correct: use easier problems")
+    equal = [scored_group(response(correct, 0.5)) for correct in (True, False)]
+    (finding,) = LearningSignal.measure(equal, "batch").findings()
+    assert finding.endswith("all rewards are equal; but only some answers are correct: check the reward")
 
 
 def test_problems_that_are_always_or_never_solved_are_named() -> None:

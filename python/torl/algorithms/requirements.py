@@ -30,6 +30,8 @@ class Requirements:
         all_tokens: Whether tokens without an advantage have a loss, too, or the name of the option that gives them one
             above 0 (policy losses).
         uniform_groups: Whether groups of equal total rewards have advantages, too (estimators).
+        across_groups: Whether rewards are compared across groups or with a critic's values, so that a group of equal
+            rewards, or of one response, has advantages where those of other groups differ (estimators).
     """
 
     critic: bool = False
@@ -43,6 +45,7 @@ class Requirements:
     engine_ratio: bool = False
     all_tokens: bool | str = False
     uniform_groups: bool = False
+    across_groups: bool = False
 
     @property
     def token_arrays(self) -> list[str]:
@@ -81,6 +84,7 @@ def requires(
     engine_ratio: bool = False,
     all_tokens: bool | str = False,
     uniform_groups: bool = False,
+    across_groups: bool = False,
 ) -> Callable[[Function], Function]:
     """Declare the requirements of an estimator, a policy loss, a KL estimator or a mask.
 
@@ -105,6 +109,9 @@ def requires(
             name of the option that gives it one above 0. Without a term, trajectories without an advantage are skipped.
         uniform_groups: Whether an estimator gives advantages to groups of equal total rewards, too. A selection that
             drops them is then refused.
+        across_groups: Whether an estimator compares rewards across groups or with a critic's values, so that a group of
+            equal rewards, or of one response, has advantages where those of other groups differ. A selection may drop
+            such groups.
 
     Raises:
         ValueError: `all_tokens` names no option of the function.
@@ -121,6 +128,7 @@ def requires(
         engine_ratio,
         all_tokens,
         uniform_groups,
+        across_groups,
     )
 
     def mark(function: Function) -> Function:

@@ -16,6 +16,7 @@ Lambda = Annotated[float, Field(ge=0, le=1)]
 _MIN_WEIGHT = 1e-8  # as in verl
 
 
+@requires(across_groups=True)
 def reinforce_plus_plus(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0) -> TokenAdvantages:
     """Token-level returns, whitened over all sampled tokens of the step (REINFORCE++, arXiv 2501.03262).
 
@@ -42,7 +43,7 @@ def reinforce_plus_plus_baseline(inputs: EstimatorInputs, *, discount: PositiveF
     return _whitened_returns(inputs, centered_N, discount)
 
 
-@requires(critic=True)
+@requires(critic=True, across_groups=True)
 def ppo(inputs: EstimatorInputs, *, discount: PositiveFraction = 1.0, gae_lambda: Lambda = 1.0) -> TokenAdvantages:
     """Generalized advantage estimation with a critic (GAE, arXiv 1506.02438, equation 16), for PPO.
 

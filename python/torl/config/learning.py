@@ -165,11 +165,6 @@ class AlgorithmConfig(Section):
         return components | requirements_of(self.kl.estimator.target) if self.kl.coefficient > 0 else components
 
     @property
-    def learns_from_uniform_groups(self) -> bool:
-        """Whether the estimator gives advantages to groups of equal total rewards, too."""
-        return requirements_of(self.estimator.target).uniform_groups
-
-    @property
     def unpublished_aggregation(self) -> str | None:
         """A warning if the estimator or the loss is published with other aggregations than the one in use.
 

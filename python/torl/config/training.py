@@ -31,6 +31,7 @@ from torl.options import Choice, Section, default_choice
 from torl.rewards import Reward
 from torl.runtime.cluster.protocol import ClusterConfig
 from torl.tools import Tool
+from torl.types import RewardComparison
 
 _COMMON_SETTINGS = (
     "model.path",
@@ -263,6 +264,14 @@ class TrainConfig(LearningConfig):
         """The minimum number of trajectories in a group of the batch; a single one cannot be compared."""
         return min(self.rollout.samples_per_prompt, max(2, self.algorithm.min_group_size))
 
+    @property
+    def reward_comparison(self) -> RewardComparison:
+        """The rewards that must differ for a step to have a signal: those of a group, of the batch, or none."""
+        requirements = requirements_of(self.algorithm.estimator.target)
+        if requirements.uniform_groups:
+            return "none"
+        return "batch" if requirements.across_groups and not self._dropping_uniform_groups else "group"
+
     @model_validator(mode="after")
     def _groups_carry_a_signal(self) -> Self:
         smallest = self.algorithm.min_group_size
@@ -275,15 +284,19 @@ class TrainConfig(LearningConfig):
 
     @model_validator(mode="after")
     def _selection_keeps_the_signal(self) -> Self:
-        estimator, selection = self.algorithm.estimator, self.selection
-        dropping = [f"groups.{name}" for name, each in selection.groups.items() if each.target is zero_variance]
-        dropping += ["drop_zero_variance_groups"] if selection.drop_zero_variance_groups else []
-        if dropping and self.algorithm.learns_from_uniform_groups:
+        estimator, dropping = self.algorithm.estimator, self._dropping_uniform_groups
+        if dropping and requirements_of(estimator.target).uniform_groups:
             raise ValueError(
                 f"selection.{dropping[0]} drops groups of equal rewards, from which estimator {estimator.name!r} "
                 "learns, too: set it to false, or remove it"
             )
         return self
+
+    @property
+    def _dropping_uniform_groups(self) -> list[str]:
+        """Names of the settings of `selection` that drop groups of equal rewards."""
+        dropping = [f"groups.{name}" for name, each in self.selection.groups.items() if each.target is zero_variance]
+        return dropping + ["drop_zero_variance_groups"] * self.selection.drop_zero_variance_groups
 
     @model_validator(mode="after")
     def _teacher_prompts_fit(self) -> Self:

@@ -1,7 +1,8 @@
 """The signal that graded groups offer to learn from: how their rewards differ, and what the differences follow.
 
-An estimator that compares responses with their group learns from groups whose rewards differ. Whether it learns to
-solve problems depends on what the differences follow: the answers, or something else.
+An estimator that compares responses with their group learns from groups whose rewards differ; PPO and REINFORCE++ also
+from those of equal rewards, if the groups differ. Whether a policy learns to solve problems depends on what the
+differences follow: the answers, or something else.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from torl.types import FinishReason, ScoredGroup, ScoredTrajectory
+from torl.types import FinishReason, RewardComparison, ScoredGroup, ScoredTrajectory
 
 _FEW_MIXED = 0.1  # prime-rl stops a curriculum below it
 MANY_TRUNCATED: Final = 0.25
@@ -27,6 +28,7 @@ class LearningSignal:
     Attributes:
         groups: Number of groups of at least two responses.
         mixed: Number of groups with at least two different rewards.
+        differ: Whether two rewards of the batch differ.
         differing: Number of groups in which some answers are correct and others are not.
         responses: Number of responses.
         samples: Mean number of responses per group.
@@ -37,11 +39,12 @@ class LearningSignal:
         answer_correlation: Correlation of reward and correctness within groups. None if one of them never differs.
         code_correlation: Correlation of reward and use of code within groups. None if one of them never differs.
         frequent_error: Most frequent exception or status of failed runs. None without failures.
-        uniform_groups: Whether the estimator learns from groups of equal rewards, too.
+        comparison: Rewards that must differ for the estimator to learn.
     """
 
     groups: int
     mixed: int
+    differ: bool
     differing: int
     responses: int
     samples: float
@@ -52,16 +55,15 @@ class LearningSignal:
     answer_correlation: float | None
     code_correlation: float | None
     frequent_error: str | None
-    uniform_groups: bool
+    comparison: RewardComparison
 
     @classmethod
-    def measure(cls, groups: Sequence[ScoredGroup], *, uniform_groups: bool = False) -> Self:
+    def measure(cls, groups: Sequence[ScoredGroup], comparison: RewardComparison = "group") -> Self:
         """Measure groups.
 
         Args:
             groups: Groups of a step or of a trial.
-            uniform_groups: Whether the estimator learns from groups of equal rewards, too
-                (`Requirements.uniform_groups`).
+            comparison: Rewards that must differ for the estimator to learn (`TrainConfig.reward_comparison`).
 
         Raises:
             ValueError: The groups contain no response.
@@ -75,6 +77,7 @@ class LearningSignal:
         return cls(
             groups=len(compared),
             mixed=sum(not group.has_zero_variance for group in compared),
+            differ=len(set(map(_reward, members))) > 1,
             differing=sum(0 < group.accuracy < 1 for group in compared),
             responses=len(members),
             samples=len(members) / len(groups),
@@ -85,13 +88,13 @@ class LearningSignal:
             answer_correlation=_correlation(compared, _reward, _is_correct),
             code_correlation=_correlation(compared, _reward, _has_code),
             frequent_error=failures.most_common(1)[0][0] if failures else None,
-            uniform_groups=uniform_groups,
+            comparison=comparison,
         )
 
     @property
     def is_empty(self) -> bool:
-        """Whether no group has two different rewards, so that nothing can be learned."""
-        return self.mixed == 0 and not self.uniform_groups
+        """Whether the rewards that the estimator compares are equal, so that nothing can be learned."""
+        return {"group": self.mixed == 0, "batch": not self.differ, "none": False}[self.comparison]
 
     def lines(self) -> list[str]:
         """Return the measures as a line, and a line for each finding: nothing to learn from, a doubtful reward, ..."""
@@ -106,8 +109,9 @@ class LearningSignal:
         """Return a line for each obstacle to learning, with its remedy."""
         found: list[str] = []
         if self.is_empty:
-            found.append(f"nothing to learn from: no group has two different rewards; {self._reason()}")
-        elif self.mixed < _FEW_MIXED * self.groups and not self.uniform_groups:
+            which = "no group has two different rewards" if self.comparison == "group" else "all rewards are equal"
+            found.append(f"nothing to learn from: {which}; {self._reason()}")
+        elif self.comparison == "group" and self.mixed < _FEW_MIXED * self.groups:
             found.append(
                 f"little to learn from: {self.mixed} of {self.groups} groups have two different rewards; "
                 "use problems that are solved sometimes, or more samples per prompt"
@@ -125,7 +129,9 @@ class LearningSignal:
 
     def _reason(self) -> str:
         """Return why no rewards differ, and the remedy."""
-        if self.groups == 0:
+        if self.comparison == "batch" and 0 < self.accuracy < 1:
+            return "but only some answers are correct: check the reward"
+        if self.comparison == "group" and self.groups == 0:
             return "a group has one response (rollout.samples_per_prompt)"
         if self.differing:
             return f"but in {self.differing} of them only some answers are correct: check the reward"

@@ -51,7 +51,7 @@ class Checkpoints:
         """Wait for the previous checkpoint, copy the learner's state and start writing it."""
         await self.wait()
         writing = await self._learner.begin_checkpoint(checkpoint_path(self._directory, step), state)
-        self._writing = asyncio.create_task(self._complete(writing))
+        self._writing = asyncio.create_task(self._complete(writing, step))
         self._writing.add_done_callback(_retrieve_error)
 
     def check(self) -> None:
@@ -64,9 +64,9 @@ class Checkpoints:
         if self._writing is not None:
             await self._writing
 
-    async def _complete(self, writing: "asyncio.Task[None]") -> None:
+    async def _complete(self, writing: "asyncio.Task[None]", step: int) -> None:
         await writing
-        await asyncio.to_thread(prune_checkpoints, self._directory, self._config.keep_last, dict(self._values))
+        await asyncio.to_thread(prune_checkpoints, self._directory, step, self._config.keep_last, dict(self._values))
 
 
 def _retrieve_error(task: "asyncio.Task[None]") -> None:

@@ -136,8 +136,8 @@ class Run:
             EngineError: Engine and learner hold different weights.
         """
         components = self.components
-        algorithm = components.config.at_step(step).algorithm
-        records = await asyncio.to_thread(step_records, step, played, samples, algorithm)
+        config = components.config.at_step(step)
+        records = await asyncio.to_thread(step_records, step, played, samples, config.algorithm)
         await asyncio.to_thread(components.writer.write_trajectories, step, records)
         await asyncio.to_thread(components.writer.write_tokens, step, tokens)
         metrics |= await asyncio.to_thread(training_dynamics, played.groups) | played.counts
@@ -151,9 +151,9 @@ class Run:
         if self.monitor is not None:
             verdict = await asyncio.to_thread(self.monitor.observe, step, metrics, records, tokens)
         components.writer.write_metrics(step, {**metrics, **verdict.metrics}, weights=weights)
-        components.console.step(step + 1, components.config.run.steps, metrics, groups=played.groups)
-        if step == 0 and components.config.run.signal_report and played.groups:
-            signal = LearningSignal.measure(played.groups, uniform_groups=algorithm.learns_from_uniform_groups)
+        components.console.step(step + 1, config.run.steps, metrics, groups=played.groups)
+        if step == 0 and config.run.signal_report and played.groups:
+            signal = LearningSignal.measure(played.groups, config.reward_comparison)
             for line in signal.lines():
                 components.console.line(f"first step: {line}")
         elif names.LOSS not in metrics and (missing := describe_missing_signal(played.groups)):  # no policy update

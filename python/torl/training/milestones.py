@@ -84,7 +84,7 @@ class Milestones:
             await self.save_checkpoint(step, position)
 
     async def finish(self, position: Mapping[str, Any], export: Callable[[], Awaitable[None]]) -> None:
-        """Evaluate after the last step, write the last checkpoint, and export the model.
+        """Evaluate after the last step, write the last checkpoint unless it exists, and export the model.
 
         Args:
             position: State of the data.
@@ -92,9 +92,10 @@ class Milestones:
         """
         steps, console = self.components.config.total_steps, self.components.console
         await self.evaluate_if_due(steps)
-        await self.save_checkpoint(steps, position)
-        with console.progress("writing the last checkpoint"):
-            await self.components.checkpoints.wait()
+        if self.components.checkpoint is None or self.components.first_step < steps:
+            await self.save_checkpoint(steps, position)
+            with console.progress("writing the last checkpoint"):
+                await self.components.checkpoints.wait()
         # Only now: an export that fails, as on a full disk, ends the ranks, and a checkpoint that they still write.
         with console.progress("exporting the model"):
             await export()

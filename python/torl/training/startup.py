@@ -11,7 +11,7 @@ from torl.component import RunContext
 from torl.config import LearningConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
-from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state
+from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state, restore_replaced
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
@@ -68,7 +68,10 @@ async def prepare_inputs(
     Raises:
         TorlError: The checkpoint does not belong to the run, or the run does not fit the devices.
     """
-    checkpoint = latest_checkpoint(directory) if config.run.resume else None
+    checkpoint = None
+    if config.run.resume:
+        restore_replaced(directory)
+        checkpoint = latest_checkpoint(directory)
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
     resolved = resolve(config, await machine_of(cluster))
     console.line(f"placement: {resolved.placement}")

@@ -65,8 +65,7 @@ async def _measure(
     components: RunComponents[TrainConfig], console: Console, problems: int, samples: int
 ) -> dict[str, Any]:
     groups = await _play(components, console, problems, samples)
-    uniform_groups = components.config.algorithm.learns_from_uniform_groups
-    signal = LearningSignal.measure(groups, uniform_groups=uniform_groups)
+    signal = LearningSignal.measure(groups, components.config.reward_comparison)
     for line in signal.lines():
         console.line(line)
     gaps = await _gaps(components, groups)

@@ -1,7 +1,7 @@
 """The data types that torl's packages exchange. No torch, no vLLM, no DeepSpeed."""
 
 from torl.types.arrays import BoolArray, Float32Array, Int32Array
-from torl.types.grades import Grade, Group, ScoredGroup, ScoredTrajectory
+from torl.types.grades import Grade, Group, RewardComparison, ScoredGroup, ScoredTrajectory
 from torl.types.problems import Problem, Prompt
 from torl.types.samples import TrainingSample, UpdateNumbers
 from torl.types.tools import MalformedCall, Markup, ObservationText, Outcome, OutcomeStatus, ToolRequest
@@ -23,6 +23,7 @@ __all__ = [
     "OutcomeStatus",
     "Problem",
     "Prompt",
+    "RewardComparison",
     "SampledTurn",
     "SamplingParameters",
     "ScoredGroup",

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from torl.types.problems import Prompt
 from torl.types.trajectories import Trajectory
+
+RewardComparison = Literal["group", "batch", "none"]
+"""The rewards that must differ for an estimator to learn: those of a group, of the batch, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,6 @@ class ScoredGroup:
         """Whether all members have the same total reward. False for a group of one.
 
         Estimators that compare totals within the group learn nothing from it, and DAPO's dynamic sampling replaces it.
-        Others declare that they do (`requires(uniform_groups=True)`).
+        Others declare that they do (`uniform_groups` and `across_groups` of `requires`).
         """
         return len(self.members) > 1 and len({member.total for member in self.members}) == 1

@@ -90,7 +90,7 @@ def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
     Raises:
         MissingInputError: The estimator learns from these groups, too, or there are too few groups.
     """
-    if history.config.algorithm.learns_from_uniform_groups:
+    if history.config.reward_comparison != "group":
         raise MissingInputError("the estimator learns from groups of equal rewards, too")
     groups = compared_groups(history.recent)
     uniform = [group for group in groups if is_uniform(group)]

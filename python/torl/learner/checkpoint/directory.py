@@ -5,8 +5,9 @@
         controller.json    state of the controller: step, policy version, data position, ...
         learner/           part of the optimizer state and random generators of each rank
 
-A checkpoint is written under a temporary name in the same directory, flushed to disk, and renamed. A crash leaves a
-`.partial-*` directory, which is ignored and removed by the next write.
+A checkpoint is written under a temporary name in the same directory, flushed to disk, and renamed. A crash leaves
+`.partial-*` directories, which are ignored and removed by the next write. Only one is whole: a checkpoint that was
+being replaced, which `restore_replaced` renames back.
 """
 
 import errno
@@ -33,6 +34,7 @@ LEARNER = "learner"
 _FORMAT = 2
 _NAME = re.compile(r"step_(\d{6,})")
 _PARTIAL = ".partial-"
+_REPLACED = "-replaced"
 _HASH_THREADS = 4
 _log = logging.getLogger(__name__)
 
@@ -63,12 +65,10 @@ def open_checkpoint(
         CheckpointError: A file could not be written. An existing checkpoint is unchanged.
     """
     partial = directory.with_name(f"{_PARTIAL}{directory.name}-{os.getpid()}")
-    replaced = directory.with_name(f"{_PARTIAL}{directory.name}-replaced")
+    replaced = directory.with_name(f"{_PARTIAL}{directory.name}{_REPLACED}")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        if replaced.exists() and not directory.exists():
-            replaced.rename(directory)  # a crash between the renames below has left it
-        for leftover in directory.parent.glob(f"{_PARTIAL}{directory.name}-*"):
+        for leftover in directory.parent.glob(f"{_PARTIAL}*"):
             shutil.rmtree(leftover)
         partial.mkdir()
         yield partial
@@ -100,6 +100,14 @@ def _replace(directory: Path, partial: Path, replaced: Path) -> None:
         if replaced.exists():
             replaced.rename(directory)
         raise
+
+
+def restore_replaced(run_directory: Path) -> None:
+    """Restore each checkpoint that a killed run was replacing. Call it while no checkpoint is written."""
+    for replaced in (run_directory / "checkpoints").glob(f"{_PARTIAL}*{_REPLACED}"):
+        directory = replaced.with_name(replaced.name.removeprefix(_PARTIAL).removesuffix(_REPLACED))
+        if not directory.exists():
+            replaced.rename(directory)
 
 
 def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]:
@@ -174,21 +182,30 @@ def latest_checkpoint(run_directory: Path) -> Path | None:
     return None
 
 
-def prune_checkpoints(run_directory: Path, keep: int, values: Mapping[int, float] | None = None) -> list[Path]:
+def prune_checkpoints(
+    run_directory: Path, step: int, keep: int, values: Mapping[int, float] | None = None
+) -> list[Path]:
     """Remove old checkpoints and return their directories.
+
+    Later checkpoints than `step` are removed too. They were damaged when the run resumed, or it had resumed from them.
 
     Args:
         run_directory: Directory of the run.
-        keep: Number of newest checkpoints to keep.
+        step: Step of the checkpoint that was just written.
+        keep: Number of checkpoints up to `step` to keep.
         values: Metric of some steps. The checkpoint with the highest value is kept.
     """
     if keep < 1:
         raise ValueError(f"keep is {keep}: the newest checkpoint is always kept")
-    checkpoints = _checkpoints(run_directory)
+    everything = _checkpoints(run_directory)
+    checkpoints = [path for path in everything if _step_of(path) <= step]
     valued = {path: values[_step_of(path)] for path in checkpoints if values and _step_of(path) in values}
     best = max(reversed(checkpoints), key=lambda path: valued.get(path, -math.inf)) if valued else None
-    removed = [path for path in checkpoints[:-keep] if path != best]
+    removed = [path for path in everything if path not in checkpoints[-keep:] and path != best]
     for directory in removed:
+        if directory.is_symlink():  # a replay reads the checkpoints of another run
+            directory.unlink()
+            continue
         # A directory without a manifest is not a checkpoint: a crash between these lines leaves no damaged one.
         (directory / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(directory)
