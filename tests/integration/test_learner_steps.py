@@ -96,6 +96,21 @@ async def test_steps_equal_plain_torch_and_resume_is_bit_equal(
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
+@pytest.mark.parametrize("zero_stage", [0, 1])
+async def test_first_update_in_bfloat16_is_adamw_s_first(
+    zero_stage: int, model_directory: Path, tmp_path: Path
+) -> None:
+    """It changes each weight by the learning rate. A step before it would count in the bias correction: 0.74 of it."""
+    settings = {"zero_stage": zero_stage, "dtype": "bfloat16", "ranks": 1, "learning_rate": 0.02}
+    async with await start_learner(model_directory, tmp_path / "logs", **settings) as learner:
+        await learner.export(tmp_path / "before")
+        await learner.update(STEPS[0], step=0)
+        await learner.export(tmp_path / "after")
+    before, after = read_weights(tmp_path / "before"), read_weights(tmp_path / "after")
+    name = "model.layers.0.mlp.down_proj.weight"
+    assert (after[name].float() - before[name].float()).abs().median() == pytest.approx(0.02, rel=0.02)
+
+
 @pytest.mark.parametrize(("zero_stage", "dtype"), [(1, "bfloat16"), (3, "float32")])
 async def test_new_processes_go_on_bit_equal_from_a_checkpoint(
     zero_stage: int, dtype: str, model_directory: Path, tmp_path: Path

@@ -119,7 +119,7 @@ def test_distillation_is_the_difference_of_teacher_and_policy() -> None:
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - {"optimal_token_baseline"}))  # where one token is alone
 def test_an_estimator_declares_that_it_learns_from_equal_rewards(name: str) -> None:
-    """Of their own group, or of the batch. Each group has one reward, another one than the others."""
+    """Groups of one reward have advantages. Each group has one reward, another one than the others."""
     options = {"discount": 0.9} if name == "gtpo" else {}
     found = False
     for seed in range(30):

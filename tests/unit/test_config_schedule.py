@@ -146,3 +146,10 @@ async def test_episodes_have_the_settings_of_their_step(tmp_path: Path) -> None:
 def test_invalid_schedule_is_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         configuration(**{name: value})
+
+
+def test_integers_stay_integers() -> None:
+    """The engine takes no float as a number of tokens."""
+    config = configuration(**{"rollout.max_response_tokens": [[0, 1e2], [3, 1.2e2]]})
+    limits = [config.at_step(step).rollout.max_response_tokens for step in (0, 3)]
+    assert (limits, {type(limit) for limit in limits}) == ([100, 120], {int})

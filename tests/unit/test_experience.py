@@ -41,6 +41,16 @@ async def test_no_step_begins_further_ahead_than_allowed(tmp_path: Path, stalene
     assert len(set(problems)) == 24  # no step took the problems of another
 
 
+async def test_epoch_is_that_of_the_step_although_later_ones_are_drawn(tmp_path: Path) -> None:
+    run = ScriptedRun(tmp_path, staleness=1, problems=8)  # four a step
+    async with aclosing(run.experience.steps(0)) as steps:
+        for step in range(4):
+            played = await anext(steps)
+            run.publish(step + 1)
+            await settle()
+            assert played.counts["data/epoch"] == step // 2
+
+
 async def problems_of(run: ScriptedRun, first: int, stop: int) -> list[list[str]]:
     """The problems of these steps, each played before the next is asked for."""
     problems = []

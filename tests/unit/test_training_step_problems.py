@@ -9,7 +9,7 @@ import pytest
 
 from builders import asked
 from torl.data import PromptSampler
-from torl.errors import CheckpointError
+from torl.errors import CheckpointError, ComponentError
 from torl.text.prompts import PromptStream
 from torl.training.step_problems import StepProblems, read_ahead
 from torl.types import Prompt
@@ -37,6 +37,36 @@ def test_problems_that_wait_come_first_and_those_of_a_take_are_distinct() -> Non
     problems.end(1)
     problems.end(2)
     assert sorted(second + third + problems.position["ahead"]) == sorted(["p0", *again])
+
+
+class SharedState(PromptSampler):
+    """A sampler whose state is the list that it changes."""
+
+    def __init__(self) -> None:
+        super().__init__(PROMPTS, 0)
+        self.drawn: list[str] = []
+
+    def take(self, count: int) -> list[Prompt]:
+        taken = super().take(count)
+        self.drawn += ids(taken)
+        return taken
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"drawn": self.drawn}
+
+
+def test_position_is_that_of_its_time() -> None:
+    problems = StepProblems(SharedState())
+    first = ids(problems.take(0, 2))
+    problems.end(0)
+    problems.take(1, 2)
+    assert problems.position["sampler"] == {"drawn": first}
+
+
+def test_state_that_is_not_json_is_the_sampler_s_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SharedState, "state_dict", lambda self: {"drawn": {1}})
+    with pytest.raises(ComponentError, match=r"SharedState\) failed in state_dict\(\)"):
+        StepProblems(SharedState())
 
 
 def test_prompts_of_a_checkpoint_are_found_in_their_order(tmp_path: Path) -> None:

@@ -71,6 +71,14 @@ def with_tree_values(tree: Mapping[str, Any], values: Mapping[Path, Any]) -> dic
     }
 
 
+def value_in(config: Any, path: Path) -> Any:
+    """Return the value at a location below a section, a choice or a table."""
+    for key in path:
+        node = config.options if isinstance(config, Choice) else config
+        config = node[key] if isinstance(node, dict) else getattr(node, key)
+    return config
+
+
 def with_value(config: Config, path: Path, value: Any) -> Config:
     """Return a copy of a section, a choice or a table with a value at a location below it."""
     key, *rest = path

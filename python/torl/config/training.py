@@ -25,7 +25,7 @@ from torl.config.choices import EngineChoice, RewardChoice
 from torl.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
 from torl.config.run import AblationConfig, CheckpointConfig, EvaluationConfig, HealthConfig, RunConfig, RunSettings
-from torl.config.schedule import Path, Schedule, take_schedules, value_at, with_tree_values, with_value
+from torl.config.schedule import Path, Schedule, take_schedules, value_at, value_in, with_tree_values, with_value
 from torl.engine import EngineOptions
 from torl.options import Choice, Section, default_choice
 from torl.rewards import Reward
@@ -82,8 +82,14 @@ class ModelRunConfig(Section):
         schedules = take_schedules(cls, tree) if isinstance(tree, dict) else {}
         if not schedules:
             return handler(tree)
-        for step in sorted({step for schedule in schedules.values() for step, _ in schedule}):
-            handler(with_tree_values(tree, {path: value_at(each, step) for path, each in schedules.items()}))
+        stages = {
+            step: handler(with_tree_values(tree, {path: value_at(each, step) for path, each in schedules.items()}))
+            for step in sorted({step for schedule in schedules.values() for step, _ in schedule})
+        }
+        schedules = {  # as validated: 1e3 is an integer where the field is one
+            path: tuple((step, value_in(stages[step], path)) for step, _ in schedule)
+            for path, schedule in schedules.items()
+        }
         largest = {path: max(value for _, value in schedule) for path, schedule in schedules.items()}
         config = handler(with_tree_values(tree, largest))
         config._schedules = schedules

@@ -137,7 +137,21 @@ def start_engine(module: nn.Module, config: LearnerConfig) -> Any:
         config=deepspeed_configuration(config, persistence_threshold=_max_vector_elements(module)),
         dist_init_required=False,
     )
+    if hasattr(engine.optimizer, "fp32_groups"):
+        _undo_first_step(engine.optimizer)
     return engine
+
+
+def _undo_first_step(optimizer: Any) -> None:
+    """Undo the step with zero gradients that DeepSpeed takes in bfloat16 at stage 0, to allocate AdamW's states.
+
+    It counts in AdamW's bias correction, so that the first update would be 0.74 times as large, and decays the weights.
+    """
+    for state in optimizer.optimizer.state.values():
+        state["step"].zero_()
+    for weights, masters in zip(optimizer.fp16_groups, optimizer.fp32_groups, strict=True):
+        for weight, master in zip(weights, masters, strict=True):
+            master.data.copy_(weight.data)
 
 
 def _max_vector_elements(module: nn.Module) -> int:

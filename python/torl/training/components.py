@@ -102,7 +102,7 @@ class RunComponents(Generic[Config]):
     def counters(self) -> dict[str, float]:
         """Return the counters of all components as metrics."""
         player, idle = self.player, self.player.engine.idle_seconds
-        metrics = {names.EPOCH: float(self.sampler.epoch), names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
+        metrics = {names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
         self._idle_seconds = idle
         return metrics | player.metrics() | names.reward_counts(self.rollouts.reward.metrics())
 

@@ -5,6 +5,7 @@ checkpoint only, and the problems that the steps ahead had taken. A run that res
 so that it neither misses nor repeats one in an epoch.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ class StepProblems:
         self._held: dict[int, dict[str, float]] = {}  # accuracies of steps that have not ended
         self.position = self._state()
         """State, as in a checkpoint, for a run that resumes after the last step that has ended."""
+
+    @property
+    def epoch(self) -> int:
+        """Index of the sampler's current epoch."""
+        return self._sampler.epoch
 
     def __len__(self) -> int:
         """Return the maximum number of prompts of one `take`."""
@@ -78,7 +84,10 @@ class StepProblems:
 
     def _state(self) -> Mapping[str, Any]:
         ahead = [name for _, name in self._taken] + [prompt.problem.id for prompt in self._waiting]
-        return {"sampler": self._sampler.state_dict(), "ahead": ahead}
+        with calling("sampler", self._sampler, "state_dict"):
+            # A copy: a checkpoint is written while the next steps change a sampler's own lists.
+            state = json.loads(json.dumps(self._sampler.state_dict()))
+        return {"sampler": state, "ahead": ahead}
 
 
 def read_ahead(checkpoint: Path, prompts: PromptStream) -> tuple[Prompt, ...]:
