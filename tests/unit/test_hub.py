@@ -11,11 +11,12 @@ import pyarrow.parquet
 import pytest
 
 from hub_server import COMMIT, serving, using_hub
+from tokenizers_for_tests import byte_level_bpe
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.data import load_problems, stream_problems
 from torl.data.public_sets import pinned_problems
-from torl.errors import DataError
+from torl.errors import ConfigError, DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
 from torl.report.console import Console
 from torl.training.run import train
@@ -85,11 +86,13 @@ def test_error_without_network_names_download(repository: Repository) -> None:
 
 async def test_run_lists_downloads_for_all_missing_files(repository: Repository) -> None:
     names = {"model.path": "Qwen/Absent", "data.train": "hf:GAIR/Absent", "run.directory": "run"}
+    names |= {"algorithm.estimator": "ppo", "critic.path": "Qwen/Critic"}
     config = load_config(TrainConfig, find_config("demo"), names | {"data.evaluation": {"held": "hf:GAIR/Other"}})
     with pytest.raises(DataError) as error, Console(io.StringIO()) as console:
         await train(config, console)
     ways_out = re.findall(r"^(\S+): .*hf download (\S+)", str(error.value), re.MULTILINE)
     assert sorted(ways_out) == [
+        ("critic.path", "Qwen/Critic"),
         ("data.evaluation.held", "GAIR/Other"),
         ("data.train", "GAIR/Absent"),
         ("model.path", "Qwen/Absent"),
@@ -113,6 +116,29 @@ async def test_run_refuses_a_model_by_its_config_alone(repository: Repository, t
     (files / "config.json").write_text(json.dumps({"model_type": "gemma2"}))
     config = load_config(TrainConfig, find_config("demo"), {"model.path": path, "run.directory": "run"})
     with pytest.raises(DataError, match="its config sets final_logit_softcapping"), Console(io.StringIO()) as console:
+        await train(config, console)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model_type": "gemma2"}, r"critic\.path = .*: a gemma2 model cannot be trained: its config sets final_logit"),
+        ({"model_type": "qwen2"}, r"critic\.path = .*: \d+ tokens of .* are missing or have other ids"),
+    ],
+)
+async def test_run_refuses_a_critic_that_cannot_value_its_tokens(
+    settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    byte_level_bpe(300).save_pretrained(tmp_path / "critic")
+    (tmp_path / "critic" / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "critic" / "model.safetensors").touch()
+    changes = {
+        "algorithm.estimator": "ppo",
+        "critic.path": str(tmp_path / "critic"),
+        "run.directory": str(tmp_path / "run"),
+    }
+    config = load_config(TrainConfig, find_config("demo"), changes)
+    with pytest.raises((ConfigError, DataError), match=message), Console(io.StringIO()) as console:
         await train(config, console)
 
 

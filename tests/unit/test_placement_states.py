@@ -113,6 +113,25 @@ def test_critic_of_a_run_with_adapters_is_trained_completely() -> None:
     assert counted.frozen_parameters == 0
 
 
+def test_critic_of_another_size_is_counted(tmp_path: Path) -> None:
+    shape = model_config(SHAPES[0])
+    wider = AutoConfig.for_model(**shape.to_dict() | {"intermediate_size": 2 * shape.intermediate_size})
+    wider.save_pretrained(tmp_path)
+    config = TrainConfig.model_validate(
+        {
+            "run": {"directory": "run", "steps": 1},
+            "model": {"path": "m"},
+            "data": {"train": "unused.jsonl"},
+            "algorithm": {"estimator": {"name": "ppo"}},
+            "critic": {"path": str(tmp_path)},
+        }
+    )
+    _, counted = LearnerBytes(config, ModelShape.from_config(shape.to_dict()), ranks=1).models
+    assert counted.parameters == sum(
+        each.numel() for each in Critic(AutoModelForCausalLM.from_config(wider)).parameters() if each.requires_grad
+    )
+
+
 BOTH = ["bfloat16", "float32"]
 
 

@@ -294,7 +294,8 @@ class CriticConfig(Section):
     """Settings of the critic, for estimators that need one. All other settings are those of `learner`."""
 
     path: str | None = None
-    """Directory of the model whose trunk initializes the critic. Unset uses the policy's."""
+    """Model whose trunk initializes the critic: a directory, or a name on the Hub. Its vocabulary must be the policy's.
+    Unset uses the policy's model."""
     learning_rate: PositiveFloat = 5e-6
     """Peak learning rate."""
     warmup_steps: NonNegativeInt = 0

@@ -92,7 +92,7 @@ def local_tokenizer_file(path: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def require_trainable(directory: Path) -> None:
+def require_trainable(directory: Path, setting: str = "model.path") -> None:
     """Check that the learner computes a model as the engine does, by its config.json. Without one, do nothing.
 
     Raises:
@@ -106,14 +106,14 @@ def require_trainable(directory: Path) -> None:
     except (OSError, ValueError):
         stated = None  # transformers reports the error
     if isinstance(stated, dict) and (reason := _stated_reason(stated)):
-        raise DataError(_untrainable(directory, stated.get("model_type"), reason))
+        raise DataError(_untrainable(setting, directory, stated.get("model_type"), reason))
     settings = _read_settings(directory)
     if reason := untrainable_reason(settings):
-        raise DataError(_untrainable(directory, settings.model_type, reason))
+        raise DataError(_untrainable(setting, directory, settings.model_type, reason))
 
 
-def _untrainable(directory: Path, model_type: Any, reason: str) -> str:
-    return f"model.path = {directory}: a {model_type} model cannot be trained: {reason}"
+def _untrainable(setting: str, directory: Path, model_type: Any, reason: str) -> str:
+    return f"{setting} = {directory}: a {model_type} model cannot be trained: {reason}"
 
 
 def _read_settings(directory: Path) -> Any:

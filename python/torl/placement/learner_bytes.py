@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 from torl.config import LearningConfig, reference_model
-from torl.hub import resolve_model
+from torl.hub import resolve_model_config
 from torl.placement.shape import ModelShape
 from torl.placement.stages import Bytes
 from torl.placement.states import ADAM_BYTES, BUCKET_ELEMENTS, FLOAT_BYTES, States, page_locked_bytes
@@ -51,8 +51,9 @@ class LearnerBytes:
         policy = self._states(trained, frozen, compact)
         if not self.config.algorithm.needs_critic:
             return (policy,)
-        critic = self.shape.trunk_parameters + self.shape.hidden + 1
-        return policy, self._states(critic)
+        path = self.config.critic.path
+        shape = self.shape if path is None else _shape(path)
+        return policy, self._states(shape.trunk_parameters + shape.hidden + 1)
 
     def _states(self, trained: int, frozen: int = 0, compact: int = 0) -> States:
         # On cores, pages of a buffer that are never written take no memory.
@@ -186,7 +187,7 @@ class LearnerBytes:
         if reference_model(self.config.algorithm, self.config.model) is None:
             return 0
         path = self.config.algorithm.kl.path
-        parameters = self.shape.parameters if path is None else _parameters(path)
+        parameters = self.shape.parameters if path is None else _shape(path).parameters
         if learner.zero_stage < 3:
             return parameters * self.itemsize
         offloaded = learner.offload_parameters or learner.offload_while_sampling
@@ -194,5 +195,5 @@ class LearnerBytes:
 
 
 @cache
-def _parameters(model: str) -> int:
-    return ModelShape.read(resolve_model(model)).parameters
+def _shape(model: str) -> ModelShape:
+    return ModelShape.read(resolve_model_config(model))

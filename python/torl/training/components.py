@@ -203,6 +203,9 @@ async def _read_inputs(
         console.warning(warning)
     if config.algorithm.needs_reference and config.algorithm.kl.path is not None:
         require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.path")
+    if config.algorithm.needs_critic and config.critic.path is not None:
+        require_trainable(resolve_model(config.critic.path), "critic.path")
+        require_same_vocabulary(model, config.critic.path, "critic.path")
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
     console.line(f"train: {prompts}")

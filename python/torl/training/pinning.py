@@ -38,12 +38,18 @@ def pin_commits(config: Config) -> Config:
         value = tuple(paths) if isinstance(path, tuple) else paths[0]
         return replace(chosen, options=chosen.options.model_copy(update={"path": value}))
 
-    def trainable_model(path: str) -> str:
-        if not is_local(path):
-            require_trainable(resolve_model_config(path))  # before the weights are downloaded
-        return pinned_model(path)
+    def trained(setting: str, path: str) -> str:
+        def pin(path: str) -> str:
+            if not is_local(path):
+                require_trainable(resolve_model_config(path), setting)  # before the weights are downloaded
+            return pinned_model(path)
 
-    model = config.model.model_copy(update={"path": pinned("model.path", trainable_model, config.model.path)})
+        return pinned(setting, pin, path)
+
+    model = config.model.model_copy(update={"path": trained("model.path", config.model.path)})
+    critic = config.critic
+    if config.algorithm.needs_critic and critic.path is not None:
+        critic = critic.model_copy(update={"path": trained("critic.path", critic.path)})
     if (teacher := config.algorithm.kl.path) is not None:
         config = with_value(config, ("algorithm", "kl", "path"), pinned("algorithm.kl.path", pinned_model, teacher))
     sets: dict[str, Any] = {
@@ -62,4 +68,5 @@ def pin_commits(config: Config) -> Config:
     if missing:
         raise DataError("\n".join(missing))
     data["evaluation"] = split_by_source(sets)
-    return config.model_copy(update={"model": model, "data": config.data.model_copy(update=data), **update})
+    update = {"model": model, "critic": critic, **update}
+    return config.model_copy(update={"data": config.data.model_copy(update=data), **update})
