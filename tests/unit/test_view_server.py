@@ -416,6 +416,11 @@ def test_address_that_is_not_local_needs_the_token(tmp_path: Path) -> None:
             assert client.get("/api/row?run=run&file=step_000000&line=0", headers=headers).status_code == status
 
 
+def test_page_asks_for_records_with_its_token_alone() -> None:
+    for module in STATIC.glob("*.js"):  # a link or an image would send no token
+        assert not re.search(r"(?:href|src|action)=\$?[{\"'`]+/api/", module.read_text(encoding="utf-8")), module.name
+
+
 # --- the command and the files ----------------------------------------------------------------------------------------
 
 

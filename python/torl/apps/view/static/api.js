@@ -93,6 +93,23 @@ export function useData(path, revision = "", { isFixed = false } = {}) {
   return { ...result, isLoading: result.path !== path };
 }
 
+// Saves a file of the interface. A link would not send the token.
+export async function save(path) {
+  const response = await fetch(path, { headers: headers() });
+  if (!response.ok) return answerOf(response);
+  const [, name] = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition"));
+  return saveBlob(await response.blob(), name);
+}
+
+export function saveBlob(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const anchor = document.createElement("a");
+  anchor.href = url;
+  anchor.download = name;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
 // Calls `receive` with each line of JSON of a streamed answer.
 export async function streamLines(path, receive, abort) {
   const response = await fetch(path, { headers: headers(), signal: abort });

@@ -1,6 +1,6 @@
 // The current page as one HTML file: the modules, the styles and the answers that the page has used.
 
-import { states, usedAnswers } from "view/api.js";
+import { saveBlob, states, usedAnswers } from "view/api.js";
 
 const MODULES = "api app calls charts code compare diff export format keys lib list overview parts problem route theme tokens trajectory".split(" ");
 const LIBRARIES = {
@@ -48,10 +48,6 @@ export async function exportedPage() {
 }
 
 export async function download() {
-  const url = URL.createObjectURL(new Blob([await exportedPage()], { type: "text/html" }));
-  const anchor = document.createElement("a");
-  anchor.href = url;
-  anchor.download = `torl${location.hash.replace(/[^\w.-]+/g, "-").slice(0, 80)}.html`;
-  anchor.click();
-  setTimeout(() => URL.revokeObjectURL(url), 60000);
+  const name = `torl${location.hash.replace(/[^\w.-]+/g, "-").slice(0, 80)}.html`;
+  saveBlob(new Blob([await exportedPage()], { type: "text/html" }), name);
 }

@@ -1,7 +1,7 @@
 // One trajectory: problem, grade, turns and observations, tokens, calls, its group, and the verdict of the audit.
 
 import { html, signal, useEffect, useState } from "view/lib.js";
-import { isExported, post, query, revisionOf, states, useData } from "view/api.js";
+import { isExported, post, query, revisionOf, save, states, useData } from "view/api.js";
 import { allRuns, Call } from "view/calls.js";
 import { Code } from "view/code.js";
 import { count, duration, number, signed, visible } from "view/format.js";
@@ -96,9 +96,16 @@ function Shown({ data, place, setStart }) {
       <code>${data.location}</code>
       ${data.python && html`<code>${data.python}</code>`}
       ${data.test && html`<${CopyTest} text=${data.test} />`}
-      ${!isExported && html`<a href=${`/api/row?${query(place)}`} download>${data.is_run ? "the line as it is in the file" : "the line in torl's format"}</a>`}
+      ${!isExported && html`<${SaveLine} place=${place} label=${data.is_run ? "the line as it is in the file" : "the line in torl's format"} />`}
     </footer>
   </article>`;
+}
+
+function SaveLine({ place, label }) {
+  const [error, setError] = useState(null);
+  const click = () => save(`/api/row?${query(place)}`).then(() => setError(null), setError);
+  return html`<button class="quiet" data-action="save-line" onClick=${click}>${label}</button>
+    ${error && html`<${Failure} error=${error} />`}`;
 }
 
 // The trajectory as a test for pytest. Without a clipboard (no secure context), its text is shown.
