@@ -167,3 +167,11 @@ def test_grade_compares_two_answers(answer: str, status: int, verdict: str, caps
     assert main(["grade", r"\frac{1}{2}", answer]) == status
     assert capsys.readouterr().out == f"{verdict}\n"
     assert main(["grade", "1", "1", "--timeout-seconds", "0"]) == 2
+
+
+@pytest.mark.parametrize("words", [(r"-\frac{1}{2}", "-0.5"), ("-1/2", r"-\frac{1}{2}", "--exact"), ("--", "-x", "-x")])
+def test_grade_compares_negative_answers(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grade", *words]) == 0
+    assert capsys.readouterr().out == "correct\n"
+    with pytest.raises(SystemExit, match="0"):
+        main(["grade", "-h"])

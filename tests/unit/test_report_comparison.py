@@ -236,6 +236,8 @@ def test_one_run_has_its_own_page_written_again(tmp_path: Path, capsys: pytest.C
     assert main([str(run)]) == 0
     assert capsys.readouterr().out.strip() == str(run / "report.html")
     assert (run / "report.html").is_file()
+    assert main([str(run), "--smoothing", "3"]) == 2
+    assert "the page of one run shows each step" in capsys.readouterr().err
 
 
 def test_page_is_written_again_until_the_runs_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

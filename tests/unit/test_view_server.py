@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -238,6 +239,24 @@ def test_chosen_trajectories_are_compared_by_characters_without_a_tokenizer(clie
     assert [node["members"] for node in found["nodes"]] == [[0, 1], [0], [1]]
 
 
+@pytest.mark.parametrize(("last", "unit"), [({}, "character"), ({"text": ""}, "token")])
+def test_response_with_a_text_and_no_tokens_is_compared_by_characters(
+    tmp_path: Path, last: dict[str, Any], unit: str
+) -> None:
+    played = row(token_ids=load_tokenizer(resolve_path(DEMO)).encode("one two", add_special_tokens=False))
+    run = write_run(tmp_path / "run", {"step_000000": [played, row(0, 1, token_ids=[]) | last]})
+    (run / "config.toml").write_text(f"[model]\npath = '{DEMO}'\n", encoding="utf-8")
+    indexed(run).close()
+    with serve(run) as client:
+        found = get(client, "/api/compare", at=["run:step_000000:0", "run:step_000000:1"])
+    texts = [
+        "".join(part["text"] for node in found["nodes"] if member in node["members"] for part in node["runs"])
+        for member in range(2)
+    ]
+    first = "one two" if unit == "token" else played["text"]
+    assert (found["unit"], texts) == (unit, [first, last.get("text", played["text"])])
+
+
 def test_search_streams_matches_in_the_order_of_the_list(client: TestClient) -> None:
     reply = client.get("/api/search", params={"pattern": r"number[35]\b", "sort": "sample", "order": "asc"})
     messages = [json.loads(line) for line in reply.text.splitlines()]
@@ -431,6 +450,21 @@ def test_index_can_be_built_without_a_server(tmp_path: Path, capsys: pytest.Capt
     assert path.parent == tmp_path / "indexes"
     assert path.stat().st_size > 0
     assert [each.name for each in directory.glob("view*")] == []
+
+
+def test_port_in_use_or_too_large_is_an_error_with_the_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = write_run(tmp_path / "run", {"step_000000": [row()]})
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        assert main(["view", str(directory), "--port", port]) == 1
+    reason = f"cannot listen on 127.0.0.1:{port}: [Errno 98] Address already in use; --port 0 selects a free port"
+    assert capsys.readouterr().err == f"error: {reason}\n"
+    assert main(["view", str(directory), "--port", "999999"]) == 1
+    assert "error: cannot listen on 127.0.0.1:999999: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

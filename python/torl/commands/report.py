@@ -35,8 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--smoothing",
         metavar="STEPS",
         type=int,
-        default=WINDOW,
-        help="number of steps that curves are averaged over (default %(default)s)",
+        help=f"number of steps that the curves of several runs are averaged over (default {WINDOW})",
     )
     parser.add_argument(
         "--follow", action="store_true", help="write the page again while runs are written; Ctrl-C ends it"
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _follow(runs: dict[str, Path], output: Path | None, window: int) -> None:
+def _follow(runs: dict[str, Path], output: Path | None, window: int | None) -> None:
     """Write the page, and again whenever a run has new records, until all runs have ended."""
     for directory in runs.values():
         read_config(directory)  # a run that starts has no metrics yet, but a configuration
@@ -84,11 +83,15 @@ def _written(path: Path) -> int:
         return 0
 
 
-def _write(runs: dict[str, Path], output: Path | None, window: int, reload_seconds: int = 0) -> Path:
-    if window < 1:
+def _write(runs: dict[str, Path], output: Path | None, window: int | None, reload_seconds: int = 0) -> Path:
+    if window is not None and window < 1:
         raise ConfigError(f"--smoothing = {window} must be at least 1 step")
     if len(runs) == 1 and output is None:
+        if window is not None:
+            raise ConfigError(
+                "--smoothing: the page of one run shows each step; --output FILE writes the page with averages"
+            )
         (directory,) = runs.values()
         return write_report(directory)
     records = [read_run(label, directory) for label, directory in runs.items()]
-    return write_comparison(records, output or Path("comparison.html"), window, reload_seconds=reload_seconds)
+    return write_comparison(records, output or Path("comparison.html"), window or WINDOW, reload_seconds=reload_seconds)

@@ -129,9 +129,7 @@ def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> in
     prepare()
     try:
         module.serve(*(_read(settings, options) for settings in command.settings))
-    except (OSError, OverflowError) as error:
-        raise SandboxError(f"cannot listen on {options.host}:{options.port}: {error}") from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise SandboxError(str(error)) from error
     return 0
 

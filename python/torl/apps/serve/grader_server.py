@@ -40,8 +40,8 @@ def serve(grader: Grader, settings: ServerSettings) -> None:
     try:
         with bound_socket(settings.host, settings.port, settings.idle_timeout_seconds) as listener:
             listen(_application(grader, settings), settings, listener)
-    except (OSError, OverflowError) as error:
-        raise RewardError(f"cannot listen on {settings.host}:{settings.port}: {error}") from error
+    except OSError as error:
+        raise RewardError(str(error)) from error
 
 
 def _application(grader: Grader, settings: ServerSettings) -> web.Application:

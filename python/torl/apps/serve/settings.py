@@ -1,5 +1,6 @@
 """Settings of servers: the pool, the address and the limits."""
 
+import errno
 import resource
 import socket
 import sys
@@ -92,7 +93,7 @@ def bound_socket(host: str, port: int, idle_timeout_seconds: float) -> socket.so
     """Return a bound socket that does not listen yet, so that an unavailable address fails before the pool starts.
 
     Raises:
-        OSError: The address is in use or invalid.
+        OSError: The address is in use or invalid. The message has it.
     """
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -100,9 +101,11 @@ def bound_socket(host: str, port: int, idle_timeout_seconds: float) -> socket.so
         # Inherited by its connections: the kernel drops a connection whose peer receives nothing for this time.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_timeout_seconds))
         listener.bind((host, port))
-    except BaseException:
+    except (OSError, OverflowError, ValueError) as error:
         listener.close()
-        raise
+        is_used = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        remedy = "; --port 0 selects a free port" if is_used else ""
+        raise OSError(f"cannot listen on {host}:{port}: {error}{remedy}") from error
     return listener
 
 

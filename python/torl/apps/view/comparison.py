@@ -99,6 +99,8 @@ def _common_length(sequences: Sequence[_Symbols], start: int) -> int:
 
 
 def _member_texts(database: sqlite3.Connection, row: Mapping[str, Any]) -> list[str] | None:
+    if row["text"] and not row["token_ids"]:
+        return None  # a record of another library
     return token_texts(database, row["token_ids"][:MAX_TOKENS])
 
 
