@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cli import training
 
+from metrics_page import undefined_metrics
 from torl.apps.audit.run import main
 from torl.apps.view.detail import trajectory_json
 from torl.apps.view.rows import find_place
@@ -68,6 +69,7 @@ def run(directory: Path, changes: dict[str, str]) -> list[dict[str, float]]:
         assert command.wait(280) == 0, command.output()
         command.assert_nothing_left()
     rows = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert undefined_metrics(name for row in rows for name in row) == set()
     return [row for row in rows if "time/step" in row]
 
 

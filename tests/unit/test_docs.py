@@ -138,7 +138,7 @@ PATTERNS = [
     *metric_names.reward_counts({"*": 0}),
     *metric_names.tool_counts("*", {"*": 0}),
     *metric_names.environment_counts({"*": 0}),
-    *metric_names.learner_metrics({"*": 0}),
+    metric_names.critic_metric("learner/*"),
 ]
 FAMILIES = {name.split("/")[0] for name in CONSTANTS}
 LITERALS = {

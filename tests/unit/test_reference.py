@@ -3,15 +3,26 @@
 import importlib.util
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import torl
 import torl.errors
-from torl.config import TrainConfig
+from scripted_environment import ScriptedEnvironment
+from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.help import settings_of
+from torl.environments.bounded import BoundedEnvironment
+from torl.learner.batch import pack_batch
+from torl.learner.objective import ImitatedTensors, RowTensors, policy_objective, value_objective, with_imitation
+from torl.learner.optimizer_steps import _report
 from torl.records import metric_names
+from torl.tools.python import _COUNTS, PythonTool
+from torl.tools.wrappers import BoundedTool, ToolLimits
+from torl.types import TrainingSample
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "write_reference.py"
 spec = importlib.util.spec_from_file_location("write_reference", SCRIPT)
@@ -52,3 +63,33 @@ def test_metrics_page_lists_every_metric_with_its_meaning() -> None:
     patterns = {"tool/<tool>/<count>", "evaluation/<set>/<name>", "by/<value>/<name>", "selection/masked/<reason>"}
     assert names | patterns <= rows.keys()
     assert [name for name, meaning in rows.items() if len(meaning) < 10] == []
+
+
+def test_metrics_page_has_every_number_of_the_learner() -> None:
+    everything = AlgorithmConfig.model_validate({"importance_correction": "tis", "kl": {"coefficient": 0.1}})
+    arrays = (np.array([3, 5], np.int32), np.array([False, True]), np.zeros(2, np.float32), np.ones(2, np.float32))
+    sample = TrainingSample(*arrays, ref_logprobs=np.zeros(2, np.float32))
+    batch = replace(pack_batch([sample], max_row_tokens=2, ranks=1), imitated_tokens=1)
+    row, one = RowTensors(batch.rows[0][0], torch.device("cpu")), torch.tensor([-0.5])
+    imitated = ImitatedTensors(*(torch.zeros(1),) * 3)
+    policy = with_imitation(policy_objective(one, one, row, everything), one, imitated)
+    critic = value_objective(one, row, None)
+    # The rest of an optimizer step and of a training step, which need ranks.
+    of_step = {"loss", "gradient_norm", "changed_weights", "learning_rate", "update_seconds"}
+    names = {"updates", "seconds", *of_step, *policy.sums, *policy.maxima, *policy.terms, *_report({}, batch, 1)}
+    own = {f"learner/critic_{name}" for name in (*critic.sums, *critic.maxima, "explained_variance")}
+    own -= {metric_names.critic_metric(f"learner/{name}") for name in names}
+    rows = re.findall(r"^\| `(learner/\w+)`", PAGES["metrics.md"], flags=re.MULTILINE)
+    assert sorted(own | {f"learner/{name}" for name in names}) == sorted(
+        set(rows) - {metric_names.LOGPROB_GAP_PROBE}  # not the learner's
+    )
+
+
+def test_metrics_page_names_the_counts_of_tools_and_environments() -> None:
+    rows = dict(re.findall(r"^\| `([^`]+)` \| (.*) \|$", PAGES["metrics.md"], flags=re.MULTILINE))
+    tool = BoundedTool("python", PythonTool(), ToolLimits())
+    for name in (*_COUNTS, *tool.metrics(), "connected"):
+        assert f'"{name}"' in rows["tool/<tool>/<count>"]
+    environment = BoundedEnvironment(ScriptedEnvironment())
+    for name in environment.metrics():
+        assert f'"{name}"' in rows["environment/count/<count>"]

@@ -26,9 +26,9 @@ _MEASURED_METRICS: Final = frozenset(
         names.WAIT_SHARE,
         names.SPECULATED,
         names.SPECULATIONS_WASTED,
-        "learner/seconds",
-        "learner/update_seconds",
-        "learner/critic_update_seconds",
+        names.UPDATE_TIME,
+        names.UPDATE_SECONDS,
+        names.critic_metric(names.UPDATE_SECONDS),
     }
 )
 _COUNTS_SINCE_START: Final = ("reward/count/", "environment/count/", "agent/", "time/")

@@ -1,7 +1,8 @@
 """The names of all metrics, with their definitions and units.
 
-A row of `metrics.jsonl` maps these names to numbers. A ratio whose denominator is zero is missing from the row. Rows of
-evaluations have the same names after `evaluation/<set>/`.
+A row of `metrics.jsonl` maps these names to numbers, and has `step`, the number of steps before it, and `time`, when it
+was written, in seconds since 1970. A ratio whose denominator is zero is missing from the row. Rows of evaluations have
+the same names after `evaluation/<set>/`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +39,10 @@ REWARD_PART: Final = "reward/part/"
 
 
 def variant_reward(variant: str) -> str:
-    """Mean total reward of the responses to one variant of the prompts, if the template gives several."""
+    """Return `reward/variant/<variant>`: the mean total reward of the responses to one of the template's prompts.
+
+    Only logged if the template gives several prompts for a problem.
+    """
     return REWARD_VARIANT + variant
 
 
@@ -125,7 +129,12 @@ def error_fraction(exception_type: str) -> str:
 
 
 def tool_counts(name: str, counts: Mapping[str, float]) -> dict[str, float]:
-    """Return `tool/<tool>/<count>`: the counts of a tool since its start (`Tool.metrics`)."""
+    """Return `tool/<tool>/<count>`: the counts of a tool since its start (`Tool.metrics`).
+
+    The sandbox of `python` counts "shared" (runs that were answered with the outcome of an equal one), "retried" (runs
+    whose worker died) and "workers_replaced". Other tools count "calls", "retried", "unavailable" (calls that failed
+    after all retries) and "cut" (truncated results), MCP servers also "connected" (connections that were made).
+    """
     return {f"tool/{name}/{count}": value for count, value in counts.items()}
 
 
@@ -140,7 +149,10 @@ TURN_LIMIT: Final = "environment/turn_limit"
 
 
 def environment_counts(counts: Mapping[str, float]) -> dict[str, float]:
-    """Return `environment/count/<count>`: the counts of the environment since its start."""
+    """Return `environment/count/<count>`: the counts of the environment since its start.
+
+    It counts "episodes", "retried", "failed", "cut" (truncated texts) and "unclosed" (sessions whose `close` failed).
+    """
     return {f"environment/count/{count}": value for count, value in counts.items()}
 
 
@@ -221,7 +233,9 @@ def masked(reason: str) -> str:
 # --- learner --------------------------------------------------------------
 
 LOSS: Final = "learner/loss"
-"""Loss of the policy."""
+"""Loss of the policy, with all its terms."""
+IMITATION_LOSS: Final = "learner/imitation_loss"
+"""Term of the loss for imitated tokens: their weighted cross-entropy, divided by their number."""
 ENTROPY: Final = "learner/entropy"
 """Mean entropy at the sampled tokens that the learner computes, in nats. Trajectories without an advantage are skipped
 if no other term moves the policy, so hard problems remain as groups become uniform."""
@@ -233,6 +247,18 @@ LEARNING_RATE: Final = "learner/learning_rate"
 """Learning rate of the policy."""
 CLIP_FRACTION: Final = "learner/clip_fraction"
 """Fraction of the computed sampled tokens whose importance ratio was clipped."""
+DUAL_CLIP_FRACTION: Final = "learner/dual_clip_fraction"
+"""Fraction of the computed sampled tokens whose gradient the dual clip removed; 0 for a loss without one."""
+APPROXIMATE_KL: Final = "learner/approximate_kl"
+"""Estimated KL divergence of the policy before the step's updates from the policy in them (k3), in nats per computed
+sampled token. About 0 with one optimizer step."""
+REFERENCE_KL: Final = "learner/reference_kl"
+"""Mean of `algorithm.kl.estimator` over the computed sampled tokens: the KL divergence of the policy from the reference
+model, in nats per token. Only logged with a reference model."""
+IMPORTANCE_WEIGHT: Final = "learner/importance_weight"
+"""Mean weight of a computed sampled token by `algorithm.importance_correction`. Only logged with a correction."""
+IMPORTANCE_MASKED: Final = "learner/importance_masked"
+"""Fraction of the computed sampled tokens to which the correction gives the weight 0. Only logged with a correction."""
 LOGPROB_GAP_MEAN: Final = "learner/logprob_gap_mean"
 """Mean |trainer logprob - engine logprob| over the computed sampled tokens, in nats."""
 LOGPROB_GAP_ON_POLICY: Final = "learner/logprob_gap_on_policy"
@@ -250,11 +276,37 @@ LOGPROB_GAP_KL: Final = "learner/logprob_gap_kl"
 """Estimated KL divergence of the engine from the trainer, in nats per token."""
 
 LEARNED_TOKENS: Final = "learner/tokens"
-"""Number of tokens in the rows of the update, prompts included."""
+"""Number of tokens of the computed samples, prompts included. A prompt counts once for each of its samples, also if a
+row has it once; a sample counts once for each of `algorithm.epochs`."""
 TRAINED_TOKENS: Final = "learner/sampled_tokens"
-"""Number of sampled tokens in the rows of the update; in fine-tuning, of tokens with a loss."""
+"""Number of sampled tokens of the computed samples, once for each epoch; in fine-tuning, of tokens with a loss."""
 IMITATED_TOKENS: Final = "learner/imitated_tokens"
 """Number of tokens with an imitation weight. Only logged if there are any."""
+SAMPLES: Final = "learner/samples"
+"""Number of computed samples (responses), once for each epoch."""
+ROWS: Final = "learner/rows"
+"""Number of rows that the samples were packed into (`learner.max_row_tokens`), over all ranks and optimizer steps."""
+UPDATES: Final = "learner/updates"
+"""Number of optimizer steps of the policy; 0 if no sample of the batch moves it."""
+UPDATE_SECONDS: Final = "learner/update_seconds"
+"""Time of these optimizer steps on the first rank: forward, backward and update, in seconds."""
+UPDATE_TIME: Final = "learner/seconds"
+"""Time of all optimizer steps, the critic's as well, with packing and the exchange with the ranks, in seconds."""
+VALUE_MEAN: Final = "learner/critic_value_mean"
+"""Mean value that the critic gives a sampled token."""
+SQUARED_ERROR: Final = "learner/critic_squared_error"
+"""Mean squared difference of value and return at a sampled token."""
+VALUE_ERROR_MAX: Final = "learner/critic_error_max"
+"""Maximum |value - return| over the sampled tokens."""
+EXPLAINED_VARIANCE: Final = "learner/critic_explained_variance"
+"""1 - variance(returns - values) / variance(returns) over the sampled tokens, with the values before the step: 1 for a
+perfect critic, 0 for one that predicts nothing."""
+
+
+def critic_metric(metric: str) -> str:
+    """Return `learner/critic_<name>`: a metric of the learner, of the critic's optimizer steps."""
+    return metric.replace("learner/", "learner/critic_", 1)
+
 
 # --- fine-tuning ------------------------------------------------------------------------------------------
 
@@ -274,11 +326,13 @@ TIME_WAIT: Final = "time/wait_for_rollout"
 TIME_ENGINE_IDLE: Final = "time/engine_idle"
 """Time that the engine had no request, from the end of the last step to the end of this one."""
 TIME_ROLLOUT: Final = "time/rollout"
-"""Time from the first episode of the step to the last. With `rollout.max_staleness`, most of it precedes the step."""
+"""Time from the first episode of the step to the last grade and the selection of the batch. With
+`rollout.max_staleness`, most of it precedes the step."""
 TIME_REWARD: Final = "time/reward"
 """Part of the rollout in which all episodes had ended and grades were awaited."""
 TIME_LEARN: Final = "time/train"
-"""Time of the optimizer steps."""
+"""Time of the learner: masks, log-probabilities and values before the update, advantages, optimizer steps, and the
+digest of the new weights."""
 TIME_SYNC: Final = "time/weight_sync"
 """Time of the weight transfer to the engine."""
 TIME_EVALUATION: Final = "time/evaluation"
@@ -326,7 +380,7 @@ def is_diagnosis(metric: str) -> bool:
 EPOCH: Final = "data/epoch"
 """Current pass over the problems."""
 TRAINED_GROUPS: Final = "data/trained_groups"
-"""Number of groups whose trajectories entered the loss."""
+"""Number of groups of the batch, also those whose rewards are all equal or whose trajectories are all masked."""
 LONG_TEACHER_PROMPTS: Final = "data/long_teacher_prompts"
 """Number of responses that are too long after their prompt of `algorithm.kl.prompt`: the reference model saw them after
 the policy's prompt, so that self-distillation learns nothing from them. Only logged with such prompts."""
@@ -346,7 +400,7 @@ def scheduled_values(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def learner_metrics(report: Mapping[str, float]) -> dict[str, float]:
-    """Return `learner/<name>`: the values that the learner reports."""
+    """Return the values that the learner reports under their names in a row."""
     return {f"learner/{name}": value for name, value in report.items()}
 
 

@@ -19,7 +19,6 @@ _SPIKE = Limit(
 _SIGMAS = 8.0
 _ZERO = Limit(0.4, "above 0.4 of the latest 10 steps, although groups have different rewards", "rldoctor")
 _UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 3 steps after the warm-up", "huggingface/blog!3386; torl")
-_REFERENCE_KL = "learner/reference_kl"
 
 
 @disease(
@@ -50,16 +49,16 @@ def clip_saturation(history: History) -> Finding | None:
 @disease(
     "kl-blow-up",
     "The policy moved far away from its reference model.",
-    metric=_REFERENCE_KL,
+    metric=names.REFERENCE_KL,
     limits=(_KL,),
     remedy="algorithm.kl.coefficient, a lower learner.learning_rate, an earlier checkpoint",
 )
 def kl_blow_up(history: History) -> Finding | None:
     """Compare the KL divergence from the reference model with that of the first steps."""
-    now, members = history.now(_REFERENCE_KL), history.steps[-1].members
+    now, members = history.now(names.REFERENCE_KL), history.steps[-1].members
     if now > _KL_SEVERE:
         return Finding(now, f"the KL divergence is {now:.2f} nats per token", members)
-    before = history.before(_REFERENCE_KL)
+    before = history.before(names.REFERENCE_KL)
     if now <= _KL.value or now <= _KL_GROWTH * before:
         return None
     text = f"the KL divergence rose from {before:.3f} to {now:.2f} nats per token"
