@@ -19,6 +19,7 @@ from torl.data.public_sets import pinned_problems
 from torl.errors import ConfigError, DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
 from torl.report.console import Console
+from torl.training.pinning import pin_commits
 from torl.training.run import train
 from torl.types import Problem
 
@@ -100,12 +101,30 @@ async def test_run_lists_downloads_for_all_missing_files(repository: Repository)
     assert not Path("run").exists()
 
 
-async def test_a_missing_evaluation_set_is_named(tmp_path: Path) -> None:
-    settings = {"data.evaluation.absent": "absent.jsonl", "run.directory": str(tmp_path / "run")}
-    config = load_config(TrainConfig, find_config("demo"), settings)
-    missing = pytest.raises(DataError, match=r"^evaluation set absent: absent\.jsonl: no such file")
-    with missing, Console(io.StringIO()) as console:
+async def test_run_names_the_settings_of_all_missing_files(tmp_path: Path) -> None:
+    settings = {"model.path": "./absent", "data.train": "math500=absent.jsonl", "algorithm.kl.path": "./other"}
+    settings |= {"data.evaluation.absent": "absent.jsonl", "run.directory": str(tmp_path / "run")}
+    config = load_config(TrainConfig, find_config("demo"), settings | {"algorithm.kl.coefficient": 0.1})
+    with pytest.raises(DataError) as error, Console(io.StringIO()) as console:
         await train(config, console)
+    assert [line.partition(" (")[0] for line in str(error.value).splitlines()] == [
+        "model.path: ./absent: no such file",
+        "algorithm.kl.path: ./other: no such file",
+        "data.evaluation.absent: absent.jsonl: no such file",
+        "data.train: absent.jsonl: no such file",
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+def problems_of(path: str) -> list[Problem]:
+    """A source whose path is not one of a file."""
+    return [Problem(path, "1 + 1", "2")]
+
+
+def test_path_of_a_custom_source_need_not_be_a_file() -> None:
+    source = {"name": f"{__name__}:problems_of", "path": "a table"}
+    config = load_config(TrainConfig, find_config("demo"), {"data.train": source})
+    assert pin_commits(config).data.train.options.path == "a table"
 
 
 @pytest.mark.parametrize("path", ["google/Gemma", "local"])

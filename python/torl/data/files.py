@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torl.errors import DataError
-from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, RemoteFile, files_in, hub_errors, name_hint
-from torl.paths import resolve_path
+from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, RemoteFile, files_in, hub_errors, resolve_file
 
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
@@ -133,10 +132,7 @@ def find_files(
     """
     if path.startswith(DATASET_PREFIX):
         return find_dataset(path, split or "train", patterns)
-    try:
-        located = resolve_path(path)
-    except DataError as error:
-        raise DataError(f"{error}{name_hint(path)}") from error
+    located = resolve_file(path)
     if located.is_dir() and located.suffix not in READERS:
         return files_in(located, split or "train", patterns)
     if located.suffix not in READERS:

@@ -7,9 +7,9 @@ from torl.hub.datasets import (
     IN_PLACE_OF_NAME,
     RemoteFile,
     files_in,
-    name_hint,
     pinned_dataset,
     resolve_dataset,
+    resolve_file,
     stream_dataset,
 )
 from torl.hub.models import (
@@ -31,11 +31,11 @@ __all__ = [
     "hub_errors",
     "is_local",
     "local_tokenizer_file",
-    "name_hint",
     "pinned_dataset",
     "pinned_model",
     "require_trainable",
     "resolve_dataset",
+    "resolve_file",
     "resolve_model",
     "resolve_model_config",
     "stream_dataset",

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
+from torl.errors import DataError
 from torl.hub.dataset_files import FILE_SUFFIXES, select_files
 from torl.hub.models import COMMIT, DATASET_PREFIX, dataset_name, hub_errors, is_name, snapshot, split_name
+from torl.paths import resolve_path
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
@@ -95,10 +97,18 @@ def pinned_dataset(path: str) -> str:
     return f"{DATASET_PREFIX}{repository}@{commit}" if COMMIT.fullmatch(commit) else path
 
 
-def name_hint(path: str) -> str:
-    """Return a hint for a missing path that may be a Hub name without its prefix."""
-    is_hub_name = is_name(path) and PurePosixPath(path).suffix not in FILE_SUFFIXES
-    return f"; the dataset of that name on the Hub is {DATASET_PREFIX}{path}" if is_hub_name else ""
+def resolve_file(path: str) -> Path:
+    """Return the existing file or directory of a path that is not a dataset's name.
+
+    Raises:
+        DataError: The path does not exist. The message has a hint if it may be a Hub name without its prefix.
+    """
+    try:
+        return resolve_path(path)
+    except DataError as error:
+        is_hub_name = is_name(path) and PurePosixPath(path).suffix not in FILE_SUFFIXES
+        hint = f"; the dataset of that name on the Hub is {DATASET_PREFIX}{path}" if is_hub_name else ""
+        raise DataError(f"{error}{hint}") from error
 
 
 def files_in(folder: Path, split: str, patterns: Sequence[str] = ()) -> list[Path]:

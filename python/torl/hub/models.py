@@ -31,8 +31,8 @@ def is_name(path: str) -> bool:
     """Whether a path can be a name on the Hub. A path whose first directory exists is a local path."""
     if _NAME.fullmatch(path) is None:
         return False
-    owner = Path(path).parts[0]
-    return not owner.startswith(".") and (owner == path or not Path(owner).is_dir())
+    owner = path.partition("/")[0]
+    return not owner.startswith(".") and not Path(owner).is_dir()
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -177,9 +177,10 @@ def pinned_model(path: str) -> str:
     Raises:
         DataError: The same conditions as in `resolve_model`.
     """
+    located = resolve_model(path)
     if is_local(path):
         return path
-    commit = resolve_model(path).name
+    commit = located.name
     return f"{split_name(path)[0]}@{commit}" if COMMIT.fullmatch(commit) else path
 
 

@@ -2,13 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torl.config import FinetuneConfig, TrainConfig
 from torl.config.schedule import with_value
-from torl.data.public_sets import pinned_problems
+from torl.data.public_sets import find_problem_file, pinned_problems
 from torl.errors import DataError
-from torl.hub import is_local, pinned_dataset, pinned_model, require_trainable, resolve_model_config
+from torl.hub import (
+    DATASET_PREFIX,
+    is_local,
+    pinned_dataset,
+    pinned_model,
+    require_trainable,
+    resolve_file,
+    resolve_model_config,
+)
 from torl.options import Choice
 from torl.rollout.evaluation_sets import split_by_source
 from torl.training.startup import Config
@@ -18,8 +27,8 @@ def pin_commits(config: Config) -> Config:
     """Replace names of models and datasets on the Hub by names with their commit, and evaluation files by their sets.
 
     Raises:
-        DataError: A model or a dataset is unavailable, or the model cannot be trained. The message lists the settings
-            and the downloads that provide them.
+        DataError: A model, a file or a dataset is unavailable, or the model cannot be trained. The message lists the
+            settings and the downloads that provide them.
     """
     missing: list[str] = []
 
@@ -34,6 +43,8 @@ def pin_commits(config: Config) -> Config:
         path = None if chosen is None else getattr(chosen.options, "path", None)
         if chosen is None or path is None:
             return chosen
+        if not chosen.is_custom:  # whose path may not be one of a file
+            pin = partial(_pinned_file, pin)
         paths = [pinned(setting, pin, str(each)) for each in (path if isinstance(path, tuple) else (path,))]
         value = tuple(paths) if isinstance(path, tuple) else paths[0]
         return replace(chosen, options=chosen.options.model_copy(update={"path": value}))
@@ -70,3 +81,11 @@ def pin_commits(config: Config) -> Config:
     data["evaluation"] = split_by_source(sets)
     update = {"model": model, "critic": critic, **update}
     return config.model_copy(update={"data": config.data.model_copy(update=data), **update})
+
+
+def _pinned_file(pin: Callable[[str], str], name: str) -> str:
+    """Pin the name of a file or a dataset. A file must exist."""
+    file = find_problem_file(name).path if pin is pinned_problems else name
+    if not file.startswith(DATASET_PREFIX):
+        resolve_file(file)
+    return pin(name)
