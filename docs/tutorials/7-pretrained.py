@@ -213,5 +213,5 @@ for name, run in {"rewards": trained, "written solutions": further}.items():
 sandbox.close()
 
 # %% [markdown]
-# `make demo-real` trains for thirty steps on sixteen operations; [its results](../evidence/learning.md) have more
+# `make demo-real` trains for twenty steps on sixteen operations; [its results](../evidence/learning.md) have more
 # controls. [Why runs collapse](../collapses.md) shows what to look for when a run does not learn.
