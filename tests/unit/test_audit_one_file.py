@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import torl
 from builders import call, grade, trajectory
 from torl.apps.audit.one_file import verify_file
 from torl.apps.audit.run import Audit, main, verify_run
@@ -35,6 +36,13 @@ def test_clean_file_passes_and_says_what_is_not_checked(tmp_path: Path, capsys: 
     assert found["logprobs"].note == "the file has no weights"
     assert main([str(tmp_path / "a.jsonl")]) == 0
     assert "not checked" in capsys.readouterr().out
+
+
+def test_a_script_checks_a_file_as_the_command_does(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(encode_row(row()) + encode_row(row(1, correct=False)))
+    found = torl.verify(path)
+    assert [(check.name, check.wrong) for check in found.checks if check.wrong] == [("rewards", 1)]
 
 
 def test_changed_grade_mask_group_and_turn_are_found(tmp_path: Path) -> None:

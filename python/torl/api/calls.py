@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from torl.api.event_loop import BackgroundLoop
 from torl.api.policy import Model, Policy, Problems, Section
-from torl.api.results import FinishedRun, Run, SampledGroups
-from torl.apps.audit.run import Audit
+from torl.api.results import FinishedRun, SampledGroups
+from torl.apps.audit.run import Audit, verify_run
 from torl.apps.doctor import health
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.explain import Layer
@@ -151,4 +151,5 @@ def verify(run: str | Path, *, logprob_samples: int = 64) -> Audit:
     Raises:
         TorlError: The run cannot be read, or the reward fails.
     """
-    return Run(run).verify(logprob_samples=logprob_samples)
+    with BackgroundLoop() as loop:
+        return loop.call(verify_run(Path(run), logprob_samples))
