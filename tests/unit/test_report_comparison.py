@@ -18,6 +18,7 @@ from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
 from torl.records.rows import group_records
 from torl.records.writers import RunWriter
+from torl.report.comparison import read_run, write_comparison
 from torl.report.panels import RunRecords, panels_of
 from torl.types import ScoredGroup
 
@@ -297,6 +298,30 @@ def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pyte
     assert "write LABEL=b/demo" in capsys.readouterr().err
     assert main(["a", "b", "--smoothing", "0"]) == 2
     assert "--smoothing = 0 must be at least 1 step" in capsys.readouterr().err
+    assert main(["a", "--smoothing", "4"]) == 2
+    assert "--smoothing = 4 has no effect on the page of one run" in capsys.readouterr().err
+
+
+def test_a_damaged_configuration_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", 1, steps=3)
+    (run / "config.toml").write_text("[rollout\n", encoding="utf-8")
+    for words in ([str(run)], [f"one={run}", f"other={run}"]):
+        assert main(words) == 1
+        assert f"error: {run / 'config.toml'}: cannot be read" in capsys.readouterr().err
+
+
+def test_calls_that_change_with_the_step_count_as_the_largest(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 2, steps=3)
+    (run / "config.toml").write_text("[rollout]\nmax_tool_calls = [[0, 1], [10, 4], [20, 2]]\n", encoding="utf-8")
+    page = write_comparison([read_run("run", run)], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert next(row for row in cells(page) if row[:1] == ["run"])[1:3] == ["4", "3"]
+
+
+def test_steps_of_fine_tuning_are_counted(tmp_path: Path) -> None:
+    rows = [{"step": step, "time": 0.0, names.LOSS: 2.0, names.TIME_STEP: 1.0} for step in range(5)]
+    tuned = RunRecords("tuned", rows, {"finetune": {}})
+    page = write_comparison([tuned], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert next(row for row in cells(page) if row[:1] == ["tuned"])[1:3] == ["-", "5"]
 
 
 def test_changes_have_intervals_and_curves_their_base(page: str, runs: dict[str, Path]) -> None:

@@ -1,6 +1,5 @@
 """A page that compares runs: the papers' figures over steps, final results, and trends with the steps and N."""
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -34,9 +33,7 @@ def read_run(label: str, directory: Path) -> RunRecords:
     Raises:
         RecordError: The records are missing or damaged.
     """
-    return RunRecords(
-        label, read_metrics(directory), tomllib.loads(read_config(directory)), accuracy_changes(directory)
-    )
+    return RunRecords(label, read_metrics(directory), read_config(directory)[1], accuracy_changes(directory))
 
 
 def write_comparison(
@@ -129,14 +126,14 @@ def _points(change: AccuracyChange) -> str:
 def _end_row(run: RunRecords, sets: Sequence[str], window: int) -> Iterator[str]:
     yield run.label
     yield "-" if run.max_tool_calls is None else str(run.max_tool_calls)
-    yield str(len(values_of(run.rows, names.REWARD_MEAN)[0]))
+    seconds = values_of(run.rows, names.TIME_STEP)[1]
+    yield str(len(seconds))
     for name in sets:
         yield _mean(values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:], "{:.1%}")
     forms = {names.ACCURACY: "{:.1%}", names.CODE_RATIO: "{:.2f}", names.PASS_RATIO: "{:.2f}"}
     forms |= {names.CALLS_PER_TRAJECTORY: "{:.2f}", names.RESPONSE_TOKENS: "{:.0f}"}
     for name, form in forms.items():
         yield _mean(values_of(run.rows, name)[1][-window:], form)
-    seconds = values_of(run.rows, names.TIME_STEP)[1]
     yield f"{median(seconds):.1f}" if seconds else "-"
 
 

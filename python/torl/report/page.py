@@ -58,7 +58,7 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         RecordError: The records are missing or damaged, or the report cannot be written.
     """
     rows = read_metrics(run_directory)
-    config_text = read_config(run_directory)
+    config_text, config = read_config(run_directory)
     changes = accuracy_changes(run_directory)
     sections = chart_sections(rows)
     charts = "\n".join(
@@ -67,11 +67,11 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
         if not chart.is_zero(rows)
     )
     zero = [chart.title for chart, _ in sections if chart.is_zero(rows)]
-    waiting = missing_steps(rows, tomllib.loads(config_text)) > 0
+    waiting = missing_steps(rows, config) > 0
     title = f"torl: {run_directory.resolve().name}"
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="dim">{escape(_subtitle(rows, config_text))}</p>',
+        f'<p class="dim">{escape(_subtitle(rows, config))}</p>',
         _statement(statement),
         _outcome(outcome_of(rows, changes)),
         _before_and_after(rows, changes),
@@ -107,21 +107,21 @@ def document(title: str, body: str, *, reload_seconds: int = 0) -> str:
     )
 
 
-def read_config(run_directory: Path) -> str:
-    """Read the resolved configuration of a run, as TOML.
+def read_config(run_directory: Path) -> tuple[str, dict[str, Any]]:
+    """Read the resolved configuration of a run, as TOML and as a tree.
 
     Raises:
-        RecordError: The configuration cannot be read.
+        RecordError: The configuration cannot be read, or is damaged.
     """
     path = run_directory / CONFIG_FILE
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
 
 
-def _subtitle(rows: Sequence[Row], config_text: str) -> str:
-    config = tomllib.loads(config_text)
+def _subtitle(rows: Sequence[Row], config: Mapping[str, Any]) -> str:
     estimator = config.get("algorithm", {}).get("estimator", {}).get("name", "")
     method = "fine-tuning" if "finetune" in config else str(estimator)
     pieces = [str(config.get("model", {}).get("path", "")), method]

@@ -24,8 +24,13 @@ class RunRecords:
 
     @property
     def max_tool_calls(self) -> int | None:
-        """The maximum number of tool calls (N in ZeroTIR, C in ToRL); None if the configuration lacks it."""
+        """The maximum number of tool calls (N in ZeroTIR, C in ToRL), the largest if it changes with the step.
+
+        None if the configuration lacks it.
+        """
         found = self.config.get("rollout", {}).get("max_tool_calls")
+        if isinstance(found, list):  # pairs of a step and a value
+            return max((int(value) for _, value in found), default=None)
         return None if found is None else int(found)
 
 
