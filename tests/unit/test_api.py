@@ -224,3 +224,7 @@ def test_results_have_short_texts_and_html(run: torl.Run) -> None:
     assert "<td>What is 1 &lt; 2?</td><td>100%</td>" in groups._repr_html_()
     assert "<polyline" in run._repr_html_()
     assert "<td>reward/accuracy</td>" in evaluation._repr_html_()
+    with RunWriter(run.directory, resume_step=4) as writer:  # null in the records
+        writer.write_metrics(4, {"learner/loss": float("nan"), "reward/accuracy": 0.75})
+    assert "<td>0.75</td>" in run.metrics._repr_html_()
+    assert "learner/loss" not in run.metrics._repr_html_()

@@ -1,6 +1,7 @@
 """The console in a log file and on a (pseudo) terminal."""
 
 import io
+import math
 import os
 import pty
 import re
@@ -203,6 +204,14 @@ def test_screen_has_rates_and_a_trajectory_without_control_characters() -> None:
     small = LiveScreen(rich.console.Console(file=io.StringIO(), width=60, height=10, force_terminal=True))
     small.add_step(1, 1, metrics, columns, [scored_group(member)])
     assert len(small.lines(60)) == 3  # the curve, the times and the rates
+
+
+def test_screen_leaves_out_a_value_that_is_not_finite() -> None:
+    screen = LiveScreen(rich.console.Console(file=io.StringIO(), width=60, height=30, force_terminal=True))
+    columns = (("loss", names.LOSS, "{:.3f}"), ("never", names.ENTROPY, "{:.3f}"))
+    for step, loss in enumerate((1.0, math.nan, 0.5, math.inf)):
+        screen.add_step(step, 4, {names.LOSS: loss, names.ENTROPY: math.nan}, columns)
+    assert screen.lines(30) == [f"    loss     0.500 {sparkline([1.0, 0.5], 11)}"]
 
 
 def test_sparkline_spans_the_range_and_averages_what_does_not_fit() -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from torl.commands.export import _choose
 from torl.config import CheckpointConfig, FinetuneConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import CheckpointError, ConfigError
 from torl.learner.checkpoint.directory import open_checkpoint
+from torl.records.writers import RunWriter
 from torl.training.checkpoints import Checkpoints, require_evaluation_metric
 
 METRIC = "evaluation/heldout/reward/accuracy"
@@ -98,6 +101,27 @@ async def test_evaluation_without_the_metric_is_not_compared(tmp_path: Path) -> 
         checkpoints.record_evaluation(step, metrics)
     await checkpoints.wait()
     assert left(tmp_path) == [1, 3]
+
+
+async def test_a_loss_that_is_not_finite_is_not_compared(tmp_path: Path) -> None:
+    """Neither in the run nor after a resume, whose records have it as null."""
+    best = "validation/loss"
+    checkpoints = checkpoints_of(tmp_path, WritesTheControllersState(), keep_last=3, keep_best=best)
+    losses = {1: math.nan, 2: 0.5, 3: 0.7, 4: math.nan}
+    with RunWriter(tmp_path) as writer:
+        for step, loss in losses.items():
+            await checkpoints.begin(step, {})
+            checkpoints.record_evaluation(step, {best: loss})
+            writer.write_metrics(step, {best: loss})
+    await checkpoints.wait()
+    assert left(tmp_path) == [2, 3, 4]
+    resumed = checkpoints_of(tmp_path, WritesTheControllersState(), keep_last=1, keep_best=best)
+    resumed.load_history(4)
+    await resumed.begin(5, {})
+    await resumed.wait()
+    assert left(tmp_path) == [2, 5]
+    config = keeping(best, **{"data.evaluation": {}, "checkpoint.every_steps": 0})
+    assert _choose(tmp_path, config, None) == 2
 
 
 def keeping(best: str, **overrides: Any) -> TrainConfig:

@@ -18,6 +18,7 @@ from torl.options import load_object
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
 from torl.records.run_directory import read_configs
+from torl.report.series import values_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,5 +55,6 @@ def _choose(run: Path, config: LearningConfig, step: int | None) -> int:
         return step
     if (best := config.checkpoint.keep_best) is None:
         return steps[-1]
-    values = {row["step"]: names.quality(best, row[best]) for row in read_metrics(run) if best in row}
+    measured = zip(*values_of(read_metrics(run), best), strict=True)  # without null, which is a number not finite
+    values = {step: names.quality(best, value) for step, value in measured}
     return max(steps, key=lambda each: (values.get(each, float("-inf")), each))

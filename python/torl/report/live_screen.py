@@ -1,5 +1,6 @@
 """The live part of the console on a terminal: curves, rates, where the time goes, a trajectory, and bars of waits."""
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -65,7 +66,7 @@ class LiveScreen(rich.progress.Progress):
             groups: Groups that were played.
         """
         for title, name, form in columns:
-            if name in metrics:
+            if math.isfinite(metrics.get(name, math.nan)):
                 curve = self._curves.setdefault(title, (form, deque(maxlen=MAX_STEPS)))[1]
                 curve.append(metrics[name])
         self._times = {name: value for name, value in metrics.items() if name in _TIMES}

@@ -1,5 +1,6 @@
 """Results as HTML for notebooks: tables and small charts without scripts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Final
@@ -12,9 +13,10 @@ _WIDTH, _HEIGHT = 260, 60
 _COLOR: Final = "#3b82f6"
 
 
-def metrics_html(metrics: Mapping[str, float]) -> str:
-    """Return a table of metrics."""
-    return _table(("metric", "value"), [(name, f"{value:.4g}") for name, value in metrics.items()])
+def metrics_html(metrics: Mapping[str, float | None]) -> str:
+    """Return a table of metrics, without the ones that are not finite, which records have as null."""
+    finite = {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
+    return _table(("metric", "value"), [(name, f"{value:.4g}") for name, value in finite.items()])
 
 
 def groups_html(groups: Sequence[ScoredGroup]) -> str:

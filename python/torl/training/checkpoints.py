@@ -1,6 +1,7 @@
 """The checkpoints of a run: written in the background, and pruned to the ones to keep."""
 
 import asyncio
+import math
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,19 +34,20 @@ class Checkpoints:
 
     def load_history(self, first_step: int) -> None:
         """Load the evaluations up to `first_step` of a run that resumes."""
-        best = self._config.keep_best
         for row in read_metrics(self._directory):
-            if row["step"] <= first_step and best in row:
-                self._values[row["step"]] = names.quality(best, row[best])
+            if row["step"] <= first_step:
+                self.record_evaluation(row["step"], row)
 
-    def record_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
+    def record_evaluation(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Record the metrics of an evaluation after `step` steps, to choose the best checkpoint.
 
         An evaluation may lack `checkpoint.keep_best`: `tool/pass_ratio` needs a call, and the set another evaluation.
+        A number that is not finite, which records have as null, compares with no other.
         """
         best = self._config.keep_best
-        if best is not None and best in metrics:
-            self._values[step] = names.quality(best, metrics[best])
+        value = None if best is None else metrics.get(best)
+        if best is not None and value is not None and math.isfinite(value):
+            self._values[step] = names.quality(best, value)
 
     async def begin(self, step: int, state: dict[str, Any]) -> None:
         """Wait for the previous checkpoint, copy the learner's state and start writing it."""
