@@ -1,9 +1,11 @@
 """Outputs are resumed with the settings, the model and the problems that they were played with, and with no others."""
 
+import asyncio
 import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import torl
 from builders import asked
 from torl.apps.curation.difficulty import measure_difficulty
 from torl.apps.evaluation.playing import play_model
+from torl.apps.evaluation.regrading import regrade
 from torl.apps.evaluation.sets import make_set
 from torl.config import EvaluateModelConfig, SampleConfig
 from torl.config.loading import load_config
@@ -20,6 +23,7 @@ from torl.data.layout import Layout
 from torl.engine import Engine, EngineOptions, EngineSetup
 from torl.errors import ConfigError, RecordError, TorlError
 from torl.records.files import write_if_changed
+from torl.records.locks import locked_directory, locked_file
 from torl.report.console import Console
 from torl.rollout import resuming
 from torl.rollout.resuming import PlayedOutput, problem_digest
@@ -198,6 +202,43 @@ def test_a_model_is_not_read_for_an_output_that_is_not_kept(model: Path, monkeyp
 def console() -> Iterator[Console]:
     with Console() as console:
         yield console
+
+
+async def test_an_output_that_another_process_writes_is_refused(tmp_path: Path, model: Path, console: Console) -> None:
+    """A command whose terminal was lost may live. The second one would remove its groups and play them again."""
+    problems = write_questions(tmp_path / "problems.jsonl", 1, 2)
+    samples = {"problems": str(problems), "output": tmp_path / "new" / "rates.jsonl"}
+    tree = {"model": {"path": str(model)}, **SECTIONS}
+    rates = load_config(SampleConfig, None, tree | {"sample": samples})
+    evaluation = load_config(EvaluateModelConfig, None, tree | {"evaluation": {"samples_per_problem": 1}})
+    sets = {"problems": make_set(str(problems), Layout())}
+
+    async def sample() -> None:
+        await asyncio.to_thread(torl.sample, model, ["1"], output=tmp_path / "new" / "groups.jsonl", **SECTIONS)
+
+    async def play() -> None:
+        await play_model(evaluation, tmp_path / "output" / "mine", sets, [0], console)
+
+    async def grade_again() -> None:
+        await regrade(tmp_path / "output" / "mine", evaluation, console)
+
+    async def measure() -> None:
+        await measure_difficulty(rates, tmp_path / "measured.jsonl", console)
+
+    with ExitStack() as other:
+        for lock, path in (
+            (locked_file, tmp_path / "new" / "groups.jsonl"),
+            (locked_file, tmp_path / "new" / "rates.jsonl"),
+            (locked_directory, tmp_path / "output" / "mine"),
+        ):
+            other.enter_context(lock(path, "command"))
+        for command in (sample, measure, play, grade_again):
+            with pytest.raises(ConfigError, match="is being written by another command"):
+                await command()
+        assert not list(tmp_path.rglob("*.toml"))
+    for command in (sample, measure, play, grade_again):
+        await command()
+        await command()
 
 
 async def test_pass_rates_are_not_given_to_other_problems(tmp_path: Path, model: Path, console: Console) -> None:

@@ -1,8 +1,6 @@
 """The run directory: opening it, and the configuration of each start."""
 
-import fcntl
 import itertools
-import os
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +12,7 @@ from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
 from torl.options import dotted_leaves
 from torl.records.files import CONFIG_FILE, atomic_write, record_errors
+from torl.records.locks import locked_directory
 
 _START_KEY = "run.resume"  # describes a start, not the run
 _FIRST_STEP = "# The configuration from step {} on.\n"
@@ -44,8 +43,7 @@ def open_run_directory(config: LearningConfig) -> Iterator[Path]:
     directory = config.run.directory
     with ExitStack() as stack:
         with record_errors(directory):
-            directory.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_locked(directory))
+            stack.enter_context(locked_directory(directory, "run"))
             if (directory / CONFIG_FILE).exists() and not config.run.resume:
                 raise ConfigError(
                     f"{directory} contains a run: resume it (--run.resume), or choose another directory "
@@ -146,16 +144,3 @@ def _earlier_files(directory: Path) -> Iterator[Path]:
     while True:
         yield directory / f"config.{number}.toml"
         number += 1
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{directory} is being written by another run") from None
-        yield
-    finally:
-        os.close(descriptor)

@@ -8,6 +8,7 @@ from itertools import islice
 
 from torl.config import SampleConfig
 from torl.records.dynamics import training_dynamics
+from torl.records.locks import locked_file
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.group_file import GroupFile, play_to_file
@@ -57,35 +58,37 @@ async def sample_with(
         The groups, in the order of the problems.
 
     Raises:
-        ConfigError: The output file was made with other settings or problems, or by another model.
+        ConfigError: The output file was made with other settings or problems, or by another model, or another command
+            writes it.
         TorlError: The problems cannot be read, or a component fails; the file keeps all finished groups.
     """
     sample = config.sample
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))
     console.line(f"problems: {stream}")
-    if resumable:
-        await require_same_origin(config, model, console)
     output = GroupFile(sample.output)
-    done = output.drop_incomplete(sample.samples_per_problem)
-    PlayedOutput(sample.output, bool(done)).require_problems((prompt.problem for prompt in prompts), done)
-    remaining = [prompt for prompt in prompts if prompt.problem.id not in done]
-    if done:
-        console.line(f"{len(prompts) - len(remaining)} problems are in the file already")
-    if remaining:
-        async with open_running() as rollouts:
-            playing = play_to_file(
-                rollouts,
-                remaining,
-                output,
-                console,
-                name="episodes",
-                batch_id=BATCH_ID,
-                samples=sample.samples_per_problem,
-                player=with_seed(rollouts.player, sample.seed),
-            )
-            await run_with_watchers(playing, *rollouts.watchers(config.rollout.stall_timeout_seconds))
-    return output.read(prompts)
+    with locked_file(output.path, "command"):
+        if resumable:
+            await require_same_origin(config, model, console)
+        done = output.drop_incomplete(sample.samples_per_problem)
+        PlayedOutput(output.path, bool(done)).require_problems((prompt.problem for prompt in prompts), done)
+        remaining = [prompt for prompt in prompts if prompt.problem.id not in done]
+        if done:
+            console.line(f"{len(prompts) - len(remaining)} problems are in the file already")
+        if remaining:
+            async with open_running() as rollouts:
+                playing = play_to_file(
+                    rollouts,
+                    remaining,
+                    output,
+                    console,
+                    name="episodes",
+                    batch_id=BATCH_ID,
+                    samples=sample.samples_per_problem,
+                    player=with_seed(rollouts.player, sample.seed),
+                )
+                await run_with_watchers(playing, *rollouts.watchers(config.rollout.stall_timeout_seconds))
+        return output.read(prompts)
 
 
 def with_seed(player: EpisodePlayer, seed: int) -> EpisodePlayer:

@@ -13,6 +13,7 @@ from torl.apps.curation.problem_files import encode_problems, encode_rows
 from torl.config import SampleConfig
 from torl.errors import DataError
 from torl.records.files import append_atomically, atomic_write, training_files
+from torl.records.locks import locked_file
 from torl.records.reading import read_trajectories
 from torl.report.console import Console
 from torl.rollout.group_file import play_to_file
@@ -73,11 +74,23 @@ async def measure_difficulty(config: SampleConfig, output: Path, console: Consol
     Pass rates are appended to `config.sample.output`, so an interrupted command resumes.
 
     Raises:
-        ConfigError: Pass rates were measured with other settings or problems, or of another model.
+        ConfigError: Pass rates were measured with other settings or problems, or of another model, or another command
+            writes them.
         TorlError: The configuration, model or problems are invalid, or a component failed. Pass rates are kept.
     """
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path, console)
+    with locked_file(config.sample.output, "command"):
+        measured = await _measure_missing(config, model, console)
+    problems = config.sample.problems.bind()()
+    with atomic_write(output) as file:
+        for problem in with_pass_rates(problems, measured):
+            file.write(encode_problems([problem]))
+    return {problem: each.rate for problem, each in measured.items()}
+
+
+async def _measure_missing(config: SampleConfig, model: ModelDirectory, console: Console) -> dict[str, PassRate]:
+    """Measure the problems that the file of pass rates lacks, and return all pass rates."""
     await require_same_origin(config, model, console)
     rates = PassRateFile(config.sample.output)
     done = rates.read()
@@ -91,12 +104,7 @@ async def measure_difficulty(config: SampleConfig, output: Path, console: Consol
     if batch:
         await _measure(batch, missing, rates, model, config, console)
     console.line(f"problems: {stream}")
-    measured = rates.read()
-    problems = config.sample.problems.bind()()
-    with atomic_write(output) as file:
-        for problem in with_pass_rates(problems, measured):
-            file.write(encode_problems([problem]))
-    return {problem: each.rate for problem, each in measured.items()}
+    return rates.read()
 
 
 async def _measure(

@@ -9,6 +9,7 @@ from pathlib import Path
 from torl.apps.evaluation.cells import EvaluationCell, write_or_check_problems, write_or_check_settings
 from torl.config import EvaluateModelConfig, ProblemChoice
 from torl.errors import ToolUnavailableError
+from torl.records.locks import locked_directory
 from torl.report.console import Console
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.group_file import append_groups
@@ -36,9 +37,21 @@ async def play_model(
         console: Console for progress.
 
     Raises:
-        ConfigError: Existing files have other settings or problems, or are of another model.
+        ConfigError: Existing files have other settings or problems, or are of another model, or another command writes
+            them.
         TorlError: The model or the problems cannot be read, or a component failed. Written files are kept.
     """
+    with locked_directory(directory, "command"):
+        await _play_missing(config, directory, sets, calls, console)
+
+
+async def _play_missing(
+    config: EvaluateModelConfig,
+    directory: Path,
+    sets: Mapping[str, ProblemChoice],
+    calls: Sequence[int],
+    console: Console,
+) -> None:
     model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
     config = cap_to_context(config, model.path, console)
     with console.progress("comparing the model's files"):

@@ -8,6 +8,7 @@ from torl.apps.evaluation.cells import EvaluationCell, cells_in, read_problem_so
 from torl.component import RunContext
 from torl.config import EvaluateModelConfig
 from torl.errors import RecordError
+from torl.records.locks import locked_directory
 from torl.report.console import Console, ProgressLine
 from torl.rewards import Reward, make_reward
 from torl.rollout.regrading import ProblemsById, grade_again
@@ -23,9 +24,15 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
         console: Console for progress.
 
     Raises:
+        ConfigError: Another command writes the files.
         RewardError: The reward failed. The remaining files are unchanged.
         RecordError: The reward reads metadata of problems that their source lacks. The remaining files are unchanged.
     """
+    with locked_directory(directory, "command"):
+        return await _regrade(directory, config, console)
+
+
+async def _regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
     reward = make_reward(config.evaluation.reward or config.reward)
     changed = 0
     try:

@@ -1,0 +1,62 @@
+"""Locks of what a process writes, so that no second one writes it. The kernel releases those of a killed process."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torl.errors import ConfigError
+from torl.records.files import record_errors
+
+
+@contextmanager
+def locked_directory(directory: Path, writer: str) -> Iterator[None]:
+    """Create a directory, if it is missing, and hold its lock.
+
+    Args:
+        directory: Directory.
+        writer: The writer in the error, such as "run".
+
+    Raises:
+        ConfigError: Another process holds the lock.
+        RecordError: The directory cannot be created or read.
+    """
+    with record_errors(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY)
+    with _locked(descriptor, directory, writer):
+        yield
+
+
+@contextmanager
+def locked_file(path: Path, writer: str) -> Iterator[None]:
+    """Hold the lock of a file, which is a hidden file next to it: a file that is replaced cannot be locked itself.
+
+    Args:
+        path: File. Its directory is created if it is missing.
+        writer: The writer in the error, such as "command".
+
+    Raises:
+        ConfigError: Another process holds the lock.
+        RecordError: The hidden file cannot be created.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with record_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    with _locked(descriptor, path, writer):
+        yield
+
+
+@contextmanager
+def _locked(descriptor: int, path: Path, writer: str) -> Iterator[None]:
+    try:
+        with record_errors(path):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{path} is being written by another {writer}") from None
+        yield
+    finally:
+        os.close(descriptor)
