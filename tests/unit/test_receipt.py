@@ -59,6 +59,16 @@ def test_intact_receipt_is_accepted(run: Path) -> None:
     assert check_records(run, "f" * 64).wrong
 
 
+def test_a_run_killed_before_the_end_of_its_receipt_says_what_is_not_sealed(run: Path) -> None:
+    note = "model and summary are not sealed: the receipt has no end"
+    assert note not in check_records(run).notes
+    path = run / RECEIPT_FILE
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    audit = check_records(run)
+    assert audit.wrong == []
+    assert note in audit.notes
+
+
 def test_changed_bytes_are_found(run: Path) -> None:
     assert changed_bytes_found(run, 60, seed=0) == 60
 

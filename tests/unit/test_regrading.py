@@ -1,6 +1,7 @@
 """Grading again: a reward that reads the metadata of problems says the same as it did of the episode."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torl.apps.audit.run import verify_run
 from torl.apps.evaluation.cells import EvaluationCell, write_or_check_problems
 from torl.apps.evaluation.regrading import regrade
 from torl.apps.evaluation.sets import make_set
+from torl.component import RunContext
 from torl.config import EvaluateModelConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.data import load_problems
@@ -216,6 +218,59 @@ async def test_a_receipt_grades_with_the_metadata_of_problems(source: Path, tmp_
     audit = await verify_receipt(run, share=1.0)
     assert (audit.graded, audit.wrong) == (0, [])
     assert any("metadata of problems that cannot be found" in note for note in audit.notes)
+
+
+async def write_steps(directory: Path, steps: int, *, tokens: int = 18) -> Path:
+    """A run whose token limit is 20 in the first step and 40 later, and whose reward reads the limit."""
+    overrides: dict[str, Any] = {
+        "reward": {"parts": {"answer": "math", "overlong": {"buffer": 10}}},
+        "rollout.tools": {},
+        "rollout.max_response_tokens": [[0, 20], [1, 40]],
+    }
+    config = load_config(TrainConfig, find_config("demo"), overrides)
+    directory.mkdir()
+    write_config(directory, config)
+    reward = make_reward(config.reward)
+    await reward.start(RunContext(directory=directory))
+    with RunWriter(directory) as writer:
+        for step in range(steps):
+            prompt = Prompt(Problem("p", "1 + 1?", "2"), (1, 2, 3))
+            made = [
+                trajectory("a", "b", prompt=prompt, group=f"{step}/p", sample=sample, turn_tokens=tokens // 2)
+                for sample in range(2)
+            ]
+            limit = config.at_step(step).rollout.max_response_tokens
+            records = group_records(step, [await score_group(reward, Group(prompt, tuple(made), limit))])
+            writer.write_trajectories(step, records)
+            writer.write_metrics(step, {"time/step": 1.0})
+    await reward.close()
+    return directory
+
+
+async def test_a_receipt_grades_with_the_token_limit_of_the_step(tmp_path: Path) -> None:
+    run = await write_steps(tmp_path / "run", 2)
+    rows = [
+        json.loads((run / "trajectories" / f"step_00000{step}.jsonl").read_text().split("\n")[0]) for step in (0, 1)
+    ]
+    assert rows[0]["reward"] != rows[1]["reward"]
+    audit = await verify_receipt(run, share=1.0)
+    assert (audit.graded, audit.wrong) == (4, [])
+    assert audit.notes.count("calls of 'python' do not run in the sandbox") == 1
+    assert audit.calls == (4, 0)
+
+
+async def test_a_receipt_is_checked_without_all_trajectories_in_memory(tmp_path: Path) -> None:
+    short, run = await write_steps(tmp_path / "short", 1), await write_steps(tmp_path / "run", 60, tokens=4000)
+    step = (run / "trajectories" / "step_000000.jsonl").stat().st_size
+    await verify_receipt(short)  # imports the modules
+    tracemalloc.start()
+    try:
+        audit = await verify_receipt(run)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (audit.graded, audit.wrong) == (2, [])
+    assert peak < 60 * step  # the text of all files; the numbers in it take several times as much
 
 
 @pytest.mark.parametrize("name", ["step_000000", "evaluation_000000_heldout"])

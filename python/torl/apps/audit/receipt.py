@@ -4,20 +4,20 @@ import asyncio
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from random import SystemRandom
 from typing import Any, Final
 
 from torl.apps.audit.checks import Check, check_rewards, find_problems
+from torl.apps.audit.receipt_share import draw_share, read_groups, read_lines
 from torl.apps.view.replay import compare_outcomes
 from torl.component import RunContext
-from torl.config import TrainConfig
+from torl.config import LearningConfig, TrainConfig
 from torl.errors import RecordError, TorlError
 from torl.records.content import canonical_json
-from torl.records.files import METRICS_FILE, SUMMARY_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY, training_files
-from torl.records.reading import read_rows
+from torl.records.files import METRICS_FILE, SUMMARY_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY, step_of_file
 from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, file_entry, line_hash, read_receipt
 from torl.records.rows import decode_trajectory
 from torl.records.run_directory import read_configs
@@ -106,6 +106,8 @@ def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
     found = {str(path.relative_to(directory)) for pattern in patterns for path in directory.glob(pattern)}
     for name in sorted(found - files.keys()):
         (audit.wrong if finished else audit.notes).append(f"{name} is not in the receipt")
+    if finished and lines[-1]["event"] != "end":  # the run was killed between its summary and the receipt's last line
+        audit.notes.append("model and summary are not sealed: the receipt has no end")
     if lines[0]["step"] > 0:
         audit.notes.append(f"the receipt begins at step {lines[0]['step']}")
     audit.notes.append("not covered: logs, report.html, TensorBoard")
@@ -174,31 +176,25 @@ async def verify_receipt(directory: Path, head: str | None = None, share: float 
     audit = await asyncio.to_thread(check_records, directory, head)
     if audit.wrong:
         return audit  # the records are not the run's
-    rows = [row for path in training_files(directory) for row in read_rows(path)]
-    configs = read_configs(directory)
-
-    def config_at(step: int) -> TrainConfig | None:
-        config = next((config for first, config in reversed(configs) if first <= step), configs[0][1])
-        return config if isinstance(config, TrainConfig) else None
-
-    random = SystemRandom()
-    calls = [
-        (row, number)
-        for row in rows
-        if not row.get("branches") and row.get("program_answer") is None
-        for number, call in enumerate(row["tool_calls"])
-        if call["tool"] is not None
-    ]
-    drawn = random.sample(calls, min(len(calls), max(1, round(len(calls) * share)))) if calls else []
+    configs = await asyncio.to_thread(read_configs, directory)
+    drawn = await asyncio.to_thread(draw_share, directory, share)
     ran = 0
-    for row, number in drawn:
-        config = config_at(row["step"])
-        if config is None or config.ablation.shuffle_observations:
+    for path, places in drawn.calls.items():
+        config, step = configs[_start_of(path, configs)][1], step_of_file(path) or 0
+        if not isinstance(config, TrainConfig) or config.ablation.shuffle_observations:
             continue
-        ran += await _run_again(row, number, config, audit)
-    audit.calls = (len(calls), ran)
-    await _grade_again(directory, rows, config_at, random, share, audit)
+        rows = await asyncio.to_thread(read_lines, path, {line for line, _ in places})
+        for line, number in places:
+            ran += await _run_again(rows[line], number, config.at_step(step), audit)
+    audit.calls = (drawn.total, ran)
+    await _grade_again(directory, drawn.groups, configs, audit)
     return audit
+
+
+def _start_of(path: Path, configs: Sequence[tuple[int, LearningConfig]]) -> int:
+    """Return the position of the configuration that the step of a file was played with."""
+    step = step_of_file(path) or 0
+    return max((number for number, (first, _) in enumerate(configs) if first <= step), default=0)
 
 
 async def _run_again(row: Mapping[str, Any], number: int, config: TrainConfig, audit: ReceiptAudit) -> bool:
@@ -206,7 +202,8 @@ async def _run_again(row: Mapping[str, Any], number: int, config: TrainConfig, a
     name = row["tool_calls"][number]["tool"]
     choice = config.rollout.tools.get(name)
     if choice is None or not (isinstance(choice.target, type) and issubclass(choice.target, PythonTool)):
-        audit.notes.append(f"calls of {name!r} do not run in the sandbox")
+        if (note := f"calls of {name!r} do not run in the sandbox") not in audit.notes:
+            audit.notes.append(note)
         return False
     options = choice.options.model_copy(update={"workers": 1})
     tool = make_tool(name, replace(choice, options=options))
@@ -230,27 +227,22 @@ async def _run_again(row: Mapping[str, Any], number: int, config: TrainConfig, a
 
 async def _grade_again(
     directory: Path,
-    rows: Sequence[Mapping[str, Any]],
-    config_at: Callable[[int], TrainConfig | None],
-    random: SystemRandom,
-    share: float,
+    drawn: Mapping[Path, Sequence[str]],
+    configs: Sequence[tuple[int, LearningConfig]],
     audit: ReceiptAudit,
 ) -> None:
-    """Grade a random share of the groups again, those of each start of the run with one reward."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault(row["group"], []).append(row)
-    drawn = random.sample(sorted(groups), min(len(groups), max(1, round(len(groups) * share)))) if groups else []
-    starts: dict[int, tuple[TrainConfig, list[str]]] = {}
-    for name in drawn:
-        if (config := config_at(groups[name][0]["step"])) is not None:
-            starts.setdefault(id(config), (config, []))[1].append(name)
-    for config, names in starts.values():
+    """Grade groups again, those of each start of the run with one reward."""
+    for number, paths in groupby(drawn, key=lambda path: _start_of(path, configs)):
+        config = configs[number][1]
+        if not isinstance(config, TrainConfig):
+            continue
         reward, source = make_reward(config.reward), ProblemsById(config.data.train)
         try:
             await reward.start(RunContext(seed=config.run.seed, directory=directory))
-            for name in names:
-                await _grade_group(name, groups[name], reward, source, config, audit)
+            for path in paths:
+                limit = config.at_step(step_of_file(path) or 0).rollout.max_response_tokens
+                for name, rows in (await asyncio.to_thread(read_groups, path, drawn[path])).items():
+                    await _grade_group(name, rows, reward, source, limit, audit)
         finally:
             await reward.close()
 
@@ -260,14 +252,14 @@ async def _grade_group(
     rows: Sequence[Mapping[str, Any]],
     reward: Reward,
     source: ProblemsById,
-    config: TrainConfig,
+    max_response_tokens: int,
     audit: ReceiptAudit,
 ) -> None:
     check = Check("rewards")
     try:
         records = [decode_trajectory(row) for row in rows]
         problems = await asyncio.to_thread(find_problems, records, source)
-        await check_rewards(check, records, reward, config.rollout.max_response_tokens, problems)
+        await check_rewards(check, records, reward, max_response_tokens, problems)
     except (KeyError, TypeError, ValueError) as error:
         raise TorlError(f"{name}: not a group of trajectories: {error}") from error
     audit.graded += check.compared
