@@ -103,6 +103,14 @@ def test_difference_of_distributions_has_the_p_value_of_published_tables(critica
     assert found == pytest.approx(p, rel=0.02)
 
 
+def test_the_token_limit_of_a_response_is_that_of_its_step() -> None:
+    case = SICK["cut-as-complete"]
+    rollout = {"rollout__max_response_tokens": [[0, 160], [STEPS, 400]]}  # it rises after the last step
+    assert [each.disease.id for each in examine(replace(case, config=config(**rollout)).history()).diagnoses] == [
+        "cut-as-complete"
+    ]
+
+
 # --- workers: each kind of difference -------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from torl.apps.doctor.history import History, Step
 from torl.apps.doctor.proof import ORIGINS, MadeStep, Proof, prove
 from torl.apps.doctor.registry import DISEASES, examine
 from torl.apps.replay.differences import Difference
+from torl.config import TrainConfig
+from torl.config.learning import SelectionConfig
+from torl.config.loading import load_config
 from torl.errors import CheckpointError
 from torl.options import dotted_leaves
 from torl.records.content import KINDS
@@ -100,9 +104,41 @@ async def test_step_made_again_tells_the_host_from_the_batch(name: str) -> None:
 
 
 async def test_run_without_the_setting_is_undecided() -> None:
-    """The demo has neither filters nor masks that could drop what would have a gradient."""
-    proof, _ = await proved("no-gradient", again=True, changed=True)
-    assert proof.verdict == "undecided"
+    """Without filters and masks, none can drop what would have a gradient."""
+    made = await changes_without_selection(selection__drop_zero_variance_groups=False)
+    assert made == ("undecided", [{}])
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"accuracy_range": [0.05, 0.8], "mask": {"repetitive": {"above": 0.05}}, "drop_undecided_above": 0.4},
+        {"accuracy_range": [0.1, 0.9], "dynamic_sampling": True},
+    ],
+)
+async def test_no_filter_or_mask_is_left_where_they_are_removed(selection: dict[str, Any], tmp_path: Path) -> None:
+    settings = {f"selection__{name}": value for name, value in selection.items()}
+    verdict, (_, changes) = await changes_without_selection(**settings)
+    assert verdict == "proved"
+    assert {f"selection.{name}" for name in selection} <= changes.keys()
+    path = tmp_path / "config.toml"
+    path.write_text(str(config(**settings)))
+    assert load_config(TrainConfig, path, changes).selection == SelectionConfig()
+
+
+async def changes_without_selection(**settings: Any) -> tuple[str, list[Mapping[str, Any]]]:
+    """The verdict on steps without a gradient, whose cause is the selection, and the changes made."""
+    history = replace(SICK["no-gradient"], config=config(**settings)).history()
+    diagnosis = next(each for each in examine(history).diagnoses if each.disease.id == "no-gradient")
+    made: list[Mapping[str, Any]] = []
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        made.append(changes)
+        return MadeStep((healthy_steps() if changes else history.steps)[number])
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    return proof.verdict, made
 
 
 async def test_step_that_cannot_be_made_is_undecided() -> None:

@@ -31,6 +31,16 @@ class Experiment:
     changes: Callable[[History], Mapping[str, Any]] | None = None
 
 
+_NO_SELECTION: Final[Mapping[str, Any]] = {
+    "mask": {},
+    "members": {},
+    "groups": {},
+    "drop_zero_variance_groups": False,
+    "accuracy_range": None,
+    "drop_undecided_above": None,
+}
+
+
 def _metric(name: str) -> Callable[[Step], float | None]:
     return lambda step: step.metrics.get(name)
 
@@ -61,8 +71,12 @@ def _same_precision(history: History) -> Mapping[str, Any]:
 
 
 def _without_selection(history: History) -> Mapping[str, Any]:
-    selection = history.config.selection
-    return {f"selection.{name}": {} for name in ("mask", "members", "groups") if getattr(selection, name)}
+    """Return the change that keeps all groups and members, and their loss."""
+    found = history.config.selection
+    changes = {name: _NO_SELECTION[name] for name in _NO_SELECTION if getattr(found, name) != _NO_SELECTION[name]}
+    if found.dynamic_sampling and changes:  # without filters, no prompt is played in place of a dropped one
+        changes["dynamic_sampling"] = False
+    return {f"selection.{name}": value for name, value in changes.items()}
 
 
 def _confident(step: Step) -> float | None:

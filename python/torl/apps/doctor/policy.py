@@ -64,10 +64,15 @@ def truncation(history: History) -> Finding | None:
 )
 def cut_as_complete(history: History) -> Finding | None:
     """Find responses of the maximum length that are not recorded as cut."""
-    limit = history.config.rollout.max_response_tokens
     text = "{fraction:.0%} of the responses have the maximum length and count as complete"
+    at_limit = {
+        member.address
+        for step in history.steps[-RECENT:]
+        for member in step.members
+        if member.length >= history.config.at_step(step.number).rollout.max_response_tokens
+    }
     found = fraction_of(
-        history.members, lambda each: each.length >= limit and each.finish is not FinishReason.LENGTH, text
+        history.members, lambda each: each.address in at_limit and each.finish is not FinishReason.LENGTH, text
     )
     return found if exceeds(found.value, len(history.members), _AT_LIMIT.value) else None
 
