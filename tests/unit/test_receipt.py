@@ -2,18 +2,27 @@
 
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from builders import scored, trajectory
 from torl.apps.audit.receipt import check_records, detection_probability
-from torl.apps.replay import command
+from torl.apps.doctor.proof import StepMaker
+from torl.apps.replay import command, differences
 from torl.apps.replay.differences import row_differences, run_differences
-from torl.errors import RecordError
+from torl.apps.replay.step import replay_step
+from torl.config import TrainConfig
+from torl.config.loading import find_config, load_config
+from torl.engine import Engine, EngineOptions, EngineSetup
+from torl.errors import EngineError
 from torl.records.receipt import RECEIPT_FILE, end_receipt, read_receipt
 from torl.records.rows import TrajectoryRecord
 from torl.records.writers import RunWriter
+from torl.report.console import Console
+from torl.types import SampledTurn
 
 
 def write_steps(directory: Path, first: int, stop: int, *, resume: bool = False, reward: float = 1.0) -> None:
@@ -132,17 +141,75 @@ def test_probability_of_a_find_is_that_of_draws_without_replacement() -> None:
     assert detection_probability(10, 2, 0.2) == pytest.approx(1 - 8 / 10 * 7 / 9)
 
 
-@pytest.mark.parametrize("error", [RecordError("the records are damaged"), KeyError("a defect")])
-def test_replay_names_the_first_error_of_a_group(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise ExceptionGroup("unhandled errors in a TaskGroup", [error])
+def test_each_file_of_equal_runs_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        write_steps(tmp_path / name, 0, 6)
+    read: list[Path] = []
 
-    monkeypatch.setattr(command, "replay_step", fail)
-    if isinstance(error, KeyError):
-        with pytest.raises(ExceptionGroup):
-            command.replay(["runs/mine", "--step", "3"])
-    else:
-        assert command.replay(["runs/mine", "--step", "3"]) == 2
-        assert capsys.readouterr().err == "error: the records are damaged\n"
+    def counted(function: Callable[[Path], Any]) -> Callable[[Path], Any]:
+        return lambda run: read.append(run) or function(run)  # type: ignore[func-returns-value]
+
+    for name in ("read_metrics", "read_receipt", "training_files"):
+        monkeypatch.setattr(differences, name, counted(getattr(differences, name)))
+    assert list(run_differences(tmp_path / "a", tmp_path / "b")) == []
+    assert sorted(read) == [tmp_path / "a"] * 3 + [tmp_path / "b"] * 3
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+class UnstartedEngine(Engine):
+    """An engine that cannot start."""
+
+    def __init__(self, setup: EngineSetup, options: EngineOptions) -> None:
+        pass
+
+    async def start(self) -> None:
+        raise EngineError("no port is free")
+
+    async def sample(self, *request: Any, **values: Any) -> SampledTurn:
+        raise AssertionError("it did not start")
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a run with a step, by the name of its engine."""
+
+    def write(engine: str) -> Path:
+        directory = tmp_path / "run"
+        write_steps(directory, 0, 1)
+        config = load_config(TrainConfig, find_config("demo"), {"engine": f"{__name__}:{engine}"})
+        (directory / "config.toml").write_text(f"# The configuration from step 0 on.\n{config}")
+        return directory
+
+    return write
+
+
+async def test_an_engine_that_does_not_start_is_the_error_of_a_replay(
+    recorded: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Alone: `torl doctor --prove` continues with the next proof, and calls this one undecided."""
+    with Console() as console:
+        run = recorded("UnstartedEngine")
+        with pytest.raises(EngineError, match="no port is free"):
+            await replay_step(run, 0, console=console, output=tmp_path / "output")
+        with pytest.raises(EngineError, match="no port is free"):
+            await StepMaker(run, load_config(TrainConfig, run / "config.toml"), console)(0, {})
+
+
+def test_replay_says_an_error_of_a_component(
+    recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.replay([str(recorded("UnstartedEngine")), "--step", "0"]) == 2
+    assert "error: no port is free" in capsys.readouterr().err
+
+
+def test_replay_into_a_place_that_cannot_be_written_is_an_error(
+    recorded: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    run = recorded("UnstartedEngine")
+    for output in (file, file / "below"):
+        assert command.replay([str(run), "--step", "0", "--output", str(output)]) == 2
+        assert f"error: {output}: cannot be written: " in capsys.readouterr().err

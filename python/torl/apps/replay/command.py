@@ -9,7 +9,6 @@ from pathlib import Path
 from torl.apps.replay.differences import run_differences
 from torl.apps.replay.step import replay_step
 from torl.errors import ConfigError, TorlError
-from torl.runtime.processes.supervision import first_error, has_defect
 
 
 def replay(arguments: Sequence[str] | None = None) -> int:
@@ -27,11 +26,6 @@ def replay(arguments: Sequence[str] | None = None) -> int:
         result = asyncio.run(replay_step(options.run, options.step, changes, output=options.output))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    except ExceptionGroup as group:
-        if has_defect(group):
-            raise
-        print(f"error: {first_error(group)}", file=sys.stderr)
         return 2
     if result.note:
         print(result.note)

@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,9 @@ def run_differences(first: Path, second: Path) -> Iterator[Difference]:
         RecordError: Records are missing or damaged.
     """
     yield from _settings(first, second)
-    steps = sorted(set(_steps(first)) | set(_steps(second)))
-    for step in steps:
-        found = list(step_differences(first, second, step))
+    runs = _Records(first), _Records(second)
+    for step in sorted(runs[0].files.keys() | runs[1].files.keys()):
+        found = list(_step_differences(*runs, step))
         if found:
             yield from found
             return
@@ -59,13 +60,36 @@ def step_differences(first: Path, second: Path, step: int) -> Iterator[Differenc
     Raises:
         RecordError: Records are damaged.
     """
-    files = _steps(first).get(step), _steps(second).get(step)
+    yield from _step_differences(_Records(first), _Records(second), step)
+
+
+class _Records:
+    """The records of a run by step, each file read once."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+
+    @cached_property
+    def files(self) -> dict[int, Path]:
+        return {step: path for path in training_files(self._run) if (step := step_of_file(path)) is not None}
+
+    @cached_property
+    def metrics(self) -> dict[int, dict[str, Any]]:
+        return {row["step"]: row for row in reversed(read_metrics(self._run)) if names.TIME_STEP in row}
+
+    @cached_property
+    def weights(self) -> dict[int, str]:
+        return {line["step"]: line["weights"] for line in reversed(read_receipt(self._run)) if "weights" in line}
+
+
+def _step_differences(first: _Records, second: _Records, step: int) -> Iterator[Difference]:
+    files = first.files.get(step), second.files.get(step)
     if files[0] is None or files[1] is None:
         yield Difference("problems", f"step {step}", *("absent" if file is None else "recorded" for file in files))
         return
     yield from row_differences(step, *(list(read_rows(file)) for file in files if file is not None))
-    yield from metric_differences(step, *(_metrics(run, step) for run in (first, second)))
-    weights = [_weights(run, step) for run in (first, second)]
+    yield from metric_differences(step, *(run.metrics.get(step, {}) for run in (first, second)))
+    weights = [run.weights.get(step) for run in (first, second)]
     if None not in weights and weights[0] != weights[1]:
         yield Difference("weights", f"after step {step}", *weights)
 
@@ -131,18 +155,6 @@ def _settings(first: Path, second: Path) -> Iterator[Difference]:
     for key in leaves[0] | leaves[1]:
         if key not in _PLACES and leaves[0].get(key) != leaves[1].get(key):
             yield Difference("settings", key, leaves[0].get(key), leaves[1].get(key))
-
-
-def _steps(run: Path) -> dict[int, Path]:
-    return {step: path for path in training_files(run) if (step := step_of_file(path)) is not None}
-
-
-def _metrics(run: Path, step: int) -> dict[str, Any]:
-    return next((row for row in read_metrics(run) if row["step"] == step and names.TIME_STEP in row), {})
-
-
-def _weights(run: Path, step: int) -> str | None:
-    return next((line["weights"] for line in read_receipt(run) if line["step"] == step and "weights" in line), None)
 
 
 def _short(value: Any) -> str:

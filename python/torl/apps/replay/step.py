@@ -12,11 +12,12 @@ from torl.config import TrainConfig
 from torl.config.loading import load_config
 from torl.errors import CheckpointError, ConfigError, RecordError
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, verify_checkpoint
-from torl.records.files import CONFIG_FILE, trajectory_file
+from torl.records.files import CONFIG_FILE, record_errors, trajectory_file
 from torl.records.receipt import read_receipt
 from torl.records.run_directory import read_configs
 from torl.report.console import Console
 from torl.runtime.cluster import open_cluster
+from torl.runtime.processes.supervision import first_error, has_defect
 from torl.training.run import run_steps
 
 
@@ -62,8 +63,9 @@ async def replay_step(
 
     Raises:
         ConfigError: A change is invalid, or the run is not a training run.
-        RecordError: The step is not recorded.
+        RecordError: The step is not recorded, or `output` cannot be written.
         TorlError: A component failed.
+        ExceptionGroup: A component has a defect.
     """
     console = console or Console()
     if not trajectory_file(run_directory, step).is_file():
@@ -71,10 +73,12 @@ async def replay_step(
     start, note = await asyncio.to_thread(_nearest_checkpoint, run_directory, step)
     with tempfile.TemporaryDirectory(prefix="torl-replay-") as scratch:
         directory = output or Path(scratch) / "run"
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise ConfigError(f"{directory} is not empty")
-        _link_checkpoint(run_directory, start, directory)
+        with record_errors(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise ConfigError(f"{directory} is not empty")
+            _link_checkpoint(run_directory, start, directory)
+            (directory / "logs").mkdir()
         if changes and start < step:
             await _run(_config(run_directory, step - 1, directory, None), directory, console, step)
         await _run(_config(run_directory, step, directory, changes), directory, console, step + 1)
@@ -83,9 +87,13 @@ async def replay_step(
 
 
 async def _run(config: TrainConfig, directory: Path, console: Console, stop: int) -> None:
-    (directory / "logs").mkdir(exist_ok=True)
-    async with open_cluster(config.cluster) as cluster:
-        await run_steps(config, directory, console, cluster, stop)
+    try:
+        async with open_cluster(config.cluster) as cluster:
+            await run_steps(config, directory, console, cluster, stop)
+    except ExceptionGroup as group:
+        if has_defect(group):
+            raise
+        raise first_error(group) from group
 
 
 def _config(run_directory: Path, step: int, directory: Path, changes: Mapping[str, object] | None) -> TrainConfig:
