@@ -1,7 +1,10 @@
 """The audit's checks of the order of problems and of the learner's counts, on steps with a scripted engine."""
 
 import io
+from collections import Counter
 from pathlib import Path
+from random import Random
+from time import process_time
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from scripted_run import ScriptedRun
 from scripted_selections import SELECTIONS, written
 from torl.apps.audit.checks import Check, group_members
+from torl.apps.audit.finetuning import ExampleUses
 from torl.apps.audit.learning import batch_metrics
 from torl.apps.audit.order import ProblemOrder
 from torl.config import TrainConfig
@@ -129,3 +133,27 @@ async def test_learned_counts_are_those_of_packed_batches(algorithm: dict[str, A
     assert found.get("learner/loss") == (
         pytest.approx(loss, abs=1e-7) if "epochs" not in algorithm and "kl" not in algorithm else None
     )
+
+
+# --- examples of fine-tuning ------------------------------------------------------------------------------------------
+
+
+def test_uses_of_examples_are_those_of_a_naive_count() -> None:
+    chance, names = Random(0), [f"e{number}" for number in range(12)]
+    uses, naive = ExampleUses(names), Counter[str]()
+    for _ in range(200):
+        ids = chance.choices([*names, "unknown"], k=chance.randint(0, 5))
+        uses.add(ids)
+        naive.update(ids)
+        counts = [naive[name] for name in names]
+        assert (uses.most, uses.least) == (max(counts), min(counts))
+
+
+def test_a_step_of_many_examples_costs_no_more_than_its_own() -> None:
+    names = [str(number) for number in range(100_000)]
+    uses = ExampleUses(names)
+    started = process_time()
+    for step in range(3_000):
+        uses.add(names[step * 32 : step * 32 + 32])
+        assert uses.most - uses.least <= 1
+    assert process_time() - started < 2  # a count of all examples at each step takes a minute

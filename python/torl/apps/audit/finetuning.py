@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,17 +75,17 @@ class FinetuneAudit:
         """Check the examples and the tokens of steps, and return the examples of each."""
         recorded = self._recorded_examples()
         batches: dict[int, list[Example]] = {}
-        used: Counter[str] = Counter()
+        uses = ExampleUses(self.examples.train)
         for step in range(max(steps, default=-1) + 1):
             ids = recorded.get(step)
             if ids is None:
                 if step in steps and not self.history.may_lack_row(step):
                     self.checks.files.add(False, f"{EXAMPLES_FILE}: expected a row of step {step}, found none")
                 continue
-            used.update(ids)
+            uses.add(ids)
             if step in steps:
                 self.checks.files.add(True, "")
-                self._check_order(step, ids, used)
+                self._check_order(step, ids, uses)
                 if all(each in self.examples.train for each in ids):
                     batches[step] = [self.examples.train[each] for each in ids]
         for step, batch in batches.items():
@@ -105,17 +105,14 @@ class FinetuneAudit:
             self.checks.files.add(False, f"{EXAMPLES_FILE}: cannot be read: {error}")
             return {}
 
-    def _check_order(self, step: int, ids: Sequence[str], used: Mapping[str, int]) -> None:
+    def _check_order(self, step: int, ids: Sequence[str], uses: "ExampleUses") -> None:
         """Check that a step has distinct known examples, and that none is used twice more often than another."""
         check, size = self.checks.selection, self.config.finetune.batch_size
         check.expect(f"step {step}", f"{size} distinct examples", f"{len(set(ids))} distinct examples")
         unknown = sorted(set(ids) - self.examples.train.keys())
         check.add(not unknown, f"step {step}: the examples {unknown[:3]} are not in finetune.train")
-        counts = [used.get(each, 0) for each in self.examples.train]
-        check.add(
-            max(counts) - min(counts) <= 1,
-            f"step {step}: an example was used {max(counts)} times, another {min(counts)} times",
-        )
+        most, least = uses.most, uses.least
+        check.add(most - least <= 1, f"step {step}: an example was used {most} times, another {least} times")
 
     def _expected(self, step: int, batch: Sequence[Example]) -> dict[str, float]:
         samples = [sample for example in batch for sample in example.samples]
@@ -164,6 +161,34 @@ class FinetuneAudit:
             samples = [sample for example in self.examples.validation for sample in example.samples]
             place = f"validation loss after step {version}"
             yield place, evaluation[names.VALIDATION_LOSS], mean_loss(policy, samples, observations=False)
+
+
+class ExampleUses:
+    """Counts the uses of examples. A step costs as much as it has examples, however many there are in all."""
+
+    def __init__(self, examples: Iterable[str]) -> None:
+        """Begin with no use of any of the examples."""
+        self._uses = dict.fromkeys(examples, 0)
+        self._examples = Counter(self._uses.values())  # number of examples by their number of uses
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Add a use of each of these examples; unknown ones have no count."""
+        for each in ids:
+            if each in self._uses:
+                self._examples[self._uses[each]] -= 1
+                self._uses[each] += 1
+                self._examples[self._uses[each]] += 1
+        self._examples = +self._examples  # without numbers of uses that no example has
+
+    @property
+    def most(self) -> int:
+        """Largest number of uses of an example."""
+        return max(self._examples)
+
+    @property
+    def least(self) -> int:
+        """Smallest number of uses of an example."""
+        return min(self._examples)
 
 
 def mean_loss(policy: Any, samples: Sequence[TrainingSample], *, observations: bool = True) -> float:
