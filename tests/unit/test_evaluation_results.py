@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from torl.apps.evaluation.cells import (
     write_or_check_problems,
     write_or_check_settings,
 )
+from torl.apps.evaluation.command import _models, read_arguments
 from torl.apps.evaluation.estimates import AVERAGE, estimates
 from torl.apps.evaluation.layout import Table, latex, markdown
 from torl.apps.evaluation.output import write_all
@@ -31,6 +33,7 @@ from torl.apps.evaluation.results import (
 )
 from torl.apps.evaluation.sets import SUITES, make_set
 from torl.apps.evaluation.tables import all_tables
+from torl.config.loading import find_config
 from torl.data.layout import Layout
 from torl.errors import ConfigError, RecordError
 from torl.paths import resolve_path
@@ -259,6 +262,28 @@ def test_models_and_sets_keep_the_order_of_the_command(tmp_path: Path) -> None:
     assert [variant.model for variant in variants] == ["trained", "base"]
     assert list(variants[0].measures["greedy"]) == ["two", "one"]
     assert [variant.model for variant in read_results(tmp_path)] == ["base", "trained"]
+
+
+def test_models_have_the_names_of_their_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the runs that torl sweep makes, and the working directory."""
+    run = tmp_path / "max_tool_calls=0_seed=0"
+    run.mkdir()
+    shutil.copy(find_config("demo"), run / "config.toml")
+    (tmp_path / "latest").symlink_to(run)
+    monkeypatch.chdir(run)
+    for argument, label, model in (
+        (str(run), run.name, str(run / "model")),
+        (f"first={run}", "first", str(run / "model")),
+        (".", run.name, "model"),
+        ("../latest", "latest", "../latest/model"),
+        ("torl:demo/base_model", "base_model", "torl:demo/base_model"),
+        ("Qwen/Qwen2.5-Math-1.5B", "Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-1.5B"),
+    ):
+        found = _models(read_arguments([argument, "--suite", "aime24"]))
+        assert {name: config.model.path for name, config in found.items()} == {label: model}
+    for label in ("", ".", "..", "a/b"):
+        with pytest.raises(ConfigError, match=re.escape(f"the label {label!r} is invalid or already used")):
+            _models(read_arguments([f"{label}={run}", "--suite", "aime24"]))
 
 
 def test_sets_with_common_problems_have_a_note(tmp_path: Path) -> None:

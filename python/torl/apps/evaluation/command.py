@@ -1,6 +1,7 @@
 """The command line of `torl evaluate`."""
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from torl.rollout.evaluation_sets import split_by_source
 from torl.runtime.processes.supervision import run_until_done
 
 PROGRAM = "torl evaluate"
+_LABEL = re.compile(r"(?!\.+$)[\w.+=-]+")  # a directory of the output
 _DESCRIPTION = "Evaluate models on problem sets and write tables in the layout of the papers."
 
 
@@ -148,11 +150,12 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
     models: dict[str, EvaluateModelConfig] = {}
     for argument in parsed.arguments.models:
         label, separator, location = argument.partition("=")
-        location = location if separator else argument
+        if not separator or Path(argument).exists():  # torl sweep has runs such as max_tool_calls=0_seed=0
+            # Links keep their name, which the output of an earlier evaluation has; "." has that of the directory.
+            label, location = Path(os.path.abspath(argument)).name.rpartition(":")[2], argument
         run = Path(location)
         trained = (run / "config.toml").is_file()
-        label = label if separator else (run.name or location).rpartition(":")[2]
-        if not re.fullmatch(r"[\w.+-]+", label) or label in models:
+        if not _LABEL.fullmatch(label) or label in models:
             raise ConfigError(f"{argument}: the label {label!r} is invalid or already used: write LABEL={location}")
         path = str(run / EXPORT_DIRECTORY) if trained else location
         name = parsed.arguments.config or (location if trained else None)
