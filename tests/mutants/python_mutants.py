@@ -647,7 +647,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/run_directory.py", "for key in {**before, **now}", "for key in now", _RUN_DIRECTORY),
     ("records/run_directory.py", "if changes:", "if False:", _RUN_DIRECTORY),
     ("records/run_directory.py", "if not file.exists()", "if True", _RUN_DIRECTORY),
-    ("records/run_directory.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
+    ("records/locks.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
     # --- weights
     ("weights/channel.py", "        if not wrong:\n", "        if True:\n", _CHANNEL),
     ("weights/channel.py", "if not done:", "if False:", _CHANNEL),
