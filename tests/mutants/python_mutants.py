@@ -437,7 +437,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("learner/model/frozen.py", "base.weight.data = compact", "pass", _FROZEN),
     (
         "placement/learner_bytes.py",
-        "return policy, self._states(critic)",
+        "return policy, self._states(shape.trunk_parameters + shape.hidden + 1)",
         "return policy, self._states(trained)",
         "unit/test_placement_states.py -k critic",
     ),

@@ -298,8 +298,6 @@ def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pyte
     assert "write LABEL=b/demo" in capsys.readouterr().err
     assert main(["a", "b", "--smoothing", "0"]) == 2
     assert "--smoothing = 0 must be at least 1 step" in capsys.readouterr().err
-    assert main(["a", "--smoothing", "4"]) == 2
-    assert "--smoothing = 4 has no effect on the page of one run" in capsys.readouterr().err
 
 
 def test_a_damaged_configuration_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
