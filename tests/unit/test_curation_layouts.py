@@ -1,9 +1,13 @@
 """`python -m torl.data prepare` on files that are laid out otherwise."""
 
 import argparse
+import datetime
+import decimal
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from torl.apps.curation.command import main
@@ -77,3 +81,46 @@ def test_files_with_other_columns_and_data_sets_with_other_splits_are_prepared(t
     words += ["--column", "evaluated:answer=solution"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 0
     assert [problem.answer for problem in load_problems(tmp_path / "out" / "problems.jsonl")] == ["6"]
+
+
+QUESTION = "How many eggs are left of sixteen after breakfast and baking?"
+MESSAGES = [{"role": "user", "content": "The raw prompt."}]
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        (
+            {"id": "7", "uid": "a/7", "question": QUESTION, "answer": "16 - 3 - 4 = 9, 18 dollars", "number": "18"},
+            ["answer=number", "id=uid"],
+        ),
+        (
+            {
+                "prompt": [{"role": "user", "content": QUESTION}],
+                "reward_model": {"ground_truth": "18"},
+                "extra_info": {"id": "a/7"},
+                "problem": "raw text",
+                "answer": "a long solution",
+            },
+            [],
+        ),
+        (
+            {"prompt": MESSAGES, "reward_model": {"ground_truth": "raw"}, "uid": "a/7", "text": QUESTION, "n": "18"},
+            ["problem=text", "answer=n", "id=uid"],
+        ),
+    ],
+)
+def test_columns_that_others_replaced_do_not_return(tmp_path: Path, row: dict[str, object], options: list[str]) -> None:
+    (tmp_path / "raw.jsonl").write_text(json.dumps(row))
+    words = [word for option in options for word in ("--column", option)]
+    assert main(["prepare", str(tmp_path / "raw.jsonl"), *words, "--output", str(tmp_path / "out")]) == 0
+    (read,) = load_problems(tmp_path / "out/problems.jsonl")
+    assert (read.id, read.question, read.answer) == ("a/7", QUESTION, "18")
+
+
+def test_dates_and_decimals_of_a_parquet_file_become_text(tmp_path: Path) -> None:
+    row = {"problem": QUESTION, "answer": "9", "day": datetime.date(2025, 2, 1), "price": decimal.Decimal("2.50")}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "raw.parquet")
+    assert main(["prepare", str(tmp_path / "raw.parquet"), "--output", str(tmp_path / "out")]) == 0
+    (read,) = load_problems(tmp_path / "out/problems.jsonl")
+    assert read.metadata == {"source": "raw", "day": "2025-02-01", "price": "2.50"}

@@ -13,6 +13,8 @@ from torl.errors import ConfigError
 from torl.types import Problem
 
 _FIELDS = ("problem", "answer", "id")
+_READ_FIRST = frozenset({*_FIELDS, "reward_model"})
+"""Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""
 _OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
 
 
@@ -118,13 +120,14 @@ def _field_and_column(argument: str) -> tuple[str, str]:
 
 
 def encode_problems(problems: Iterable[Problem]) -> bytes:
-    """Encode problems as JSON lines: id, problem, answer and metadata."""
+    """Encode problems as JSON lines: id, problem, answer, and metadata that does not name one of them."""
     return encode_rows(
-        {"id": problem.id, "problem": problem.question, "answer": problem.answer, **problem.metadata}
+        {"id": problem.id, "problem": problem.question, "answer": problem.answer}
+        | {name: value for name, value in problem.metadata.items() if name not in _READ_FIRST}
         for problem in problems
     )
 
 
 def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Encode rows as JSON lines."""
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    """Encode rows as JSON lines. Values that JSON lacks, such as the dates of a parquet file, become text."""
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode()
