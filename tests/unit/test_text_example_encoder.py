@@ -228,7 +228,10 @@ def test_sentencepiece_puts_no_space_between_passages() -> None:
     ("message", "tools", "part"),
     [
         (said("assistant", "", tool_calls=[{"function": {"name": "python", "arguments": {}}}]), [], "the call of 'pyt"),
-        (said("assistant", "2", reasoning_content="Easy."), [], "reasoning_content"),
+        *(
+            (said("assistant", "2", **{name: "Easy."}), [], name)
+            for name in ("reasoning_content", "reasoning", "thinking")
+        ),
         (said("assistant", "2"), [{"function": {"name": "python"}}], "the tool 'python'"),
     ],
 )
@@ -245,6 +248,25 @@ def test_parts_that_the_template_leaves_out_are_an_error(
         encoder_of(chat_tokenizer(plain)).dialogue(messages, [0, 1], tools)
     if part != "the tool 'python'":  # context only
         assert encoder_of(chat_tokenizer(plain)).dialogue(messages, [0, 0], tools) == []
+
+
+def test_text_before_a_call_may_not_be_left_out() -> None:
+    """Llama 3's template renders a call alone; others drop only the thinking."""
+    either = (
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+        "{% if message.tool_calls %}{{ message.tool_calls[0].function | tojson }}"
+        "{% else %}{{ message.content }}{% endif %}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    calls = [{"function": {"name": "python", "arguments": {"code": "1 + 1"}}}]
+    messages = [said("user", "1 + 1?"), said("assistant", "I add them.\n", tool_calls=calls)]
+    with pytest.raises(DataError, match=r"leaves out the text before the call, 'I add them\.'; use"):
+        encoder_of(chat_tokenizer(either)).dialogue(messages, [0, 1])
+    (sequence,) = encoder_of(chat_tokenizer()).dialogue(messages, [0, 1])
+    assert trained_text(chat_tokenizer(), sequence).startswith("I add them.\n<tool_call>")
+    messages[1]["content"] = "<think>Adding?</think>\n"
+    (sequence,) = encoder_of(chat_tokenizer(either)).dialogue(messages, [0, 1])
+    assert trained_text(chat_tokenizer(), sequence).startswith('{"name": "python"')
 
 
 def test_date_of_a_template_is_not_todays() -> None:

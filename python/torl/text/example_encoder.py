@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CHAT_DATE = datetime.date(2024, 7, 26)
 """Date that chat templates print as today's in examples: the one that Llama 3's template prints without a clock."""
 
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Fields of the thinking of a message: Qwen3's, that of vLLM and OpenRouter, and gpt-oss's."""
+
 
 @dataclass(slots=True)
 class WeightedTokens:
@@ -93,8 +96,8 @@ class ExampleEncoder:
             tools: Schemas of the tools.
 
         Raises:
-            DataError: The chat template is missing, refuses the conversation, leaves out tools, calls or reasoning, or
-                does not end the model's messages.
+            DataError: The chat template is missing, refuses the conversation, leaves out tools, calls, the text before
+                them or reasoning, or does not end the model's messages.
         """
         escaped: list[str] = []
         safe = [(self._own if _is_own(each) else self._foreign).escape(each, escaped) for each in messages]
@@ -210,8 +213,11 @@ def _parts(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield descriptions and texts of the parts of a message that not every chat template knows."""
     for call in message.get("tool_calls", ()):
         yield "the call of {!r}", call["function"]["name"]
-    if isinstance(reasoning := message.get("reasoning_content"), str):
-        yield "reasoning_content", reasoning.strip()
+    if message.get("tool_calls"):  # templates may drop the thinking
+        yield "the text before the call, {!r}", message["content"].rpartition("</think>")[2].strip()
+    for name in _REASONING:
+        if isinstance(reasoning := message.get(name), str):
+            yield name, reasoning.strip()
 
 
 def _require_rendered(parts: Iterable[tuple[str, str]], text: str, place: int) -> None:
