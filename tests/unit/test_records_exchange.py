@@ -5,6 +5,7 @@ import re
 import struct
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torl.records.exchange import read_foreign
 from torl.records.exchange.atif import SCHEMA_VERSION, atif_from_row, row_from_atif
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
-from torl.types import Outcome, OutcomeStatus
+from torl.types import Outcome, OutcomeStatus, UserMessage
 
 
 @pytest.fixture(params=FILES)
@@ -154,6 +155,26 @@ def test_atif_round_trip_keeps_every_token(tmp_path: Path) -> None:
     assert np.array_equal(decode_trajectory(again).trajectory.token_ids_T, made.token_ids_T)
 
 
+def test_atif_has_each_result_and_each_user_message_once() -> None:
+    """The calls of a turn share an observation, and so do the user messages after it."""
+    joint = "<result>1</result><result>2</result>And 3?And 4?"
+    results = [
+        call(f"print({number})", Outcome(OutcomeStatus.OK, f"{number}\n"), observation=joint, start=1, stop=3)
+        for number in (1, 2)
+    ]
+    made = replace(trajectory("both", "\\boxed{2}", calls=results[:1]), tool_calls=tuple(results))
+    asked = tuple(UserMessage(text, joint, 1, 3) for text in ("And 3?", "And 4?"))
+    row = encode_trajectory(TrajectoryRecord(0, replace(made, user_messages=asked), grade(answer="2"), 0.0))
+    document = json.loads(json.dumps(atif_from_row(row)))
+    check_atif(document)
+    steps = document["steps"]
+    assert [step["message"] for step in steps if step["source"] == "user"] == [row["question"], "And 3?", "And 4?"]
+    assert [each["content"] for each in steps[1]["observation"]["results"]] == ["1\n", "2\n"]
+    again = row_from_atif(document, "x")
+    assert again["tool_calls"] == row["tool_calls"]
+    assert [message["text"] for message in again["user_messages"]] == ["And 3?", "And 4?"]
+
+
 def check_atif(document: dict[str, Any]) -> None:
     """Check the rules that Harbor's models check: known fields only, ordinal steps, results of calls of their step."""
     fields = "schema_version session_id trajectory_id agent steps notes final_metrics continued_trajectory_ref extra"
@@ -185,6 +206,18 @@ def test_command_converts_grades_and_writes_atif(tmp_path: Path, capsys: pytest.
         check_atif(json.loads(path.read_text()))
     assert main([str(tmp_path / "own.jsonl"), str(tmp_path / "atif"), "--atif"]) == 2
     assert "exists; choose another output" in capsys.readouterr().err
+
+
+def test_row_without_a_reference_answer_keeps_its_grade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FILES["trajectory.json"](tmp_path / "atif.json")
+    document = json.loads((tmp_path / "atif.json").read_text())
+    (tmp_path / "atif.json").write_text(json.dumps(document | {"extra": {"reward": 1.0}}))
+    assert main([str(tmp_path / "atif.json"), str(tmp_path / "read.jsonl")]) == 0
+    before = [record.grade.correct for record in read_trajectories(tmp_path / "read.jsonl")]
+    assert before == [True]
+    assert main([str(tmp_path / "atif.json"), str(tmp_path / "graded.jsonl"), "--grade"]) == 0
+    assert [record.grade.correct for record in read_trajectories(tmp_path / "graded.jsonl")] == before
+    assert "graded 0: 0 as in the file, 0 otherwise, 0 undecided; 1 without" in capsys.readouterr().out
 
 
 def test_viewer_reads_a_converted_copy(foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,10 +87,17 @@ def _write(path: Path, rows: Iterator[dict[str, Any]]) -> int:
 
 
 def _graded(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Grade the last boxed answer of each row, and print the number of rows whose grade differs."""
-    graded = differ = failed = 0
+    """Grade the last boxed answer of each row, and print the number of rows whose grade differs.
+
+    A row without a reference answer keeps its grade.
+    """
+    graded = differ = failed = kept = 0
     with Grader() as grader:
         for row in rows:
+            if not row["reference_answer"]:
+                kept += 1
+                yield row
+                continue
             answer = find_answer(row["sampled_text"])
             verdict = None if answer is None else grader.grade(row["reference_answer"], answer.text)
             correct = verdict is not None and verdict.correct
@@ -102,4 +109,5 @@ def _graded(rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 "answer": None if answer is None else answer.text,
                 "grader_failure": None if verdict is None else verdict.failure,
             }
-    print(f"graded {graded}: {graded - differ} as in the file, {differ} otherwise, {failed} undecided")
+    left = f"; {kept} without a reference answer keep their grade" if kept else ""
+    print(f"graded {graded}: {graded - differ} as in the file, {differ} otherwise, {failed} undecided{left}")

@@ -58,7 +58,9 @@ def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str,
     calls: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
     for number, call in enumerate(row["tool_calls"]):
         calls.setdefault(call["start"], []).append((number, call))
-    users = {message["start"]: message["text"] for message in row.get("user_messages", ())}
+    users: dict[int, list[str]] = {}
+    for message in row.get("user_messages", ()):
+        users.setdefault(message["start"], []).append(message["text"])
     ids, logprobs, prompt = row["token_ids"], row["rollout_logprobs"], row["prompt_token_ids"]
     for turn in row["turns"]:
         start, stop = turn["start"], turn["stop"]
@@ -71,7 +73,8 @@ def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str,
                 for number, call in ran
             ]
         if own:
-            step["observation"] = {"results": [_result(number, call) for number, call in own]}
+            is_shared = len(own) > 1 or stop in users
+            step["observation"] = {"results": [_result(number, call, is_shared=is_shared) for number, call in own]}
         if ids:
             step["metrics"] = {
                 "prompt_tokens": len(prompt) + start,
@@ -84,8 +87,8 @@ def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str,
         step["llm_call_count"] = 1
         step["extra"] = {"torl": {name: turn[name] for name in ("start", "stop", "stop_reason", "blocks")}}
         steps.append(step)
-        if stop in users:
-            steps.append({"step_id": len(steps) + 1, "source": "user", "message": users[stop]})
+        for text in users.get(stop, ()):
+            steps.append({"step_id": len(steps) + 1, "source": "user", "message": text})
     last = max((turn["stop"] for turn in row["turns"]), default=0)
     kept = {name: row[name] for name in _KEPT if name in row}
     document: dict[str, Any] = {
@@ -207,10 +210,12 @@ def _add_call(
     return text
 
 
-def _result(number: int, call: Mapping[str, Any]) -> dict[str, Any]:
+def _result(number: int, call: Mapping[str, Any], *, is_shared: bool) -> dict[str, Any]:
+    """Return the result of a call: its own text if its observation holds other results or messages, too."""
     own = {name: call[name] for name in ("status", "text", "error", "details", "wait_seconds")}
+    own |= {"observation": call["observation"]} if is_shared else {}
     identity = {} if call["tool"] is None else {"source_call_id": f"call_{number}"}
-    return {**identity, "content": call["observation"], "extra": {"torl": own}}
+    return {**identity, "content": call["text" if is_shared else "observation"], "extra": {"torl": own}}
 
 
 def _reward(document: Mapping[str, Any]) -> float:
