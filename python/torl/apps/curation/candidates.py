@@ -1,5 +1,6 @@
 """Problems that passed the checks of their text, in a temporary file, and the problems that did not."""
 
+import contextlib
 import json
 import os
 from array import array
@@ -37,7 +38,8 @@ class CandidateFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._opened.close()
+        with contextlib.suppress(OSError):  # a full disk: the buffer is of no use any more
+            self._opened.close()
         self._path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
@@ -94,7 +96,8 @@ class CandidateFile:
 
     def flush(self) -> None:
         """Write the buffer, from which `read` does not read."""
-        self._opened.flush()
+        with record_errors(self._path):
+            self._opened.flush()
 
     def source(self, index: int) -> str:
         """Return the source of a problem."""
