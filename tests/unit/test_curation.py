@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from builders import asked, scored, scored_group, trajectory
+from torl.apps.curation.candidates import CandidateFile
 from torl.apps.curation.command import main
 from torl.apps.curation.difficulty import PassRate, PassRateFile, accuracies_of_run, with_pass_rates
 from torl.apps.curation.selecting import SelectOptions, select
 from torl.data import load_problems
-from torl.errors import DataError
+from torl.errors import DataError, RecordError
 from torl.records.rows import group_records
 from torl.records.writers import write_trajectories
 from torl.rollout.resuming import problem_digest
@@ -142,6 +144,15 @@ def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
         select(problems, SelectOptions(min_learning_impact=0.9), accuracies)
 
 
+def test_pass_rates_of_a_csv_file_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,problem,answer,pass_rate\na,?,1,0.5\nb,?,1,1.0\nc,?,1,\n")
+    words = ["select", "--problems", str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.jsonl")]
+    assert main([*words, "--pass-rate-range", "0.1,0.9", "--count", "1"]) == 0
+    assert [problem.id for problem in load_problems(tmp_path / "out.jsonl")] == ["a"]
+    with pytest.raises(DataError, match="pass_rate of the problem 'd' must be a number, got 'half'"):
+        select([Problem("d", "?", "1", {"pass_rate": "half"})], SelectOptions())
+
+
 def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(9)]
     chosen, counts = select(problems, SelectOptions(count=8, difficulty_bins=4))
@@ -255,3 +266,28 @@ def test_misused_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "such as 0.1,0.9, got '0.6'" in capsys.readouterr().err
     assert main([*words, "--pass-rate-range", "0.9,0.1"]) == 1
     assert "must be MIN,MAX, but 0.9 is above 0.1" in capsys.readouterr().err
+    for option, value in (("--count", "0"), ("--count", "-1"), ("--difficulty-bins", "0")):
+        assert main([*words, option, value]) == 1
+        assert f"{option} must be at least 1, got {value}" in capsys.readouterr().err
+    words = ["prepare", "x.jsonl", "--output", str(tmp_path / "out")]
+    assert main([*words, "--ngram-size", "0"]) == 1
+    assert "--ngram-size must be at least 1, got 0" in capsys.readouterr().err
+    assert main([*words, "--similarity-threshold", "1.5"]) == 1
+    assert "--similarity-threshold must be above 0 and at most 1, got 1.5" in capsys.readouterr().err
+
+
+def test_full_disk_is_an_error_that_names_the_file_and_leaves_none(tmp_path: Path) -> None:
+    path, limits = tmp_path / "candidates.partial", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill() -> None:
+        with CandidateFile(path) as candidates:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+            for _ in range(20):
+                candidates.add(Problem("a", "?" * 1_000, "1", {"source": "s"}), 0, ["?"])
+
+    try:
+        with pytest.raises(RecordError, match=re.escape(str(path))):
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not path.exists()

@@ -76,6 +76,11 @@ async def _prepare(argv: Sequence[str]) -> None:
     parser.add_argument("--strict", action="store_true", help="stop at the first invalid row")
     parser.add_argument("--stream", action="store_true", help="read Hub datasets over the network without storing them")
     arguments = parser.parse_args(argv)
+    _require_positive(arguments, "ngram_size")
+    if not 0 < arguments.similarity_threshold <= 1:
+        raise ConfigError(
+            f"--similarity-threshold must be above 0 and at most 1, got {arguments.similarity_threshold:g}"
+        )
     names, against = label_files(arguments.names), label_files(arguments.against)
     layouts = find_layouts(arguments, tuple(names), tuple(against))
     files = {label: find_problem_file(pinned_problems(name), layouts[label]) for label, name in names.items()}
@@ -168,6 +173,7 @@ async def _select(argv: Sequence[str]) -> None:
     parser.add_argument("--ignore-source", action="store_true", help="balance over difficulty only")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     arguments = parser.parse_args(argv)
+    _require_positive(arguments, "count", "difficulty_bins")
     if arguments.min_learning_impact is not None and arguments.run is None:
         raise ConfigError("--min-learning-impact requires --run, which provides the accuracies")
     options = SelectOptions(
@@ -185,6 +191,13 @@ async def _select(argv: Sequence[str]) -> None:
     with Console() as console:
         console.line(f"{_summary(counts)} in {len(counts['strata'])} strata of pass rate and source")
     print(json.dumps(counts), flush=True)
+
+
+def _require_positive(arguments: argparse.Namespace, *names: str) -> None:
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
 
 
 def _parse_range(text: str | None) -> tuple[float, float] | None:

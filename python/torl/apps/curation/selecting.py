@@ -87,13 +87,13 @@ def _scored(problem: Problem, scores: dict[str, float], accuracies: dict[str, li
 
 def _rejection_reason(problem: Problem, options: SelectOptions) -> str | None:
     if options.min_learning_impact is not None:
-        score = problem.metadata.get(SCORE)
+        score = _number(problem, SCORE)
         if score is None:
             return "never_sampled"
         if score < options.min_learning_impact:
             return "low_learning_impact"
     if options.pass_rate_range is not None:
-        rate = problem.metadata.get(PASS_RATE)
+        rate = _number(problem, PASS_RATE)
         if rate is None:
             return "no_pass_rate"
         if not options.pass_rate_range[0] <= rate <= options.pass_rate_range[1]:
@@ -103,7 +103,7 @@ def _rejection_reason(problem: Problem, options: SelectOptions) -> str | None:
 
 def _stratum_of(problem: Problem, options: SelectOptions) -> tuple[str, ...]:
     """Return the stratum of a problem: the bin of its pass rate, and its source."""
-    rate = problem.metadata.get(PASS_RATE)
+    rate = _number(problem, PASS_RATE)
     bin_name = "unmeasured" if rate is None else f"{bin_of(rate, options.difficulty_bins):02d}"
     return (bin_name, str(problem.metadata.get("source", ""))) if options.by_source else (bin_name,)
 
@@ -121,7 +121,20 @@ def _stratum_name(stratum: tuple[str, ...], options: SelectOptions) -> str:
 
 
 def _score(problem: Problem) -> float:
-    return float(problem.metadata.get(SCORE, 0.0))
+    return _number(problem, SCORE) or 0.0
+
+
+def _number(problem: Problem, name: str) -> float | None:
+    """Return a number of the metadata, which is text in a CSV file; None if it is missing.
+
+    Raises:
+        DataError: The value is not a number.
+    """
+    value = problem.metadata.get(name)
+    try:
+        return None if value is None or value == "" else float(value)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} of the problem {problem.id!r} must be a number, got {value!r}") from error
 
 
 def allocate(sizes: Mapping[Stratum, int], count: int) -> dict[Stratum, int]:
