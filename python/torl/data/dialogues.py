@@ -1,6 +1,7 @@
 """Conversations of examples, in OpenAI's and in ShareGPT's format, as messages for chat templates."""
 
 import json
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -35,7 +36,8 @@ _EXCLUDING = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
 _CONVERTED = ("weight", *_EXCLUDING, "tool_calls", "function_call")
 """Fields of a message that do not reach the chat template as they are."""
-_OPENING, _CLOSING = "<tool_response>", "</tool_response>"
+_RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
+_RESULTS = re.compile(rf"(?:\s*{_RESULT.pattern})+\s*", re.DOTALL)
 
 
 def read_messages(location: str, field: str, messages: Any) -> Messages:
@@ -94,17 +96,16 @@ def read_conversation(location: str, conversation: Any, system: Any = None) -> M
         message |= {name: turn[name] for name in ("weight", *_EXCLUDING) if name in turn}
         if speaker == "function_call":
             message |= {"content": "", "tool_calls": _written_calls(where, value)}
-        elif message["role"] == "tool" and isinstance(value, str):
-            message["content"] = _unwrapped(value)
-        messages.append(message)
+        is_result = message["role"] == "tool"
+        messages += [message | {"content": result} for result in _unwrapped(value)] if is_result else [message]
     return read_messages(location, "conversations", messages)
 
 
-def _unwrapped(result: str) -> str:
-    """Return the result of a tool without the tags around it, which the chat template adds."""
-    text = result.strip()
-    is_wrapped = text.startswith(_OPENING) and text.endswith(_CLOSING) and text.count(_OPENING) == 1
-    return text.removeprefix(_OPENING).removesuffix(_CLOSING).strip() if is_wrapped else result
+def _unwrapped(results: Any) -> list[Any]:
+    """Return the results of parallel calls without the tags around each, which the chat template adds."""
+    if not isinstance(results, str) or _RESULTS.fullmatch(results) is None:
+        return [results]
+    return [result.strip() for result in _RESULT.findall(results)]
 
 
 def read_tools(location: str, tools: Any) -> tuple[Mapping[str, Any], ...]:
