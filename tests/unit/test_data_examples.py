@@ -84,6 +84,21 @@ def test_sharegpt_conversations_are_read_with_calls_and_results() -> None:
     assert content.weights == (0, 0, 1, 0, 1, 0, 1)
 
 
+def test_results_of_parallel_calls_are_messages_of_their_own() -> None:
+    """The chat template puts tags around each, as in a rollout; other text stays as it is."""
+    wrapped = "<tool_response>\n1\n</tool_response>"
+    for value, results in (
+        (f"{wrapped}\n<tool_response>\n{{}}\n</tool_response>\n", ["1", "{}"]),
+        (f"{wrapped} and", [f"{wrapped} and"]),
+        (f"<tool_response>{wrapped}", [f"<tool_response>{wrapped}"]),
+        ("", [""]),
+    ):
+        turns = [{"from": "human", "value": "?"}, {"from": "tool", "value": value}, {"from": "gpt", "value": "3"}]
+        content = read_example("x", {"conversations": turns})
+        assert isinstance(content, Dialogue)
+        assert [message["content"] for message in content.messages if message["role"] == "tool"] == results
+
+
 def test_completion_alone_is_trained() -> None:
     assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == Completion("1 + 1 =", " 2")
     assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == Completion("1 + 1 =", " 2")
@@ -194,6 +209,38 @@ def test_columns_are_fields_under_other_names(tmp_path: Path) -> None:
     assert isinstance(content, SolvedProblem)
     assert (content.problem.question, content.response) == ("1 + 1?", "2 #### 2")
     assert "the column 'query.text' is missing" in str(second)
+
+
+@pytest.mark.parametrize(
+    ("columns", "read"),
+    [
+        ({}, "of messages"),
+        ({"response": "generations.0"}, "generated"),
+        ({"completion": "generations.0"}, "generated"),
+        ({"problem": "text", "solution": "generations.0"}, "generated"),
+        ({"tools": "schemas"}, "of messages"),
+    ],
+)
+def test_named_columns_decide_the_format(tmp_path: Path, columns: dict[str, str], read: str) -> None:
+    """Generated sets have the columns of several formats."""
+    messages = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "of messages"}]
+    row = {
+        "problem": "1 + 1?",
+        "prompt": "1 + 1?",
+        "generations": ["generated"],
+        "messages": messages,
+        "text": "of text",
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(row | {"schemas": []}))
+    ((_, fields),) = example_rows(str(tmp_path / "a.jsonl"), columns=columns)
+    assert isinstance(fields, dict)
+    content = read_example("x", fields)
+    trained = {
+        Dialogue: lambda: content.messages[-1]["content"],
+        SolvedProblem: lambda: content.response,
+        Completion: lambda: content.completion,
+    }
+    assert trained[type(content)]() == read
 
 
 def test_nulls_that_parquet_adds_to_objects_are_left_out(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """Sources of examples for fine-tuning: rows of files, of datasets on the Hub, and of runs."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from torl.data.examples import EXAMPLE_FORMATS
 from torl.data.files import InvalidRowError, describe, find_files, numbered_rows
 from torl.data.values import plain, require_value
 from torl.errors import DataError
@@ -37,7 +38,8 @@ def example_rows(
             are read; or several of them.
         split: Split of a dataset. The default is "train".
         files: Patterns of the files of a dataset, instead of a split, such as "data/math/*".
-        columns: Columns of the fields of a format, if they have other names: { response = "answer" }.
+        columns: Columns of the fields of a format, if they have other names: { response = "answer" }. The row is read
+            in this format, also if it has the fields of another one.
 
     Raises:
         DataError: A file is missing, empty or damaged.
@@ -76,9 +78,20 @@ def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: boo
         raise InvalidRowError(location, "not_an_object", f"an example must be an object, got {describe(row)}")
     fields: dict[str, Any] = plain(row)
     fields |= {name: require_value(location, fields, column) for name, column in columns.items()}
+    for name in _fields_of_other_formats(fields, columns):
+        del fields[name]
     if unified:
         fields |= {name: _without_nulls(fields[name]) for name in _UNIFIED_FIELDS if name in fields}
     return fields
+
+
+def _fields_of_other_formats(fields: Mapping[str, Any], columns: Collection[str]) -> set[str]:
+    """Return the fields by which the row would be read in another format than the one with most of these columns."""
+    formats = [names for names, _ in EXAMPLE_FORMATS if all(fields.get(name) is not None for name in names)]
+    if not formats:
+        return set()
+    chosen = max(formats, key=lambda names: sum(name in columns for name in names))
+    return {name for names in formats[: formats.index(chosen)] for name in names} - {*chosen}
 
 
 def _without_nulls(value: Any) -> Any:
