@@ -190,6 +190,10 @@ def test_passages_are_encoded_separately_and_end_with_the_end_token() -> None:
     assert encoder.passages(["a", "b<|im_end|>"], [0, 1]).token_ids == [*ids("a"), *ids("b"), end]
     assert encoder.passages(["a", "b"], [1, 0]).token_ids == [*ids("a"), *ids("b")]  # the end is not trained
     assert encoder.passages(["ab"], [1]).weights == [0.0, *[1.0] * (len(ids("ab")) - 1), 1.0]
+    rendered = "b<|im_end|>\n"  # as a chat template writes it
+    assert encoder.passages(["a", rendered], [0, 1]).token_ids == [*ids("a"), *ids("b"), end]
+    assert encoder.passages(["a", rendered], [1, 0]).token_ids == [*ids("a"), *ids(rendered)]
+    assert encoder.response(ids("a"), rendered).token_ids == [*ids("a"), *ids("b"), end]
     prompted = encoder.response(ids("Q\n"), "12")
     assert prompted.token_ids == [*ids("Q\n"), *ids("12"), end]
     assert prompted.weights == [*[0.0] * len(ids("Q\n")), *[1.0] * (len(ids("12")) + 1)]

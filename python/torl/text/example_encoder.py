@@ -72,6 +72,7 @@ class ExampleEncoder:
         now = datetime.datetime.combine(date, datetime.time())
         self._variables = {"strftime_now": now.strftime, **(variables or {})}
         self._split_results = split_results
+        self._stop_texts = tuple(filter(None, tokenizer.convert_ids_to_tokens(sorted(self._stops))))
         self._end = tokenizer.eos_token_id if tokenizer.eos_token_id in self._stops else min(self._stops)
         # The model's own messages may contain <tool_call> or <think>, which it samples as tokens.
         self._foreign, self._own = ControlTokenEscaper(tokenizer), ControlTokenEscaper(tokenizer, special_only=True)
@@ -156,6 +157,8 @@ class ExampleEncoder:
     def passages(self, texts: Sequence[str], weights: Sequence[float]) -> WeightedTokens:
         """Return texts that follow each other. A trained text at the end is followed by the end token."""
         sequence = WeightedTokens()
+        if weights[-1]:
+            texts = [*texts[:-1], self._without_line_end(texts[-1])]
         for place, (text, weight) in enumerate(zip(texts, weights, strict=True)):
             sequence.add(self._tokenizer.encode(text) if place == 0 else self._encode_markup(text), weight)
         return self._with_end(sequence, weights[-1])
@@ -164,9 +167,14 @@ class ExampleEncoder:
         """Return a prompt with a response, which the end token follows."""
         sequence = WeightedTokens()
         sequence.add(prompt)
-        for part, observed in self._split_results(text):
+        for part, observed in self._split_results(self._without_line_end(text)):
             sequence.add(self._encode_markup(part), float(not observed), observed=observed)
         return self._with_end(sequence, 1.0)
+
+    def _without_line_end(self, text: str) -> str:
+        """Return a text without the line end that a chat template puts after the end token."""
+        stripped = text.rstrip()
+        return stripped if stripped.endswith(self._stop_texts) else text
 
     def _with_end(self, sequence: WeightedTokens, weight: float) -> WeightedTokens:
         if weight and not (sequence.token_ids and sequence.token_ids[-1] in self._stops):
