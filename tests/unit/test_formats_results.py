@@ -15,6 +15,7 @@ CALLS = {
     "zerotir": f"Let me see.\n```python\n{CODE}\n```",
     "retool": f"Let me see.\n<code>\n```python\n{CODE}\n```\n</code>",
     "artist": f"Let me see.\n<python>{CODE}</python>",
+    "search_r1": "Let me see.\n<search>six times seven</search>",
 }
 
 
@@ -38,7 +39,7 @@ def test_parts_are_turns_and_observations(name: str, calls: int) -> None:
     parts = [*split_results(whole, format)]
     assert "".join(part for part, _ in parts) == whole
     assert [observed for _, observed in parts] == [False, True] * calls + [False]
-    assert [part.strip() for part, _ in parts] == [text, observation.strip()] * calls + ["So 42."]
+    assert [part for part, _ in parts] == [text, observation] * calls + ["So 42."]
 
 
 @pytest.mark.parametrize("text", ["", "No call.", "```python\n1\n```", "```output\nnever closed"])

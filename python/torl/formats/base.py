@@ -80,6 +80,7 @@ class Format(Guarded, ABC, kind="format"):
         every_block_is_a_call: Whether a speculative call of a block stays valid when the turn closes another block.
         result_tags: Text before and after each result. Sampled text with it is a result that the model has invented
             (`torl.formats.results`). None if the model's text cannot contain it.
+        result_line_ends: Number of line ends that an observation has after a result. They have no loss in examples.
         call_opening: Text that opens a call. The learner records the probability of its first token. None if calls open
             with other texts, too.
         max_observation_tokens: Limit on the tokens of an observation; `shorten_observation` is called above it.
@@ -92,6 +93,7 @@ class Format(Guarded, ABC, kind="format"):
     visible_tokens: Sequence[str] = ()
     every_block_is_a_call: bool = False
     result_tags: tuple[str, str] | None = None
+    result_line_ends: int = 1
     call_opening: str | None = None
     max_observation_tokens: int | None = None
 

@@ -31,8 +31,8 @@ def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) 
 def split_results(text: str, format: Format) -> Iterator[tuple[str, bool]]:
     """Split a whole response into parts, each with whether it is a result, which the model does not write.
 
-    Where the opening tag ends a turn ("```output"), it is the model's. A result ends with the line of its closing tag;
-    one that is never closed is text.
+    Where the opening tag ends a turn ("```output"), it is the model's. A result ends with its closing tag and the line
+    ends that the format puts after it; one that is never closed is text.
     """
     opening, closing = format.result_tags or ("", "")
     is_sampled = opening.encode() == format.stop_condition().marker_bytes
@@ -45,7 +45,8 @@ def split_results(text: str, format: Format) -> Iterator[tuple[str, bool]]:
         written = text[position:content] if is_sampled else text[position:start].rstrip()
         if written:
             yield written, False
-        stop += text.startswith("\n", stop)
+        after = text[stop : stop + format.result_line_ends]
+        stop += len(after) - len(after.lstrip("\n"))
         yield text[position + len(written) : stop], True
         position = stop
     if position < len(text):

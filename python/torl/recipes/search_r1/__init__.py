@@ -59,6 +59,7 @@ class SearchR1Format(Format):
     name: ClassVar[str] = "search_r1"
     tools = ("search",)
     result_tags = ("<information>", "</information>")
+    result_line_ends = 2
 
     def __init__(self, max_observation_tokens: PositiveInt = 500) -> None:
         """Set the limit of an observation.

@@ -73,6 +73,7 @@ class ZeroTIRFormat(FencedFormat):
     """
 
     name: ClassVar[str] = "zerotir"
+    result_line_ends = 3
 
     def __init__(self, options: ZeroTIROptions | None = None) -> None:
         self.options = options or ZeroTIROptions()
