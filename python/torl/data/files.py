@@ -83,11 +83,22 @@ def _read_parquet(path: RowFile, fields: Fields) -> Iterator[Row]:
             names = None if fields is None else [name for name in file.schema_arrow.names if name in fields]
             number = 0
             for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=names):
-                for row in batch.to_pylist():
+                for row in _with_short_floats(batch).to_pylist():
                     number += 1
                     yield f"{path}, row {number}", row
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable parquet file: {error}") from error
+
+
+def _with_short_floats(batch: Any) -> Any:
+    """Return a batch with 32-bit floats as they were written: as 64 bits, 33.3 would be 33.29999923706055."""
+    import pyarrow
+
+    columns = [
+        column.cast(pyarrow.string()).cast(pyarrow.float64()) if column.type == pyarrow.float32() else column
+        for column in batch.columns
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:
