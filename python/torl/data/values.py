@@ -166,9 +166,12 @@ def as_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with numbers instead of number literals."""
+    """Return a value with numbers instead of number literals. Integers that Python refuses to read stay text."""
     if isinstance(value, NumberLiteral):
-        return json.loads(value)
+        try:
+            return json.loads(value)
+        except ValueError:  # over 4,300 digits
+            return str(value)
     if isinstance(value, dict):
         return {name: plain(member) for name, member in value.items()}
     return [plain(member) for member in value] if isinstance(value, list) else value
