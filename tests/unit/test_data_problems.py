@@ -74,6 +74,21 @@ def test_row_without_id_may_not_repeat_a_given_one(tmp_path: Path) -> None:
         load_problems(path)
 
 
+def test_given_id_may_not_repeat_that_of_a_row_without_one(tmp_path: Path) -> None:
+    rows = [{"problem": "p", "answer": "1"}, {"id": "line-1", "problem": "q", "answer": "2"}]
+    with pytest.raises(DataError, match="line 2: the id 'line-1' was already used for another problem"):
+        load_problems(write(tmp_path / "p.jsonl", *rows))
+    ids = [
+        "line-2",
+        "line-1",
+        "line-01",
+        "line-3x",
+        f"line-{'9' * 5000}",
+    ]  # such as those of a selection in another order
+    named = write(tmp_path / "q.jsonl", *({"id": id, "problem": "p", "answer": "1"} for id in ids))
+    assert [problem.id for problem in load_problems(named)] == ids
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_column_with_a_dot_in_its_name_is_found(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"p{suffix}"
@@ -105,6 +120,25 @@ def test_column_with_a_dot_in_its_name_is_found(tmp_path: Path, suffix: str) -> 
 def test_answers_keep_their_spelling(tmp_path: Path, written: str, answer: str) -> None:
     path = write(tmp_path / "p.jsonl", f'{{"problem": "p", "answer": {written}}}')
     assert load_problems(path)[0].answer == answer
+
+
+def test_numbers_of_parquet_are_as_they_were_written(tmp_path: Path) -> None:
+    """A float of 32 bits has seven digits: the others would make 33.3 a wrong answer."""
+    answers = [33.3, 1 / 3, 1e20, 8.0]
+    for type_, read in (
+        (pyarrow.float32(), ["33.3", "0.33333334", "1e+20", "8.0"]),
+        (pyarrow.float64(), map(str, answers)),
+    ):
+        table = pyarrow.table({"problem": ["p"] * len(answers), "answer": pyarrow.array(answers, type_)})
+        pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
+        assert [problem.answer for problem in load_problems(tmp_path / "p.parquet")] == list(read)
+
+
+def test_integer_that_python_refuses_to_read_is_text(tmp_path: Path) -> None:
+    long = "7" * 5_000
+    path = write(tmp_path / "p.jsonl", f'{{"problem": "p", "answer": {long}, "n": {long}, "m": 7}}')
+    (problem,) = load_problems(path)
+    assert (problem.answer, problem.metadata) == (long, {"n": long, "m": 7})
 
 
 @pytest.mark.parametrize(
