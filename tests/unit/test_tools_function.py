@@ -33,7 +33,7 @@ def look_up(name: str, count: PositiveInt = 3, unit: Literal["km", "mi"] = "km")
     Args:
         name: What the city is called,
             in English.
-        count: How many.
+        count (int, optional): How many.
 
     Returns:
         What a model need not know.
@@ -78,6 +78,11 @@ def variable(*names: str) -> str:
 def strange(name: Callable[[], str]) -> str:
     """Takes what no schema describes."""
     return name()
+
+
+def configured(model_config: str) -> str:
+    """Takes a name that pydantic has taken."""
+    return model_config
 
 
 def circular() -> list[Any]:
@@ -176,6 +181,7 @@ async def test_exceptions_are_shown_to_the_model_except_host_errors() -> None:
         (f"{__name__}:unsaid", "has no docstring"),
         (f"{__name__}:variable", r"variable: the parameter \*names: str cannot be passed by name"),
         (f"{__name__}:strange", ":strange': a parameter has no (JSON )?schema"),
+        (f"{__name__}:configured", "'model_config' has a meaning in pydantic; rename the parameter"),
         (f"{__name__}:look_pu", "has no look_pu; did you mean look_up?"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any, cast, get_args, get_type_hints
@@ -10,6 +11,9 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, create_m
 
 from torl.guard import place_in_custom_code
 from torl.options.sections import Section, suggestion
+
+# Also with a type, as Google's style has it: "query (str, optional): What to search for".
+_DESCRIBED = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\(.*?\))?\s*:\s*(?P<meaning>.*)")
 
 
 class _SignatureSection(Section):
@@ -104,6 +108,8 @@ def _fields(target: Callable[..., Any], positional_count: int) -> dict[str, Any]
     meanings = _argument_docs(target)
     fields: dict[str, Any] = {}
     for parameter in _parameters(target)[positional_count:]:
+        if parameter.name.startswith("model_") and hasattr(Section, parameter.name):
+            raise ValueError(f"{parameter.name!r} has a meaning in pydantic; rename the parameter")
         default = ... if parameter.default is inspect.Parameter.empty else parameter.default
         field = Field(default, description=meanings.get(parameter.name))
         fields[parameter.name] = (_annotation(target, parameter), field)
@@ -117,9 +123,9 @@ def _argument_docs(target: Callable[..., Any]) -> dict[str, str]:
     meanings: dict[str, str] = {}
     for line in arguments.splitlines():
         indent = len(line) - len(line.lstrip())
-        name, colon, meaning = line.strip().partition(":")
-        if indent == 4 and colon:
-            meanings[name] = meaning.strip()
+        described = _DESCRIBED.match(line.strip())
+        if indent == 4 and described:
+            meanings[described["name"]] = described["meaning"]
         elif indent > 4 and meanings:
             meanings[next(reversed(meanings))] += f" {line.strip()}"
         else:
