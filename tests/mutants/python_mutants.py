@@ -544,7 +544,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- formats and tools
     ("formats/base.py", "call if number < calls_left else TOO_MANY_CALLS", "call", _CHAT),
     ("formats/chat/base.py", "if opening in rest:", "if opening in turn.text:", _CHAT),
-    ("formats/chat/base.py", "return turn.text[found.end() :]", "return turn.text", _CHAT),
+    ("formats/chat/base.py", "return turn.text[end:]", "return turn.text", _CHAT),
+    ("formats/chat/base.py", "parts if thinks else [", "[", _CHAT),
+    ("formats/chat/base.py", "thinks = opened or (", "thinks = (", _CHAT),
     ("formats/chat/base.py", "and not user_messages:", ":", _CHAT),
     ("formats/chat/base.py", " if self.speculative_call(block.code)]", "]", _CHAT),
     ("formats/chat/base.py", "parse_constant=_refuse, ", "", _CHAT),

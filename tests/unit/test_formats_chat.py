@@ -179,6 +179,28 @@ def test_a_call_in_the_thinking_of_a_message_is_a_thought() -> None:
     assert token_mismatch(played, model.rules()) is None
 
 
+@pytest.mark.parametrize(
+    ("prefix", "before", "after"),
+    [
+        ("", "<think>", ""),
+        ("<think>\n", "", ""),
+        ("", "<think>a</think>b <think>", ""),
+        ("", "a</think>b<think>", "</think>c"),
+    ],
+)
+def test_a_call_in_thinking_that_is_not_the_first_or_not_closed_is_a_thought(
+    prefix: str, before: str, after: str
+) -> None:
+    model = ChatModel.of("hermes", generation_prefix=prefix)
+    call = message("hermes", "1", said="").removesuffix("<|im_end|>")
+    played = model.play([f"{before}{call}{after}<|im_end|>"])
+    assert played.tool_calls == ()
+    assert played.finish_reason is FinishReason.STOP
+    assert token_mismatch(played, model.rules()) is None
+    call_after = model.play([f"{before}{call}</think>{message('hermes', '2')}", last(model, "hermes")])
+    assert [call.code for call in call_after.tool_calls] == ["2"]
+
+
 FENCE = "```python\nprint(1)\n```\n"
 
 

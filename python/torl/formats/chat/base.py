@@ -17,6 +17,8 @@ from torl.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequ
 TRUNCATED_CALL = "CutCall"
 INVALID_JSON = "InvalidJSON"
 INVALID_CALL = "InvalidCall"
+_THINKING_BEGINS, _THINKING_ENDS = "<think>", "</think>"
+_THINKING_TAG = re.compile("</?think>")
 
 
 class ChatOptions(Section):
@@ -96,21 +98,35 @@ class ChatFormat(Format):
         """
         assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
         opening, closing = self.tags
-        *closed, rest = self._message(turn).split(closing)
+        *closed, rest = self._without_thinking(turn).split(closing)
         calls = [self.parse_call(text.partition(opening)[2]) for text in closed if opening in text]
         if opening in rest:
             calls.append(ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call was not closed by {closing}")))
         return calls
 
+    def _thinking_tags(self, turn: Turn) -> list[re.Match[str]]:
+        """Return the places of <think> and </think> outside the text of a call."""
+        found = list(_THINKING_TAG.finditer(turn.text))
+        calls = [block for block in turn.blocks if self.speculative_call(block.code)] if found else []
+        return [tag for tag in found if not any(call.start <= tag.start() < call.stop for call in calls)]
+
     def _message(self, turn: Turn) -> str:
-        """Return the text after the thinking, which ends at the first </think> outside the text of a call."""
-        if "</think>" not in turn.text:
-            return turn.text
-        calls = [block for block in turn.blocks if self.speculative_call(block.code)]
-        for found in re.finditer("</think>", turn.text):
-            if not any(call.start <= found.start() < call.stop for call in calls):
-                return turn.text[found.end() :]
-        return turn.text
+        """Return the text after the thinking, which ends at the first </think>."""
+        end = next((tag.end() for tag in self._thinking_tags(turn) if tag[0] == _THINKING_ENDS), 0)
+        return turn.text[end:]
+
+    def _without_thinking(self, turn: Turn) -> str:
+        """Return the text without any thinking, also one that is not closed. The template may have opened the first."""
+        tags, parts, start = self._thinking_tags(turn), list[str](), 0
+        opened = _THINKING_TAG.findall(self.options.generation_prefix)[-1:] == [_THINKING_BEGINS]
+        thinks = opened or (bool(tags) and tags[0][0] == _THINKING_ENDS)
+        for tag in tags:
+            if thinks and tag[0] == _THINKING_ENDS:
+                thinks, start = False, tag.end()
+            elif not thinks and tag[0] == _THINKING_BEGINS:
+                thinks = True
+                parts.append(turn.text[start : tag.start()])
+        return "".join(parts if thinks else [*parts, turn.text[start:]])
 
     def parse_call(self, text: str) -> ChatCall:
         """Return the call of the text between two tags."""
@@ -119,7 +135,7 @@ class ChatFormat(Format):
     def content(self, turn: Turn) -> str:
         """Return a message without its thinking, its calls and surrounding whitespace."""
         text = self._message(turn)
-        return (text if self.tags is None else text.partition(self.tags[0])[0]).strip()
+        return (text.partition(self.tags[0])[0] if self.tags and self.calls(turn) else text).strip()
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """Return the results of calls, starting after the end token of the message that made them.
