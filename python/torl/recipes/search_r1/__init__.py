@@ -132,6 +132,12 @@ def squad_normalize(text: str) -> str:
 
 
 def is_same_answer(answer: str, reference: str) -> bool:
-    """Whether the normalized answer equals a line of the reference."""
-    normalized = squad_normalize(answer)
-    return any(normalized == squad_normalize(line) for line in reference.splitlines() or [""])
+    """Whether the normalized answer equals a line of the reference.
+
+    Texts of articles and punctuation alone, such as the choice A, keep them: Search-R1's code takes an empty answer.
+    """
+    return any(_compared(answer) == _compared(line) for line in reference.splitlines() or [""])
+
+
+def _compared(text: str) -> str:
+    return squad_normalize(text) or " ".join(text.lower().split())
