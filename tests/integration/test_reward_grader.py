@@ -105,7 +105,8 @@ def test_a_bomb_ends_as_a_shown_failure_and_the_grader_continues(grader: Grader,
 
 
 @pytest.mark.parametrize(
-    "answer", ["x" * 100_000, "5\x00", "五", "½", "}{" * 50, "\ud800", "__import__('os')._exit(3)"]
+    "answer",
+    ["x" * 100_000, "5\x00", "五", "½", "}{" * 50, "\ud800", "__import__('os')._exit(3)", "0 \\le i \\le n", "(0, i)"],
 )
 def test_strange_answers_are_simply_wrong(grader: Grader, answer: str) -> None:
     assert grader.grade("\\frac{1}{7}", answer) == Verdict(correct=False)

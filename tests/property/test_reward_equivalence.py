@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torl.rewards import worker
 from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.rewards.verdict import compare_exactly
 
@@ -141,6 +142,15 @@ def test_a_comparison_that_fails_is_not_hidden(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("math_verify.verify", broken)
     with pytest.raises(UndecidedError, match="TypeError: Invalid comparison"):
         equivalent("\\frac{1}{2}", "\\frac{1}{3}")
+
+
+def test_an_unexpected_exception_does_not_end_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> list[object]:
+        raise ValueError("Non-real intervals are not supported")
+
+    monkeypatch.setattr("math_verify.parse", broken)
+    reply = worker._grade("\\frac{1}{9}", "(0, k)", 60.0, exact=False)
+    assert reply == {"correct": False, "error": "ValueError: Non-real intervals are not supported"}
 
 
 @pytest.mark.parametrize("pair", [("", "5"), ("5", ""), ("5", " "), ("5", "9" * 100_000)])

@@ -138,7 +138,7 @@ def _as_tuples(reference: str, answer: str) -> tuple[str, str] | None:
 
 
 def _with_imaginary_unit(gold: Any, target: Any) -> tuple[Any, Any] | None:
-    """Return two expressions with i as the imaginary unit; None if neither contains it.
+    """Return two expressions with i as the imaginary unit; None if neither contains it, or it cannot be there.
 
     math-verify reads i as a variable, for which i^2 is not -1. Equal expressions of a variable are also equal for the
     imaginary unit, so that this reading only matters if they are different.
@@ -148,7 +148,10 @@ def _with_imaginary_unit(gold: Any, target: Any) -> tuple[Any, Any] | None:
     if not (isinstance(gold, Basic) and isinstance(target, Basic)):
         return None
     units = {symbol: I for symbol in gold.free_symbols | target.free_symbols if str(symbol) in ("i", "I")}
-    return (gold.subs(units), target.subs(units)) if units else None
+    try:
+        return (gold.subs(units), target.subs(units)) if units else None
+    except Exception:  # of an inequality, an interval or a maximum: there i is an index
+        return None
 
 
 @lru_cache(maxsize=256)

@@ -78,8 +78,8 @@ def _chain(text: str) -> tuple[str, str, str] | None:
         sides, signs = sides[::-1], [_flip(signs[0])]
     elif len(sides) == 3 and signs[0] in ("ge", "gt"):
         sides, signs = sides[::-1], [_flip(sign) for sign in reversed(signs)]
-    variable = sides[len(sides) - 2]
-    bounds = [side for side in sides if side is not variable]
+    *below, variable, above = sides  # by position: in "x < x" a bound is the same text
+    bounds = [*below, above]
     if not _VARIABLE.fullmatch(variable) or any(_contains(side, variable) for side in bounds):
         return None
     if len(sides) == 3:

@@ -69,6 +69,8 @@ def _grade(reference: str, answer: str, cpu_seconds: float, *, exact: bool) -> d
         return {"correct": False, "error": str(undecided)[:500]}
     except MemoryError:
         os._exit(1)  # the heap can no longer be trusted
+    except Exception as error:  # an answer must not be able to end the process, and several in a row the run
+        return {"correct": False, "error": f"{type(error).__name__}: {error}"[:500]}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
