@@ -22,6 +22,7 @@ _LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:a
 _SPACED = re.compile(r"(?<=\d),\s+(?=[+-]?\d)")
 _BETWEEN_NUMBERS = re.compile(r"(?<=\d),\s*(?=[+-]?\d)")
 _SET, _TUPLE = re.compile(r"\\\{|\\left\s*\\\{"), re.compile(r"\(|\\left\s*\(")
+_ROUND, _OPENING = re.compile(r"[()\[\]]"), re.compile(r"[(\[]|\\\{")
 _PAIR = re.compile(r"(?:\\left\s*)?\(([^()\[\]]+,[^()\[\]]+)(?:\\right\s*)?\)")
 _ENCLOSED = re.compile(r"(?:\\left\s*)?(\[|\\\{)(.*?)(?:\\right\s*)?(?:\]|\\\})")
 _BRACKET = re.compile(r"\A\s*\{|[()\[\]=<>⟨]|\\[{}]|\\(?:pm|mp|in|begin|le|ge|langle)(?![A-Za-z])")
@@ -38,7 +39,7 @@ def is_clearly_different(reference: str, answer: str) -> bool:
       all, if the reference has few decimals.
     - The answer is a percentage other than the reference, which is a whole number.
     - The reference is a number and the answer has a base other than ten.
-    - One is a set, the other a tuple.
+    - One is a set, the other a single tuple or interval.
     - One is a ratio and the other a quotient (2:3 and 2/3).
     - The answer lists the reference, a single number, more than once; or one of two lists repeats other numbers.
     - The reference is a tuple and the answer a list without brackets.
@@ -106,7 +107,17 @@ def _is_in_other_base(reference: str, answer: str) -> bool:
 
 
 def _are_set_and_tuple(reference: str, answer: str) -> bool:
-    return bool((_SET.match(reference) and _TUPLE.match(answer)) or (_TUPLE.match(reference) and _SET.match(answer)))
+    return any(_SET.match(one) and _is_tuple(other) for one, other in ((reference, answer), (answer, reference)))
+
+
+def _is_tuple(text: str) -> bool:
+    """Whether a text starts with a tuple or an interval that no other bracket follows, as in a list or a union."""
+    depth = 0
+    for bracket in _ROUND.finditer(text) if _TUPLE.match(text) else ():
+        depth += 1 if bracket[0] in "([" else -1
+        if depth == 0:
+            return _OPENING.search(text, bracket.end()) is None
+    return depth > 0
 
 
 def _are_ratio_and_number(reference: str, answer: str) -> bool:

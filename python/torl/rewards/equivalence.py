@@ -24,7 +24,7 @@ from torl.rewards.notation import (
     split_choice,
     with_fractions,
 )
-from torl.rewards.numerals import plain_numbers
+from torl.rewards.numerals import plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency, without_percent
 
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
@@ -51,7 +51,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     Raises:
         UndecidedError: No comparison succeeded and at least one raised.
     """
-    has_decimals = has_decimal(reference)
+    exact = exact and not has_decimal(reference)
     if is_vector(answer) and is_bare_list(reference):
         return False
     reference, answer = plain_layout(reference), plain_layout(answer)
@@ -61,6 +61,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     if None not in bases:
         return bases[0] == bases[1]
     reference, answer = (plain_numbers(as_decimal(without_currency(text))) for text in (reference, answer))
+    answer = answer if exact else without_noise(reference, answer)
     if is_clearly_different(reference, answer):
         return False
     same = _same_choice(reference, answer, exact)
@@ -71,7 +72,6 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     from math_verify import verify
     from sympy import Basic, nan, zoo
 
-    exact = exact and not has_decimals
     options = {**(_EXACT_PRECISION if exact else {}), "timeout_seconds": None, "raise_on_error": True}
     options["allow_set_relation_comp"] = True
     pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])

@@ -38,6 +38,10 @@ _POWER_OF_TEN = re.compile(
     r"(?<![\w.\\^/!})\]])(?<![/^_]\s)(\d{1,30}(?:\.\d{1,30})?)\s*(?:\\times|\\cdot|\*)\s*10\s*"
     r"(?:(?:\^|\*\*)\s*(?:\{\s*([+-]?\d{1,3})\s*\}|\(\s*([+-]?\d{1,3})\s*\))|\^\s*(\d)|\*\*\s*(-?\d{1,3}))(?!\s*[\d^!]|\*\*)"
 )
+_NOISY = re.compile(
+    r"(?<![\w.])((?:0|[1-9]\d{0,14})\.\d{9,30})(?![\d.eE_]|\\(?:overline|bar|dot|ldots|dots|cdots)(?![A-Za-z]))"
+)
+_NOISE, _NOISE_PLACES = Decimal("1e-9"), Decimal("1e-6")
 _FLOAT = re.compile(r"(?<![\w.\\])(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})[eE]([+-]?\d{1,3})(?![\w.])")
 
 
@@ -58,6 +62,21 @@ def plain_numbers(text: str) -> str:
     text = _OVERLINED.sub(lambda found: _repeating_fraction(found[1], found[2], found[3] or found[4]), text)
     text = _POWER_OF_TEN.sub(lambda found: _scaled(found[1], found[2] or found[3] or found[4] or found[5]), text)
     return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)
+
+
+def without_noise(reference: str, answer: str) -> str:
+    """Return the answer with whole numbers instead of floating-point results: 24 for 23.999999999999996.
+
+    Such a number is within 1e-9 of a whole number other than 0, relatively, and equals it in six decimals. The answer
+    stays as it is if the reference has such decimals.
+    """
+    return answer if _NOISY.search(reference) else _NOISY.sub(_nearly_whole, answer)
+
+
+def _nearly_whole(found: re.Match[str]) -> str:
+    number = Decimal(found[1])
+    whole = number.to_integral_value()
+    return f"{whole}" if abs(number - whole) <= min(_NOISE * whole, _NOISE_PLACES) else found[1]
 
 
 def _scaled(digits: str, exponent: str) -> str:
