@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
+from torl.text.answers import ALTERNATIVE
+
 QUESTIONS: tuple[tuple[str, str], ...] = (
     ("A hexagonal prism is cut out of wood. How many faces does it have, its two bases included?", "8"),
     ("Let $f(x) = 3x - 7$. Compute $f(f(4))$.", "8"),
@@ -245,7 +247,7 @@ def search_r1(split: str = "train") -> Rows:
         row(number, f"{question[:-1]} and why is that so, in a sentence?", answers, "nq")
         for number, (question, answers) in enumerate(FACTS, 9)
     ]
-    kept = ["\n".join(answers) for _, answers in FACTS]
+    kept = [ALTERNATIVE.join(answers) for _, answers in FACTS]
     questions = [each["question"] for each in rows]
     files = {f"{each}.parquet": rows if each == split else rows[:4] for each in ("train", "test")}
     return Rows(files, kept + kept, questions=questions, metadata={"data_source": "nq"})

@@ -13,6 +13,7 @@ from torl.data import load_problems
 from torl.data.problems import read_problems
 from torl.data.public_sets import find_problem_file
 from torl.errors import DataError
+from torl.text.answers import ALTERNATIVE
 from torl.types import Problem
 
 GOOD = {"id": "a", "problem": "1 + 1?", "answer": "2"}
@@ -330,6 +331,19 @@ def test_answer_is_taken_from_a_solution(tmp_path: Path, solution: str, answer: 
     path = write(tmp_path / "p.jsonl", {"problem": "p", "answer": solution})
     assert load_problems(path)[0].answer == answer
     assert load_problems(path, answer_from="answer")[0].answer == answer
+
+
+@pytest.mark.parametrize("column", ["answers", "reward_model"])
+def test_every_entry_of_a_list_is_a_correct_answer(tmp_path: Path, column: str) -> None:
+    answers = ["1/2", "0.5", "1/2"]
+    if column == "answers":
+        path = write(tmp_path / "p.jsonl", {"problem": "p", "answers": answers})
+        (problem,) = load_problems(path, answer_from="answers")
+    else:
+        prompt = [{"role": "user", "content": "p"}]
+        path = write(tmp_path / "p.jsonl", {"prompt": prompt, "reward_model": {"ground_truth": {"target": answers}}})
+        (problem,) = load_problems(path)
+    assert problem.answer.split(ALTERNATIVE) == ["1/2", "0.5"]
 
 
 def test_column_of_solutions_must_have_final_answers(tmp_path: Path) -> None:

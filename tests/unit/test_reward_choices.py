@@ -8,6 +8,7 @@ from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.rewards.notation import split_choice
 from torl.rewards.numerals import number_of_words
 from torl.rewards.verdict import compare_exactly
+from torl.text.answers import ALTERNATIVE
 
 
 def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
@@ -67,6 +68,22 @@ def test_other_answer_in_the_same_form(reference: str, answer: str) -> None:
 )  # fmt: skip
 def test_choices_are_split_into_letter_and_text(text: str, choice: tuple[str, str] | None) -> None:
     assert split_choice(text) == choice
+
+
+@pytest.mark.parametrize(
+    ("references", "right", "wrong"),
+    [
+        (["1/2", "0.5"], "0.5", "5"), (["4", "5"], "5", "4, 5"), (["4", "5"], "x=4", "x=6"), (["4", "5"], "4", "45"),
+        (["4", "\\sqrt2"], "\\sqrt{2}", "4\\sqrt2"),
+        (["\\text{Paris}", "\\text{paris}"], "\\text{Paris}", "\\text{Pari}"),
+        (["(1,2)", "\\frac12"], "2/4", "(1,2), \\frac12"), (["4", "5"], "5", "4\\text{ or }5"),
+        (["4", "5"], "5", "4\n5"), (["4", "5"], "4.0\x1e5", "4\x1e6"),
+    ],
+)  # fmt: skip
+def test_each_alternative_is_correct_alone(references: list[str], right: str, wrong: str) -> None:
+    assert judged(ALTERNATIVE.join(references), right)
+    assert not judged(ALTERNATIVE.join(references), wrong)
+    assert not judged("\n".join(references), references[0])  # one answer of two lines
 
 
 UNITS = (

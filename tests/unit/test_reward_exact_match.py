@@ -31,6 +31,7 @@ def test_normalization_of_answers(text: str, normalized: str) -> None:
         ("the Beijing", "Beijing.", True),
         ("Beijing city", "Beijing", False),
         ("Paris", "City of Light\nParis", True),
+        ("Paris", "City of Light\x1eParis", True),
         ("The", "the", True),
         ("", "the", False),
         ("", "A", False),

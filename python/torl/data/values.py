@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torl.data.files import InvalidRowError, NumberLiteral, describe
-from torl.text.answers import find_boxes
+from torl.text.answers import ALTERNATIVE, find_boxes
 
 FINAL_ANSWER_MARK = "####"
 """GSM8K's mark of the final answer in a solution."""
@@ -109,12 +109,12 @@ def read_answer(location: str, value: Any) -> str:
 
 
 def read_alternatives(location: str, values: Sequence[Any]) -> str:
-    """Return a list of answers, each of which is correct, as lines.
+    """Return a list of answers, each of which is correct, as one text.
 
     Raises:
         InvalidRowError: The list is empty, or a member is not an answer.
     """
-    return "\n".join(dict.fromkeys(read_answer(location, value) for value in values or [None]))
+    return ALTERNATIVE.join(dict.fromkeys(read_answer(location, value) for value in values or [None]))
 
 
 def derive_answer(location: str, value: Any) -> str:

@@ -26,6 +26,7 @@ from torl.rewards.notation import (
 )
 from torl.rewards.numerals import plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency, without_percent
+from torl.text.answers import ALTERNATIVE
 
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
@@ -43,7 +44,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     The comparison is not symmetric: the form of the reference decides (math-verify 0.9, `verify`).
 
     Args:
-        reference: Correct answer.
+        reference: Correct answer, or alternatives (`torl.text.answers.ALTERNATIVE`).
         answer: Answer of a model.
         exact: Whether decimals are exact, so that no decimal equals an irrational number. A reference with decimals is
             compared as usual.
@@ -51,6 +52,8 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     Raises:
         UndecidedError: No comparison succeeded and at least one raised.
     """
+    if ALTERNATIVE in reference:
+        return _equals_one(reference.split(ALTERNATIVE), answer, exact)
     exact = exact and not has_decimal(reference)
     if is_vector(answer) and is_bare_list(reference):
         return False
@@ -94,6 +97,23 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     if error is not None:
         raise UndecidedError(f"{type(error).__name__}: {error}") from error
     return False
+
+
+def _equals_one(references: list[str], answer: str, exact: bool) -> bool:
+    """Return whether an answer equals one of several references, each of its own alternatives if it has some too."""
+    undecided: UndecidedError | None = None
+    for each in answer.split(ALTERNATIVE):
+        for reference in references:
+            try:
+                if equivalent(reference, each, exact=exact):
+                    break
+            except UndecidedError as error:
+                undecided = error
+        else:
+            if undecided is not None:
+                raise undecided
+            return False
+    return True
 
 
 def _same_choice(reference: str, answer: str, exact: bool) -> bool | None:

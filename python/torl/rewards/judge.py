@@ -11,6 +11,7 @@ from torl.component import RunContext
 from torl.errors import RewardError
 from torl.options import PositiveFloat, PositiveInt, Section
 from torl.rewards.base import Reward
+from torl.text.answers import ALTERNATIVE
 from torl.types import Grade, Group, Problem
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ class JudgeReward(Reward):
         if len(answer) > MAX_ANSWER_CHARACTERS:
             return None
         escaped = answer.replace("<", " < ").replace("\n", " ")
+        reference = reference.replace(ALTERNATIVE, " or ")
         return await self._client.ask(_PROMPT.format(question=question, reference=reference, answer=escaped))
 
     async def _grade(self, problem: Problem, grade: Grade) -> Grade:

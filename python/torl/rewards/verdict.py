@@ -6,6 +6,8 @@ import threading
 from dataclasses import dataclass
 from fractions import Fraction
 
+from torl.text.answers import ALTERNATIVE
+
 MAX_ANSWER_CHARACTERS = 2000
 """Limit on the characters of an answer: a longer one, of more than twice the reference's length, is wrong."""
 CACHE_CAPACITY = 200_000
@@ -35,10 +37,14 @@ def compare_exactly(reference: str, answer: str, *, exact: bool = False) -> Verd
     is far too long is wrong. The first two never contradict math-verify (`tests/property/test_reward_equivalence.py`).
 
     Args:
-        reference: Correct answer.
+        reference: Correct answer, or alternatives (`torl.text.answers.ALTERNATIVE`).
         answer: Answer of a model.
         exact: Whether all rational numbers that differ are different, unless the reference has decimals.
     """
+    if ALTERNATIVE in reference:
+        verdicts = [compare_exactly(each, answer, exact=exact) for each in reference.split(ALTERNATIVE)]
+        correct = any(each is not None and each.correct for each in verdicts)
+        return Verdict(correct=correct) if correct or None not in verdicts else None
     reference, answer = reference.strip(), answer.strip()
     if not answer or not reference:
         return Verdict(correct=False)

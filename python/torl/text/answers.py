@@ -4,6 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+ALTERNATIVE = "\x1e"
+"""Separator of a reference's alternative answers, each of which is correct; a line break separates none."""
+
 # An escaped character, the start of a box, or a brace. "\\boxed" in the text of a program counts as a box too, as in
 # the papers' graders; \fbox and "\boxed 5" without braces do not.
 _MARKS = re.compile(r"\\boxed\s*\{|\\(?!\\boxed\s*\{).|[{}]", re.DOTALL)

@@ -108,7 +108,7 @@ class ExactMatchOptions(Section):
 class ExactMatchReward(Reward):
     """Rewards the last <answer> of the sampled text (section 3.4).
 
-    A reference of several lines is several answers, each of which is correct.
+    A reference of several lines, or of alternatives, is several answers, each of which is correct.
     """
 
     def __init__(self, options: ExactMatchOptions | None = None) -> None:
