@@ -35,6 +35,10 @@ def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
         ("\\begin{pmatrix} -2 \\\\ -14 \\\\ -7 \\end{pmatrix}", "[-2, -14, -7]"), ("(1,2)", "Matrix([[1], [2]])"),
         ("\\begin{pmatrix} \\frac12 \\\\ 2 \\end{pmatrix}", "\\langle 0.5, 2\\rangle"),
         ("\\begin{bmatrix} 1 \\\\ 2 \\\\ \\end{bmatrix}", "\\left( 1, 2 \\right)"),
+        ("\\text{A,C,F}", "A,C,F"), ("\\text{A,C,F}", "A, C, F"), ("A,C,F", "\\text{A, C, F}"),
+        ("\\text{June 20}", "June 20"), ("10\\text{:}30", "10:30"), ("6, 8\\text{, and }10", "6,8,10"),
+        ("6, 8\\text{, and }10", "\\{6,8,10\\}"), ("6, 8\\text{, and }10", "6, 8, \\text{ and } 10"),
+        ("6, 8, and 10", "10,8,6"),
     ],
 )  # fmt: skip
 def test_same_answer_in_another_form(reference: str, answer: str) -> None:
@@ -52,6 +56,11 @@ def test_same_answer_in_another_form(reference: str, answer: str) -> None:
         ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "1,2"), ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\{1,2\\}"),
         ("\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}", "(1,2)"),
         ("(1,2)", "\\begin{pmatrix} 2 \\\\ 1 \\end{pmatrix}"),
+        ("\\text{A,C,F}", "A,C"), ("\\text{A,C,F}", "A,B,C,D,E,F"), ("\\text{A,C,F}", "not A,C,F"),
+        ("\\text{12}", "1 2"),
+        ("\\text{A,C}", "A;C"), ("1,234", "\\text{1, 234}"), ("\\text{June 20}", "June 2 0"),
+        ("10\\text{:}30", "10:31"),
+        ("6, 8\\text{, and }10", "6,810"), ("5", "5, or 6"), ("5", "5\\text{, or }6"), ("5", "5\\text{, and }5"),
     ],
 )  # fmt: skip
 def test_other_answer_in_the_same_form(reference: str, answer: str) -> None:

@@ -8,7 +8,7 @@ from torl.rewards.bases import as_decimal
 from torl.rewards.differences import is_clearly_different
 from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.rewards.inequalities import solution_set
-from torl.rewards.layout import plain_layout
+from torl.rewards.layout import have_same_words, plain_layout
 from torl.rewards.numerals import plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency
 
@@ -99,5 +99,6 @@ def test_hostile_text_is_read_in_bounded_time(text: str) -> None:
     have_other_units(text, text)
     is_clearly_different(text, "1,2")
     is_clearly_different("1,2", text)
+    have_same_words(text, text + "a")
     assert time.process_time() - start < 0.5
     assert len(read) < 4000

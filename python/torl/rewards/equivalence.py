@@ -14,7 +14,7 @@ from typing import Any
 from torl.rewards.bases import as_decimal, read_in_base
 from torl.rewards.differences import is_bare_list, is_clearly_different, with_spaced_members
 from torl.rewards.inequalities import as_sets
-from torl.rewards.layout import is_vector, plain_layout
+from torl.rewards.layout import have_same_words, is_vector, plain_layout
 from torl.rewards.notation import (
     as_latex,
     as_tuple,
@@ -70,6 +70,8 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     same = _same_choice(reference, answer, exact)
     if same is not None:
         return same
+    if have_same_words(reference, answer):
+        return True
     if {_boolean(reference), _boolean(answer)} <= _BOOLEANS:
         return _boolean(reference) == _boolean(answer)
     from math_verify import verify

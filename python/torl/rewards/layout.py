@@ -16,8 +16,12 @@ _DEGREES = re.compile(
     r"(?<![A-Za-z])\\?(sin|cos|tan|cot|sec|csc)\s*(?:\\left)?[({]?\s*(\d+(?:\.\d+)?)\s*"
     r"(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})\s*(?:\\right)?[)}]?"
 )
-_COLON = re.compile(r"\\colon(?![A-Za-z])|\{:\}|\\!\s*:\s*\\!")
-_CONJUNCTION = re.compile(r"(?<=\d)\s*(?:\\text\s*\{\s*(?:and|or)\s*\}|\b(?:and|or)\b)\s*(?=[+-]?\d)")
+_COLON = re.compile(r"\\colon(?![A-Za-z])|(?:\\text)?\{:\}|\\!\s*:\s*\\!")
+_CONJUNCTION = re.compile(
+    r"(?<=\d)\s{0,9}(?:,\s{0,9})?(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)\s*(?=[+-]?\d)"
+)
+_BLANKS = re.compile(r"(?:\s|~|\\[ ,;:!])+")
+_MARK = re.compile(r" ?([,:;]) ?(?!\d)")
 _NO_SOLUTION = re.compile(
     r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
 )
@@ -49,6 +53,18 @@ def without_text(text: str) -> str:
     r"""Return the content of a text that is wholly \text{...} or the like, or the text."""
     whole = _IN_TEXT.fullmatch(text.strip())
     return whole[1] if whole else text
+
+
+def have_same_words(one: str, other: str) -> bool:
+    r"""Whether two texts are the same without \text and blanks at punctuation: \text{A,C} and A, C.
+
+    A blank between digits stays, because 1, 234 and 1,234 differ.
+    """
+    return one != other and _words(one) == _words(other)
+
+
+def _words(text: str) -> str:
+    return _MARK.sub(r"\1", _BLANKS.sub(" ", _IN_TEXT.sub(r"\1", bare(text)))).strip()
 
 
 def plain_layout(text: str) -> str:
