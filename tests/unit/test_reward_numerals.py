@@ -9,7 +9,7 @@ from torl.rewards.differences import is_clearly_different
 from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.rewards.inequalities import solution_set
 from torl.rewards.layout import have_same_words, plain_layout
-from torl.rewards.numerals import plain_numbers, without_noise
+from torl.rewards.numerals import multiplied, plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency
 
 
@@ -67,6 +67,16 @@ def judged(reference: str, answer: str) -> bool:
         ("\\{1\\}\\cup(2,3)", "(2,3)\\cup\\{1\\}", "\\{1,2,3\\}"), ("\\{1,2\\}", "\\{2,1\\}", "(1,2)."),
         ("(1,2)", "(1, 2)", "\\{(1,2)\\}"), ("\\{1,2\\}", "\\{2, 1\\}", "\\left(1,2\\right]"),
         ("\\{1,2\\}", "\\{1, 2\\}", "(1,2)\\text{ cm}"),
+        ("5000000", "5 \\text{ million}", "5"), ("5", "5 \\text{ units}", "5 \\text{ million}"),
+        ("5", "5 cm", "5 million"),
+        ("5 \\text{ million}", "5000000", "5 \\text{ thousand}"), ("5 \\text{ million}", "5", "6"),
+        ("60", "5 \\text{ dozen}", "5 \\text{ hundred}"), ("5200000", "5.2\\text{ million people}", "5.2 billion"),
+        ("5000000", "\\$5\\text{ million}", "\\$5"), ("\\$5 million", "5000000", "€5 million"),
+        ("5", "5\\text{ cm}", "\\$5\\text{ million}"), ("5", "5", "5 \\text{ dozen}"),
+        ("5", "5", "5 \\text{ factorial}"),
+        ("37", "37 \\text{ cm squared}", "37 \\text{ squared}"), ("5", "5", "5 \\text{ and up}"),
+        ("3", "3\\text{ hours}", "3\\text{ hours and }30\\text{ minutes}"), ("3", "3 ft", "3\\text{ ft }2\\text{ in}"),
+        ("1,2,3", "3,2,1", "1,2,3,\\ldots"), ("37", "37", "37, ..."), ("1/3", "0.333333333...", "0.34, \\dots"),
         ("24", "23.999999999999996", "23.9999999"), ("100", "100.00000000000001", "100.0000001"),
         ("0", "0.0", "1.2246467991473532e-16"), ("1", "0.9999999999999999", "0.0000000001"),
         ("12345678901", "12345678900.999999537", "12345678902.0000019"), ("5", "5.0", "5, 5.0000000000000001"),
@@ -100,5 +110,6 @@ def test_hostile_text_is_read_in_bounded_time(text: str) -> None:
     is_clearly_different(text, "1,2")
     is_clearly_different("1,2", text)
     have_same_words(text, text + "a")
+    multiplied(text)
     assert time.process_time() - start < 0.5
     assert len(read) < 4000

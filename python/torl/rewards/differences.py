@@ -16,6 +16,12 @@ _QUALIFIED = re.compile(
     r"\b(?:more|less|fewer|at\s+(?:least|most)|greater|smaller|between|about|approximately|roughly|not|except)\b",
     re.IGNORECASE,
 )
+_CHANGED = re.compile(
+    r"\d\s*(?:\\(?:text|mathrm|textrm)\s*\{)?\s*(?:squared|cubed|factorial|(?:and|or)\s+(?:up|so|above|below|over|under))\b",
+    re.IGNORECASE,
+)
+_OPEN_LIST = re.compile(r"[,;]\s*(?:\\[lc]?dots(?![A-Za-z])|\.\.\.|\N{HORIZONTAL ELLIPSIS})")
+_QUANTITY = re.compile(r"\d\s*(?:\\(?:text|mathrm|textrm)\s*\{[^{}A-Za-z]*[A-Za-z]|[A-Za-z]{2})")
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:\\?%|\\text\{\s*(?:%|percent)\s*\}|percent)")
 _RATIO = re.compile(r"(?:.*=)?\s*\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
 _LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))\s*")
@@ -35,6 +41,8 @@ def is_clearly_different(reference: str, answer: str) -> bool:
 
     - The answer is a relation and the reference is not (`\ge 5`, of which math-verify compares the 5), or the answer
       alone is qualified ("5 or more"), or it is a chain of different numbers (`6 = 5`, of which it compares the last).
+    - A word changes the number of the answer ("5 squared"), or it continues a list (1, 2, \ldots), or it has two
+      quantities and the reference is a number (3 hours and 30 minutes).
     - Both are numbers that differ: before the eighth digit (math-verify compares six decimals: 1e-7 with 1e-8), or at
       all, if the reference has few decimals.
     - The answer is a percentage other than the reference, which is a whole number.
@@ -48,7 +56,7 @@ def is_clearly_different(reference: str, answer: str) -> bool:
     reference, answer = reference.strip(" $"), answer.strip(" $")
     if _RELATION.match(answer) and not _RELATION.search(reference):
         return True
-    if _QUALIFIED.search(answer) and not _QUALIFIED.search(reference):
+    if any(one.search(answer) and not one.search(reference) for one in (_QUALIFIED, _CHANGED, _OPEN_LIST)):
         return True
     if _NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer):
         return _differ(Decimal(reference), Decimal(answer), _places(reference))
@@ -60,6 +68,7 @@ def is_clearly_different(reference: str, answer: str) -> bool:
         or _are_ratio_and_number(reference, answer)
         or _have_other_lists(reference, answer)
         or _are_enclosed_and_bare(reference, answer)
+        or (_NUMBER.fullmatch(reference) is not None and len(_QUANTITY.findall(answer)) > 1)
     )
 
 

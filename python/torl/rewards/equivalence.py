@@ -24,7 +24,7 @@ from torl.rewards.notation import (
     split_choice,
     with_fractions,
 )
-from torl.rewards.numerals import plain_numbers, without_noise
+from torl.rewards.numerals import multiplied, plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency, without_percent
 from torl.text.answers import ALTERNATIVE
 
@@ -63,7 +63,11 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     bases = read_in_base(reference), read_in_base(answer)
     if None not in bases:
         return bases[0] == bases[1]
-    reference, answer = (plain_numbers(as_decimal(without_currency(text))) for text in (reference, answer))
+    reference, answer = (as_decimal(without_currency(text)) for text in (reference, answer))
+    answer = multiplied(answer) or answer
+    if (value := multiplied(reference)) is not None and equivalent(value, answer, exact=exact):
+        return True  # otherwise the word is a unit, as that of "how many million"
+    reference, answer = plain_numbers(reference), plain_numbers(answer)
     answer = answer if exact else without_noise(reference, answer)
     if is_clearly_different(reference, answer):
         return False

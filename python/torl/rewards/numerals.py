@@ -17,6 +17,7 @@ _NUMBERS = {word: value for value, word in enumerate(_SMALL.split())}
 _DECADES = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TENS = {word: 10 * value for value, word in enumerate(_DECADES.split(), 2)}
 _SCALES = {"thousand": 1000, "million": 10**6, "billion": 10**9}
+_FACTORS = {"hundred": 100, "dozen": 12, "trillion": 10**12, **_SCALES}
 _IRREGULAR = {"first": "one", "second": "two", "third": "three", "fifth": "five", "eighth": "eight", "ninth": "nine"}
 _ORDINAL_WORDS = {word + "th": word for word in (*_NUMBERS, "hundred", "thousand")}
 _ORDINAL_WORDS |= {word[:-1] + "ieth": word for word in _TENS} | {"twelfth": "twelve"}
@@ -37,6 +38,10 @@ _OVERLINED = re.compile(r"(?<!\d)(\d{0,30})\.(\d{0,30})\\(?:overline|bar)\s*(?:\
 _POWER_OF_TEN = re.compile(
     r"(?<![\w.\\^/!})\]])(?<![/^_]\s)(\d{1,30}(?:\.\d{1,30})?)\s*(?:\\times|\\cdot|\*)\s*10\s*"
     r"(?:(?:\^|\*\*)\s*(?:\{\s*([+-]?\d{1,3})\s*\}|\(\s*([+-]?\d{1,3})\s*\))|\^\s*(\d)|\*\*\s*(-?\d{1,3}))(?!\s*[\d^!]|\*\*)"
+)
+_SCALED = re.compile(
+    rf"([+-]?\d{{1,30}}(?:\.\d{{1,30}})?){_GAP}{{0,9}}(\\(?:text|mathrm|textrm)\s*\{{)?{_GAP}{{0,9}}"
+    rf"({'|'.join(_FACTORS)})(?![A-Za-z])([^{{}}]{{0,100}}\}}?)"
 )
 _NOISY = re.compile(
     r"(?<![\w.])((?:0|[1-9]\d{0,14})\.\d{9,30})(?![\d.eE_]|\\(?:overline|bar|dot|ldots|dots|cdots)(?![A-Za-z]))"
@@ -62,6 +67,17 @@ def plain_numbers(text: str) -> str:
     text = _OVERLINED.sub(lambda found: _repeating_fraction(found[1], found[2], found[3] or found[4]), text)
     text = _POWER_OF_TEN.sub(lambda found: _scaled(found[1], found[2] or found[3] or found[4] or found[5]), text)
     return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)
+
+
+def multiplied(text: str) -> str | None:
+    r"""Return the value of a number with a word that multiplies it: "5000000" for "5 \\text{ million}", None otherwise.
+
+    Words after it stay: 5000000\\text{ people}.
+    """
+    found = _SCALED.fullmatch(bare(text))
+    if found is None or bool(found[2]) != found[4].endswith("}"):
+        return None
+    return f"{Decimal(found[1]) * _FACTORS[found[3]]:f}" + (found[2] or "") + found[4]
 
 
 def without_noise(reference: str, answer: str) -> str:
