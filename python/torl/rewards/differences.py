@@ -3,13 +3,16 @@
 import re
 from collections import Counter
 from decimal import Decimal
+from fractions import Fraction
 
 from torl.rewards.bases import read_in_base
+from torl.rewards.verdict import read_rational
 
 _RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _CLOSE = Decimal("1e-6")
 _EXACT = Decimal("1e-9")
+_CLOSE_RATIONALS = Fraction(1, 10_000)
 _EXACT_PLACES = 4  # a reference with at most this many decimals is exact
 
 _QUALIFIED = re.compile(
@@ -44,7 +47,8 @@ def is_clearly_different(reference: str, answer: str) -> bool:
     - A word changes the number of the answer ("5 squared"), or it continues a list (1, 2, \ldots), or it has two
       quantities and the reference is a number (3 hours and 30 minutes).
     - Both are numbers that differ: before the eighth digit (math-verify compares six decimals: 1e-7 with 1e-8), or at
-      all, if the reference has few decimals.
+      all, if the reference has few decimals. Or both are rational and differ in the first four digits, which six
+      decimals of a small number lack.
     - The answer is a percentage other than the reference, which is a whole number.
     - The reference is a number and the answer has a base other than ten.
     - One is a set, the other a single tuple or interval.
@@ -61,7 +65,8 @@ def is_clearly_different(reference: str, answer: str) -> bool:
     if _NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer):
         return _differ(Decimal(reference), Decimal(answer), _places(reference))
     return (
-        _is_other_chain(answer)
+        _are_other_rationals(reference, answer)
+        or _is_other_chain(answer)
         or _is_other_percentage(reference, answer)
         or _is_in_other_base(reference, answer)
         or _are_set_and_tuple(reference, answer)
@@ -91,6 +96,14 @@ def is_bare_list(text: str) -> bool:
 def _differ(one: Decimal, other: Decimal, places: int) -> bool:
     close = _EXACT if places <= _EXACT_PLACES else _CLOSE
     return abs(one - other) > close * max(abs(one), abs(other))
+
+
+def _are_other_rationals(reference: str, answer: str) -> bool:
+    """Whether two rational numbers differ in their first four digits, unless the reference has decimals."""
+    one, other = read_rational(reference), read_rational(answer)
+    if one is None or other is None or "." in reference:
+        return False
+    return abs(one - other) > _CLOSE_RATIONALS * max(abs(one), abs(other))
 
 
 def _places(number: str) -> int:

@@ -42,7 +42,7 @@ class Grader:
             timeout_seconds: CPU time limit of one pair. The wall-clock deadline is five times as long, at least 10 s
                 longer.
             exact: Whether decimals are exact: 1.41421356 is not the square root of 2, nor 0.33333333 a third. By
-                default, six decimals decide.
+                default, six decimals decide, and four digits of a fraction.
         """
         if workers < 1 or timeout_seconds <= 0:
             raise ValueError("a grader needs at least one worker and a timeout above 0")

@@ -59,7 +59,7 @@ class MathOptions(Section):
     function of its text. "orz": a box in <answer>; "zerotir": also each tag once, and </think>. Unset requires none."""
     exact: bool = False
     """Treat decimals as exact numbers, so that 1.41421356 is not the square root of 2, nor 0.33333333 a third. By
-    default, six decimals decide. A reference with decimals is always compared so."""
+    default, six decimals decide, and four digits of a fraction. A reference with decimals is always compared so."""
     grader_timeout_seconds: PositiveFloat = 2.0
     """CPU time limit of the grader for one pair of answers."""
     grader_workers: PositiveInt | None = None

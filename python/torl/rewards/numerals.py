@@ -46,6 +46,9 @@ _SCALED = re.compile(
 _NOISY = re.compile(
     r"(?<![\w.])((?:0|[1-9]\d{0,14})\.\d{9,30})(?![\d.eE_]|\\(?:overline|bar|dot|ldots|dots|cdots)(?![A-Za-z]))"
 )
+_ZERO = re.compile(
+    r"(?<![\w.])(?:0{1,30}\.0{0,30}|\.0{1,30})(?!,?\s*\d|\.?\d|[eE_]|\\(?:overline|bar|dot)(?![A-Za-z]))"
+)
 _NOISE, _NOISE_PLACES = Decimal("1e-9"), Decimal("1e-6")
 _FLOAT = re.compile(r"(?<![\w.\\])(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})[eE]([+-]?\d{1,3})(?![\w.])")
 
@@ -81,11 +84,12 @@ def multiplied(text: str) -> str | None:
 
 
 def without_noise(reference: str, answer: str) -> str:
-    """Return the answer with whole numbers instead of floating-point results: 24 for 23.999999999999996.
+    """Return the answer with whole numbers instead of floating-point results: 24 for 23.999999999999996, 0 for 0.0.
 
     Such a number is within 1e-9 of a whole number other than 0, relatively, and equals it in six decimals. The answer
     stays as it is if the reference has such decimals.
     """
+    answer = _ZERO.sub("0", answer)  # math-verify rounds what it compares with 0.0, and 0.0000001 would equal it
     return answer if _NOISY.search(reference) else _NOISY.sub(_nearly_whole, answer)
 
 
