@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli import running
 
@@ -99,6 +100,22 @@ def test_reward_functions_of_trl_and_verl_also_off_the_main_thread() -> None:
     thread.start()
     thread.join()
     assert replies == [[1.0, 1.0, 0.0], {"score": 1.0, "acc": True}, {"score": 0.0, "acc": False}]
+
+
+@pytest.mark.parametrize(
+    ("reference", "right", "wrong"),
+    [
+        (8, "8", "9"),
+        (["8"], "8", "9"),
+        (np.array(["8", "9"]), "9, 8", "8"),
+        ({"target": ["1/2", "2"]}, "0.5", "1/2, 2"),
+    ],
+)
+def test_references_may_be_values_of_a_data_set(reference: Any, right: str, wrong: str) -> None:
+    """Numbers and lists, as arrays of numpy too, and verl's objects of several right answers."""
+    assert reward_func([f"\\boxed{{{right}}}", f"\\boxed{{{wrong}}}"], [reference] * 2) == [1.0, 0.0]
+    assert compute_score("math", f"\\boxed{{{right}}}", reference)["acc"] is True
+    assert compute_score("math", f"\\boxed{{{wrong}}}", reference)["acc"] is False
 
 
 @pytest.mark.slow  # each hostile answer uses up its time

@@ -2,7 +2,9 @@
 
 import atexit
 import threading
+from typing import Any
 
+from torl.data.values import read_alternatives, read_answer
 from torl.rewards.grader import Grader
 from torl.text.answers import find_answer
 
@@ -25,12 +27,33 @@ def shared_grader() -> Grader:
     return _shared[0]
 
 
-def score(response: str, reference: str, *, correct: float = 1.0, wrong: float = 0.0) -> float:
+def score(response: str, reference: Any, *, correct: float = 1.0, wrong: float = 0.0) -> float:
     r"""Return the reward of a response: `correct` if its last \boxed{...} equals the reference, else `wrong`.
+
+    Args:
+        response: Text of the response.
+        reference: Value of the dataset: a text, a number, a list, or the object of several right answers that verl
+            has under "target".
+        correct: Reward of a correct answer.
+        wrong: Reward of a wrong or missing answer.
 
     Raises:
         RewardError: The grader failed.
+        InvalidRowError: The reference is not an answer.
     """
     answer = find_answer(response)
-    is_correct = answer is not None and shared_grader().grade(reference, answer.text).correct
+    is_correct = answer is not None and shared_grader().grade(_as_text(reference), answer.text).correct
     return correct if is_correct else wrong
+
+
+def _as_text(reference: Any) -> str:
+    if isinstance(reference, str):
+        return reference
+    if isinstance(reference, dict) and "target" in reference:
+        target = _plain(reference["target"])
+        return read_alternatives("the reference", target if isinstance(target, list) else [target])
+    return read_answer("the reference", _plain(reference))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value  # lists of a parquet file are arrays of numpy

@@ -166,7 +166,7 @@ def environment_factory(pool: SandboxPool) -> Callable[[], PythonEnvironment]:
 
 
 def reward_func(
-    completions: Sequence[str | Sequence[Mapping[str, str]]], answer: Sequence[str], **_: Any
+    completions: Sequence[str | Sequence[Mapping[str, str]]], answer: Sequence[Any], **_: Any
 ) -> list[float]:
     """Return 1 for each completion whose last box equals its `answer`, a column of the dataset, and otherwise 0.
 

@@ -6,12 +6,12 @@ from torl.interop.shared import score
 
 
 def compute_score(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **_: Any
 ) -> dict[str, float | bool]:
     """Return the score of a solution, 1 if its last box equals the reference and otherwise 0, and its accuracy `acc`.
 
     Raises:
         RewardError: The grader failed.
     """
-    value = score(solution_str, str(ground_truth))
+    value = score(solution_str, ground_truth)
     return {"score": value, "acc": value > 0}
