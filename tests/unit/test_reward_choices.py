@@ -38,7 +38,8 @@ def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
         ("\\text{A,C,F}", "A,C,F"), ("\\text{A,C,F}", "A, C, F"), ("A,C,F", "\\text{A, C, F}"),
         ("\\text{June 20}", "June 20"), ("10\\text{:}30", "10:30"), ("6, 8\\text{, and }10", "6,8,10"),
         ("6, 8\\text{, and }10", "\\{6,8,10\\}"), ("6, 8\\text{, and }10", "6, 8, \\text{ and } 10"),
-        ("6, 8, and 10", "10,8,6"),
+        ("6, 8, and 10", "10,8,6"), ("37", "\\underline{37}"), ("37", "$\\color{red}{37}$"),
+        ("\\frac12", "\\textcolor{blue}{\\frac{2}{4}}"),
     ],
 )  # fmt: skip
 def test_same_answer_in_another_form(reference: str, answer: str) -> None:
@@ -60,7 +61,9 @@ def test_same_answer_in_another_form(reference: str, answer: str) -> None:
         ("\\text{12}", "1 2"),
         ("\\text{A,C}", "A;C"), ("1,234", "\\text{1, 234}"), ("\\text{June 20}", "June 2 0"),
         ("10\\text{:}30", "10:31"),
-        ("6, 8\\text{, and }10", "6,810"), ("5", "5, or 6"), ("5", "5\\text{, or }6"), ("5", "5\\text{, and }5"),
+        ("6, 8\\text{, and }10", "6,810"), ("5", "5, or 6"), ("37", "\\underline{38}"),
+        ("5", "\\color{red}{5}, \\color{red}{6}"), ("37", "\\underline{3}+7"), ("5", "\\color{red}{\\ge 5}"),
+        ("5", "5\\text{, or }6"), ("5", "5\\text{, and }5"),
     ],
 )  # fmt: skip
 def test_other_answer_in_the_same_form(reference: str, answer: str) -> None:

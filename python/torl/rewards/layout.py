@@ -17,6 +17,7 @@ _DEGREES = re.compile(
     r"(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})\s*(?:\\right)?[)}]?"
 )
 _COLON = re.compile(r"\\colon(?![A-Za-z])|(?:\\text)?\{:\}|\\!\s*:\s*\\!")
+_DECORATED = re.compile(r"\\(?:underline|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _CONJUNCTION = re.compile(
     r"(?<=\d)\s{0,9}(?:,\s{0,9})?(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)\s*(?=[+-]?\d)"
 )
@@ -70,10 +71,12 @@ def _words(text: str) -> str:
 def plain_layout(text: str) -> str:
     r"""Return the text in a common layout.
 
-    Characters and colons are plain, numbers separated by ", ", vectors in parentheses, angles of functions in radians;
-    no solution is \emptyset.
+    Characters and colons are plain, a line under the text and its color removed, numbers separated by ", ", vectors in
+    parentheses, angles of functions in radians; no solution is \emptyset.
     """
     text = text.translate(_CHARACTERS)
+    if decorated := _DECORATED.fullmatch(bare(text)):
+        text = decorated[1]
     if len(text) < 100 and _NO_SOLUTION.fullmatch(without_text(bare(text)).strip().lower()):
         return r"\emptyset"
     if pointed := _POINTED.fullmatch(text):
