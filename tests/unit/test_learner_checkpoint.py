@@ -15,11 +15,11 @@ from torl.errors import CheckpointError
 from torl.learner.checkpoint.directory import (
     MANIFEST,
     checkpoint_path,
+    clean_checkpoints,
     latest_checkpoint,
     open_checkpoint,
     prune_checkpoints,
     read_controller_state,
-    restore_replaced,
     verify_checkpoint,
 )
 
@@ -123,19 +123,19 @@ def test_checkpoint_that_a_kill_left_renamed_is_restored(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
     directory = checkpoint_path(tmp_path, 20)
     assert not directory.exists()
-    restore_replaced(tmp_path)
+    clean_checkpoints(tmp_path)
     assert latest_checkpoint(tmp_path) == directory
     assert (directory / "state.bin").read_bytes() == b"first"
-    write(tmp_path, 30)
-    assert names(tmp_path / "checkpoints") == ["step_000010", "step_000020", "step_000030"]
+    assert names(tmp_path / "checkpoints") == ["step_000010", "step_000020"]
 
 
 def test_checkpoint_that_was_replaced_before_a_kill_is_not_restored(tmp_path: Path) -> None:
     directory = write(tmp_path, 20, b"second")
     write(tmp_path, 10, b"first").rename(directory.with_name(".partial-step_000020-replaced"))
-    restore_replaced(tmp_path)
+    clean_checkpoints(tmp_path)
     assert (directory / "learner" / "state.bin").read_bytes() == b"second"
-    restore_replaced(tmp_path / "absent")
+    assert names(tmp_path / "checkpoints") == ["step_000020"]
+    clean_checkpoints(tmp_path / "absent")
 
 
 def test_a_crash_leaves_a_partial_directory_that_counts_as_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from scripted_run import ScriptedRun
 from torl.errors import EngineError, LearnerError
+from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, open_checkpoint
 from torl.records.files import CONFIG_FILE, evaluation_files
 from torl.records.reading import read_metrics, read_trajectories
 from torl.records.writers import RunWriter
@@ -87,6 +88,25 @@ async def test_failed_export_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     found = milestones(run, io.StringIO(), Saves())
     with pytest.raises(LearnerError, match="the disk is full"):
         await found.finish({}, export)
+
+
+async def test_run_that_resumed_after_its_last_step_writes_no_checkpoint(tmp_path: Path) -> None:
+    """A kill while the checkpoint is replaced would cost it. The settings of `keep_last` may be new."""
+    run = ScriptedRun(tmp_path, lambda number: number < 4, steps=1, evaluation={"every_steps": 0})
+    (tmp_path / CONFIG_FILE).write_text(str(run.config), encoding="utf-8")
+    for step in (0, 1, 2):
+        with open_checkpoint(checkpoint_path(tmp_path, step), {}, {}):
+            pass
+    found = milestones(run, io.StringIO())  # without a learner to write one
+    found.components.checkpoint, found.components.first_step = checkpoint_path(tmp_path, 1), 1
+    exported: list[bool] = []
+
+    async def export() -> None:
+        exported.append(True)
+
+    await found.finish({}, export)
+    assert exported
+    assert checkpoint_steps(tmp_path) == [0, 1]
 
 
 async def test_error_in_one_set_ends_the_evaluation(tmp_path: Path) -> None:

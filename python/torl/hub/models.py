@@ -107,7 +107,7 @@ def require_trainable(directory: Path, setting: str = "model.path") -> None:
         stated = None  # transformers reports the error
     if isinstance(stated, dict) and (reason := _stated_reason(stated)):
         raise DataError(_untrainable(setting, directory, stated.get("model_type"), reason))
-    settings = _read_settings(directory)
+    settings = _read_settings(directory, setting)
     if reason := untrainable_reason(settings):
         raise DataError(_untrainable(setting, directory, settings.model_type, reason))
 
@@ -116,7 +116,7 @@ def _untrainable(setting: str, directory: Path, model_type: Any, reason: str) ->
     return f"{setting} = {directory}: a {model_type} model cannot be trained: {reason}"
 
 
-def _read_settings(directory: Path) -> Any:
+def _read_settings(directory: Path, setting: str) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
@@ -125,10 +125,10 @@ def _read_settings(directory: Path) -> Any:
     except (AttributeError, OSError, TypeError, ValueError, StrictDataclassError) as error:
         if "auto_map" in (directory / "config.json").read_text(encoding="utf-8", errors="replace"):
             raise DataError(
-                f"model.path = {directory}: the model comes with code (auto_map in its config.json), which is not "
+                f"{setting} = {directory}: the model comes with code (auto_map in its config.json), which is not "
                 "executed; use a model type of transformers"
             ) from error
-        raise DataError(f"model.path = {directory}: transformers cannot read its config.json: {error}") from error
+        raise DataError(f"{setting} = {directory}: transformers cannot read its config.json: {error}") from error
 
 
 def _stated_reason(settings: Mapping[str, Any]) -> str | None:

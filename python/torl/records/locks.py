@@ -1,5 +1,6 @@
 """Locks of what a process writes, so that no second one writes it. The kernel releases those of a killed process."""
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -8,6 +9,9 @@ from pathlib import Path
 
 from torl.errors import ConfigError
 from torl.records.files import record_errors
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""Errors of file systems without locks, as some clusters mount theirs: there, nothing protects an output."""
 
 
 @contextmanager
@@ -57,6 +61,9 @@ def _locked(descriptor: int, path: Path, writer: str) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConfigError(f"{path} is being written by another {writer}") from None
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
         yield
     finally:
         os.close(descriptor)

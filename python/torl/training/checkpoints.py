@@ -56,6 +56,10 @@ class Checkpoints:
         self._writing = asyncio.create_task(self._complete(writing, step))
         self._writing.add_done_callback(_retrieve_error)
 
+    async def prune(self, step: int) -> None:
+        """Remove old checkpoints, and later ones than the one of `step`, which must exist."""
+        await asyncio.to_thread(prune_checkpoints, self._directory, step, self._config.keep_last, dict(self._values))
+
     def check(self) -> None:
         """Raise the error of the last checkpoint, if it failed."""
         if self._writing is not None and self._writing.done():
@@ -68,7 +72,7 @@ class Checkpoints:
 
     async def _complete(self, writing: "asyncio.Task[None]", step: int) -> None:
         await writing
-        await asyncio.to_thread(prune_checkpoints, self._directory, step, self._config.keep_last, dict(self._values))
+        await self.prune(step)
 
 
 def _retrieve_error(task: "asyncio.Task[None]") -> None:

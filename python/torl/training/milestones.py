@@ -96,6 +96,8 @@ class Milestones:
             await self.save_checkpoint(steps, position)
             with console.progress("writing the last checkpoint"):
                 await self.components.checkpoints.wait()
+        else:  # the run has only resumed there
+            await self.components.checkpoints.prune(steps)
         # Only now: an export that fails, as on a full disk, ends the ranks, and a checkpoint that they still write.
         with console.progress("exporting the model"):
             await export()

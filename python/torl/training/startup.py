@@ -11,7 +11,8 @@ from torl.component import RunContext
 from torl.config import LearningConfig
 from torl.data import Sampler
 from torl.errors import ConfigError
-from torl.learner.checkpoint.directory import latest_checkpoint, read_controller_state, restore_replaced
+from torl.hub import resolve_model_config
+from torl.learner.checkpoint.directory import clean_checkpoints, latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
 from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
@@ -70,7 +71,7 @@ async def prepare_inputs(
     """
     checkpoint = None
     if config.run.resume:
-        restore_replaced(directory)
+        clean_checkpoints(directory)
         checkpoint = latest_checkpoint(directory)
     first_step = _resume(config, sampler, checkpoint, console) if config.run.resume else 0
     resolved = resolve(config, await machine_of(cluster))
@@ -103,8 +104,11 @@ def _fit_memory(
     config: Config, resolved: ResolvedConfig[Config], model: Path, console: Console
 ) -> ResolvedConfig[Config]:
     """Set rows and recomputation; raise ConfigError if the model cannot be divided or a stage does not fit."""
+    others = (config.critic.path if config.algorithm.needs_critic else None, config.algorithm.kl.path)
     try:
         shape = ModelShape.read(model)
+        for other in filter(None, others):
+            ModelShape.read(resolve_model_config(other))
     except ConfigError as error:
         console.warning(f"memory was not checked: {error}")
         return resolved

@@ -97,13 +97,12 @@ class StepPlayer:
         selection, wanted = config.selection, config.rollout.prompts_per_step
         groups: list[ScoredGroup] = []
         failures: list[ToolUnavailableError] = []
-        count, rounds, lost, reward_seconds = wanted, 0, 0, 0.0
+        count, rounds, reward_seconds = wanted, 0, 0.0
         while True:
             prompts = self._next_prompts(step, count, groups)
             epoch = self.problems.epoch  # steps that are played ahead draw from later ones
             played = await self._play_round(player, step, prompts)
             groups += played.groups
-            lost += len(prompts) - len(played.groups)
             failures += played.failures
             accuracies = {group.prompt.problem.id: group.accuracy for group in played.groups}
             self.problems.record_accuracies(step, accuracies)
@@ -128,7 +127,6 @@ class StepPlayer:
                 names.FAILED_EPISODES: len(failures),
                 names.SELECTION_ROUNDS: rounds,
                 **chosen.counts,
-                names.SELECTION_FAILED: lost + chosen.counts[names.SELECTION_FAILED],
                 names.EPOCH: epoch,
             },
             seconds=time.perf_counter() - started,

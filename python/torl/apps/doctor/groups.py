@@ -90,7 +90,9 @@ def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
     Raises:
         MissingInputError: The estimator learns from these groups, too, or there are too few groups.
     """
-    if history.config.reward_comparison != "group":
+    comparison = history.config.reward_comparison
+    rewards = {member.reward for step in history.recent for member in step.members}
+    if comparison == "none" or (comparison == "batch" and len(rewards) > 1):
         raise MissingInputError("the estimator learns from groups of equal rewards, too")
     groups = compared_groups(history.recent)
     uniform = [group for group in groups if is_uniform(group)]

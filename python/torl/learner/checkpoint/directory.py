@@ -6,8 +6,8 @@
         learner/           part of the optimizer state and random generators of each rank
 
 A checkpoint is written under a temporary name in the same directory, flushed to disk, and renamed. A crash leaves
-`.partial-*` directories, which are ignored and removed by the next write. Only one is whole: a checkpoint that was
-being replaced, which `restore_replaced` renames back.
+`.partial-*` directories, which are ignored, and removed by the next write or `clean_checkpoints`. Only one is whole: a
+checkpoint that was being replaced, which `clean_checkpoints` renames back.
 """
 
 import errno
@@ -102,12 +102,21 @@ def _replace(directory: Path, partial: Path, replaced: Path) -> None:
         raise
 
 
-def restore_replaced(run_directory: Path) -> None:
-    """Restore each checkpoint that a killed run was replacing. Call it while no checkpoint is written."""
-    for replaced in (run_directory / "checkpoints").glob(f"{_PARTIAL}*{_REPLACED}"):
-        directory = replaced.with_name(replaced.name.removeprefix(_PARTIAL).removesuffix(_REPLACED))
-        if not directory.exists():
-            replaced.rename(directory)
+def clean_checkpoints(run_directory: Path) -> None:
+    """Restore the checkpoint that a killed run was replacing, and remove what else it left. Call it between writes.
+
+    Raises:
+        CheckpointError: The directory cannot be changed.
+    """
+    for leftover in (run_directory / "checkpoints").glob(f"{_PARTIAL}*"):
+        directory = leftover.with_name(leftover.name.removeprefix(_PARTIAL).removesuffix(_REPLACED))
+        try:
+            if leftover.name.endswith(_REPLACED) and not directory.exists():
+                leftover.rename(directory)
+            else:
+                shutil.rmtree(leftover)
+        except OSError as error:
+            raise CheckpointError(f"{leftover}, which a killed run left, cannot be removed: {error}") from error
 
 
 def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]:
