@@ -96,7 +96,7 @@ async def test_no_block_is_retained_for_turns_that_are_not_continued(engine, pro
 @pytest.mark.slow
 @pytest.mark.usefixtures("temporary_directory")
 async def test_a_cache_that_is_much_too_small(tiny_model_directory, prompts, observation, reference, tmp_path) -> None:
-    """Held blocks are freed before requests are turned away; requests lose their blocks and compute them again."""
+    """Partial blocks make room for requests; requests lose their blocks and compute them again."""
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log", arguments={"num_gpu_blocks_override": 64})
     await engine.start()
     try:

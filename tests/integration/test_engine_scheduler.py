@@ -76,6 +76,44 @@ def test_following_turn_computes_only_new_tokens(tiny_model_directory: Path, in_
 
 
 @KINDS
+def test_turns_without_continuation_leave_the_cache_to_others(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool
+) -> None:
+    """To an episode that waits for its tool, and to a prompt that needs more than half of the cache."""
+    observation = [*b"\n42\n```\n"]
+    device = Device(
+        lambda name: [*b"text" * (30 if name == "waiting" else 8), *b"\n```python\n1\n```output\nand on" * 30]
+    )
+    bench = Bench(tiny_model_directory, device, in_flight=in_flight, blocks=64, runner_v2=runner_v2)
+    for number in range(64):
+        name = "waiting" if number == 60 else f"left{number}"
+        bench.add(name, prompt(name), end=MARKER)
+        bench.run()
+    context = [*prompt("waiting"), *bench.turns["waiting"].token_ids, *observation]
+    bench.add("continued", context, end=StopCondition.never(), max_tokens=20)
+    bench.run()
+    assert device.computed["continued"] == 1 + len(observation)
+    bench.add("long", [*b"long" * 140], end=MARKER)
+    bench.run()
+    assert bench.turns["long"].reason == "torl_end"
+
+
+@KINDS
+def test_following_turn_may_fill_the_cache(tiny_model_directory: Path, in_flight: int, runner_v2: bool) -> None:
+    """Although a copy of the last block would need one block more."""
+    device = Device(lambda name: [*b"\n```python\n1\n```output\nand on" * 30])
+    bench = Bench(tiny_model_directory, device, in_flight=in_flight, blocks=1 + 8, runner_v2=runner_v2)
+    bench.add("a", prompt("0"), end=MARKER)
+    bench.run()
+    context = [*prompt("0"), *bench.turns["a"].token_ids]
+    context += b"4" * (8 * BLOCK - len(context))
+    bench.add("b", context, end=StopCondition.never(), max_tokens=1)
+    bench.run()
+    assert bench.turns["b"].reason == "length"
+    assert bench.scheduler.reset_prefix_cache()
+
+
+@KINDS
 def test_only_messages_with_calls_are_held_for_continuation(
     tiny_model_directory: Path, in_flight: int, runner_v2: bool
 ) -> None:
@@ -88,16 +126,18 @@ def test_only_messages_with_calls_are_held_for_continuation(
     bench = Bench(tiny_model_directory, device, in_flight=in_flight, blocks=2000, runner_v2=runner_v2)
     for name in silent:
         bench.add(f"a{name}", prompt(name), end=end)
-    bench.run()
-    assert not bench.scheduler._partial_blocks._kept
     for name in calling:
         bench.add(f"a{name}", prompt(name), end=end)
     bench.run()
-    contexts = {name: [*prompt(name), *bench.turns[f"a{name}"].token_ids, *observation] for name in calling}
+    contexts = {name: [*prompt(name), *bench.turns[f"a{name}"].token_ids, *observation] for name in silent | calling}
     for name, context in contexts.items():
         bench.add(f"b{name}", context, end=StopCondition.never(), max_tokens=20)
     bench.run()
     assert {device.computed[f"b{name}"] for name in calling} == {1 + len(observation)}
+    for name in silent:
+        assert (
+            device.computed[f"b{name}"] == 1 + len(observation) + (len(contexts[name]) - 1 - len(observation)) % BLOCK
+        )
     assert bench.scheduler.reset_prefix_cache()
 
 

@@ -1,7 +1,7 @@
 """vLLM's asynchronous engine as an `Engine`, with the same code for CUDA and CPU.
 
-The engine runs in separate processes (see `process_setup`), with `scheduler`, `partial_blocks` and `worker`. This
-process only sends requests and reads tokens.
+The engine runs in separate processes (see `process_setup`), with `scheduler` and `worker`. This process only
+sends requests and reads tokens.
 """
 
 import asyncio

@@ -15,12 +15,15 @@ Runs in the engine's core process only. vLLM calls its scheduler's interface int
 the tests run it in the real engine.
 """
 
-from collections.abc import Container
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+from vllm.v1.core.kv_cache_utils import BlockHash, make_block_hash_with_group_id
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -39,8 +42,7 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-_RESERVE = 16  # one in this many blocks is never kept
-_Key = tuple[bytes, tuple[int, ...]]  # hash of the full blocks before it, and the tokens in it
+_GROUP = 0  # the only group of layers, by its number
 
 
 def can_continue_blocks(manager: KVCacheManager) -> bool:
@@ -55,64 +57,52 @@ def can_continue_blocks(manager: KVCacheManager) -> bool:
 
 
 class PartialBlocks:
-    """Partly filled blocks, by the prefix that ends in them."""
+    """Partly filled blocks in vLLM's prefix cache, which itself caches full blocks only.
+
+    They are free like all cached blocks of ended requests. vLLM evicts them when it needs room, the least recently used
+    first and each just before the full blocks that it continues.
+    """
 
     def __init__(self, manager: KVCacheManager) -> None:
         self._manager = manager
         self._pool = manager.block_pool
         self._block_tokens: int = self._pool.hash_block_size
-        self._kept: dict[_Key, list[KVCacheBlock]] = {}  # one per turn; the oldest prefix first
-        self._lent: dict[str, _Key] = {}  # by requests that may be scheduled now
 
     def keep(self, request: "Request", computed_tokens: int) -> None:
-        """Keep the block in which a request's computed tokens end. Call this before its blocks are freed."""
+        """Cache the block in which a request's computed tokens end. Call this before its blocks are freed."""
         full, rest = divmod(computed_tokens, self._block_tokens)
         if rest:
             block = self._manager.get_blocks(request.request_id).blocks[0][full]
-            self._kept.setdefault(self._key(request, full, rest), []).append(block)
-            self._pool.touch([block])
+            key = make_block_hash_with_group_id(self._hash(request, full, rest), _GROUP)
+            self._pool._insert_block_hash(key, block, num_tokens=computed_tokens)
 
     def extend(self, request: "Request", cached: KVCacheBlocks, computed_tokens: int) -> tuple[KVCacheBlocks, int]:
-        """Extend the cached blocks of a request by the kept block that continues them, if there is one.
+        """Extend the cached blocks of a request by the partial block that continues them, if there is one.
 
         At least one token of the request remains to be computed.
         """
         full = computed_tokens // self._block_tokens
         for rest in range(min(self._block_tokens, request.num_tokens - computed_tokens) - 1, 0, -1):
-            key = self._key(request, full, rest)
-            if blocks := self._kept.get(key):
-                self._lent[request.request_id] = key
-                return KVCacheBlocks(((*cached.blocks[0], blocks[0]),)), computed_tokens + rest
+            if found := self._pool.get_cached_block(self._hash(request, full, rest), [_GROUP]):
+                blocks = (*cached.blocks[0], *found)
+                # A copy occupies one block more than the request, which may need all there are.
+                new = cdiv(request.num_tokens, self._block_tokens) - full
+                if new + sum(block.ref_cnt == 0 for block in blocks) <= self._pool.get_num_free_blocks():
+                    return KVCacheBlocks((blocks,)), computed_tokens + rest
+                break
         return cached, computed_tokens
 
-    def settle(self, scheduled: Container[str]) -> None:
-        """Release the blocks that scheduled requests have copied. Call this after each step."""
-        for request_id, key in self._lent.items():
-            if request_id in scheduled:
-                self._release(key)
-        self._lent.clear()
+    def forget(self, copied: Sequence["KVCacheBlock"]) -> None:
+        """Make partial blocks the first to be reused once freed, because the turns that continue them have a copy."""
+        partial = {block.block_id for block in copied if (block.block_hash_num_tokens or 0) % self._block_tokens}
+        self._pool.evict_blocks(partial)
 
-    def evict(self) -> None:
-        """Release the oldest blocks while few blocks are free. Call this before each step."""
-        while self._kept and self._pool.get_num_free_blocks() < self._pool.num_gpu_blocks // _RESERVE:
-            self._release(next(iter(self._kept)))
-
-    def clear(self) -> None:
-        """Release all blocks, because the weights change."""
-        while self._kept:
-            self._release(next(iter(self._kept)))
-
-    def _key(self, request: "Request", full: int, rest: int) -> _Key:
+    def _hash(self, request: "Request", full: int, rest: int) -> BlockHash:
+        """Return the hash of the full blocks before a partial block, followed by the tokens in it."""
         start = full * self._block_tokens
         # As in vLLM, the hash of the first block contains the salt.
         parent = request.block_hashes[full - 1] if full else (request.cache_salt or "").encode()
-        return parent, tuple(request.all_token_ids[start : start + rest])
-
-    def _release(self, key: _Key) -> None:
-        if blocks := self._kept.get(key):
-            self._pool.free_blocks([blocks.pop()])
-            if not blocks:
-                del self._kept[key]
+        return BlockHash(parent + array("q", request.all_token_ids[start : start + rest]).tobytes())
 
 
 @dataclass(slots=True)
@@ -190,19 +180,11 @@ class _Turns:
         return new_token_ids, stopped
 
     def _keep_partial_block(self, request: "Request") -> None:
-        """Keep the last block of a turn that continues after its observation."""
+        """Keep the last block of a turn that may continue after its observation."""
         if self._partial_blocks is not None:
             # Tokens with complete keys and values: neither the last token nor tokens in flight.
             computed = request.num_computed_tokens - request.num_output_placeholders
             self._partial_blocks.keep(request, min(computed, request.num_tokens - 1))
-
-    def schedule(self, *args: Any, **kwargs: Any) -> "SchedulerOutput":
-        if self._partial_blocks is None:
-            return super().schedule(*args, **kwargs)  # type: ignore[misc]
-        self._partial_blocks.evict()
-        output = super().schedule(*args, **kwargs)  # type: ignore[misc]
-        self._partial_blocks.settle(output.num_scheduled_tokens)
-        return output
 
     def _get_local_prefix_cache_hit(self, request: "Request") -> Any:
         cached, computed, *rest = super()._get_local_prefix_cache_hit(request)  # type: ignore[misc]
@@ -210,11 +192,10 @@ class _Turns:
             cached, computed = self._partial_blocks.extend(request, cached, computed)
         return cached, computed, *rest
 
-    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+    def _free_cow_retained_blocks(self, blocks: "list[KVCacheBlock]", fence_seq: int) -> None:
         if self._partial_blocks is not None:
-            self._partial_blocks.clear()
-        done: bool = super().reset_prefix_cache(*args, **kwargs)  # type: ignore[misc]
-        return done
+            self._partial_blocks.forget(blocks)
+        super()._free_cow_retained_blocks(blocks, fence_seq)  # type: ignore[misc]
 
     def _free_request(self, request: "Request", *args: Any, **kwargs: Any) -> Any:
         # A finished request still has to send its output; an aborted one does not.
