@@ -141,6 +141,30 @@ async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts,
         await engine.close()
 
 
+async def test_quantized_engine_takes_all_weights_of_a_checkpoint(tiny_model_directory, tmp_path) -> None:
+    """It quantizes them again. The scales that it adds are not missing; a tensor of the checkpoint is."""
+    arguments = {"quantization": "fp8_per_channel"}
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log", dtype="bfloat16", arguments=arguments)
+    await engine.start()
+    try:
+        loaded = await engine.weight_checksums()
+        assert any(name.endswith("weight_scale") for name in loaded[0])
+        received = []
+        for version, model in enumerate([perturbed(tiny_model_directory, tmp_path / "changed"), tiny_model_directory]):
+            async with sending(model, tmp_path) as (rendezvous, _):
+                await engine.receive_weights(rendezvous, version + 1)
+            received.append(await engine.weight_checksums())
+        changed, restored = received
+        assert all(changed[0][name] != checksum for name, checksum in loaded[0].items())
+        assert restored == loaded
+        left_out = "model.layers.1.mlp.down_proj.weight"
+        async with sending(tiny_model_directory, tmp_path, "--leave-out", left_out) as (rendezvous, _):
+            with pytest.raises(EngineUnusableError, match=f"1 parameters were not sent, the first is {left_out}"):
+                await engine.receive_weights(rendezvous, 3)
+    finally:
+        await engine.close()
+
+
 @pytest.mark.parametrize("transport", [pytest.param("gloo", marks=pytest.mark.slow), "shared_memory"])
 async def test_weights_arrive_to_the_bit_from_another_process(tiny_model_directory, tmp_path, transport) -> None:
     """The body of the tests between GPUs."""

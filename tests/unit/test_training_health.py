@@ -85,7 +85,7 @@ def test_resumed_run_is_compared_with_its_first_step() -> None:
         (FLOAT32 | STALE_CACHE, [3e-7, 0.01]),
         (FLOAT32 | {"learner.max_logprob_gap": 1.0}, [3e-7, 0.9]),
         (FLOAT32 | FP8_CACHE, [0.05, 0.02, 0.06]),
-        (BFLOAT16 | {"engine.arguments": {"quantization": "fp8"}}, [0.2, 0.3]),
+        (BFLOAT16 | {"engine.arguments": {"quantization": "fp8_per_tensor"}}, [0.2, 0.3]),
     ],
     ids=[
         "rounding",

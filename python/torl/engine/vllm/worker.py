@@ -72,10 +72,11 @@ class WeightReceiver:
         channel = self._channel_to(Rendezvous(**rendezvous), first + self.rank)
         with set_current_vllm_config(self.vllm_config):
             model = self.model_runner.get_model()
-            expected = {name for name, _ in model.named_parameters()}
             _reset_expert_kernels(model)
             initialize_layerwise_reload(model)
             load_embeddings_in_place(model)
+            # Now those of the checkpoint: the processing of quantized weights adds others, such as scales.
+            expected = {name for name, _ in model.named_parameters()}
             loaded = model.load_weights(channel.receive())
             finalize_layerwise_reload(model, self.vllm_config.model_config)
             pack_heads(model)
