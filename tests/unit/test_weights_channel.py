@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from ports import listening
 from torl.config import LearnerConfig
@@ -24,6 +25,7 @@ from torl.weights.bucket import checksum_of, pack, unpack
 from torl.weights.channel import WeightChannel
 from torl.weights.control import Control
 from torl.weights.rendezvous import Endpoint, Receivers, Rendezvous, TransferEnds, TransportName, choose_transport
+from torl.weights.transports import TRANSPORTS
 from torl.weights.transports.shared_memory import SharedMemory
 
 NamedTensors = list[tuple[str, torch.Tensor]]
@@ -118,6 +120,25 @@ def test_tensor_may_be_overwritten_after_next_request(
     receiver = start_receiver(threads, sender.rendezvous)
     sender.send(one_buffer_for_all(), bucket_bytes=bucket_bytes)
     assert [tensor.unique().tolist() for _, tensor in receiver.result()] == [[value] for value in range(5)]
+
+
+def test_no_bucket_is_in_use_when_a_transfer_ends(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transport may free them for the engine on the same GPU, before it wakes."""
+    freed: list[bool] = []
+
+    class Freeing(SharedMemory):
+        def _release(self) -> None:
+            storages = [StorageWeakRef(buffer.untyped_storage()) for buffer in self._buffers.values()]
+            self._buffers.clear()
+            freed.extend(storage.expired() for storage in storages)
+
+    monkeypatch.setitem(TRANSPORTS, "shared_memory", Freeing)
+    sender = WeightChannel.listen("127.0.0.1", 1, transport="shared_memory", timeout_seconds=TIMEOUT_SECONDS)
+    receiver = start_receiver(threads, sender.rendezvous)
+    sender.send(tensors(), bucket_bytes=1000)
+    assert freed == [True, True]
+    receiver.result()
+    sender.close()
 
 
 def test_a_bucket_is_not_filled_again_before_a_slow_receiver_has_taken_it(

@@ -153,6 +153,7 @@ class WeightChannel:
             return transport.buffer(number, capacity)
 
         wrong = False
+        payload: torch.Tensor | None = None
         with self._closed_on_failure("sending"):
             for entries, payload in pack(counted, next_buffer):
                 header = {"entries": entries, "checksum": checksum_of(payload) if checksum else None}
@@ -160,6 +161,7 @@ class WeightChannel:
             for work in in_flight:
                 if work is not None:
                     work.wait()
+            payload = None  # a view into the last bucket, whose memory some transports free
             wrong = transport.finish()
         if wrong:
             self.close()
