@@ -86,3 +86,12 @@ def test_sources_with_reserved_names_have_others(tmp_path: Path) -> None:
     (tmp_path / "several.jsonl").write_text("\n".join(map(json.dumps, rows)))
     sets = split_by_source({"test": make_set(str(tmp_path / "several.jsonl"), Layout())})
     assert list(sets) == ["test-training", "held-greedy", "x"]
+
+
+def test_sources_with_names_that_differ_in_a_sign_are_all_evaluated(tmp_path: Path) -> None:
+    sources = ["math 500", "math/500", "math:500", "math?500"]
+    rows = [{"data_source": source, "problem": source, "answer": "1"} for source in sources]
+    (tmp_path / "several.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    sets = split_by_source({"test": make_set(str(tmp_path / "several.jsonl"), Layout())})
+    assert list(sets) == ["math-500", "test-math-500", "test-math-500-2", "test-math-500-3"]
+    assert [[problem.question for problem in choice.bind()()] for choice in sets.values()] == [[s] for s in sources]

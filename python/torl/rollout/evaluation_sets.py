@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, count
 
 from torl.config import ProblemChoice
 from torl.errors import DataError
@@ -17,7 +18,7 @@ def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoic
     """Return problem sets with one set for each `data_source` of a file that has several.
 
     Each new set has the name of its source and a filter that selects it. If the name is taken or reserved, the name of
-    the set comes first.
+    the set comes first, and a number last if that is taken, too.
 
     Raises:
         DataError: A file cannot be read. The message begins with the name of the set.
@@ -30,9 +31,11 @@ def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoic
             found[name] = choice
             continue
         for source in sources:
-            label = re.sub(r"[^\w.+-]|\.(?=greedy$)", "-", source)
-            if label in found or label in sets or RESERVED_SET_PATTERN.fullmatch(label):
-                label = f"{name}-{label}"
+            short = re.sub(r"[^\w.+-]|\.(?=greedy$)", "-", source)
+            long = f"{name}-{short}"
+            for label in chain((short, long), (f"{long}-{number}" for number in count(2))):
+                if label not in found and label not in sets and not RESERVED_SET_PATTERN.fullmatch(label):
+                    break
             where = {**(getattr(choice.options, "where", None) or {}), SOURCE_COLUMN: source}
             found[label] = replace(choice, options=choice.options.model_copy(update={"where": where}))
     return found
