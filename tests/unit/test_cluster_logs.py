@@ -1,8 +1,10 @@
 """Output of processes on nodes is found in the run's directory: logs, stacks, and the names of logs in errors."""
 
 import asyncio
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -98,3 +100,13 @@ async def test_logs_append_to_earlier_attempts_and_survive_a_loss(tmp_path: Path
     await gathering
     assert (tmp_path / "a.log").read_text() == "earlier\nnow\nand on\n"
     assert (tmp_path / "b.log").read_text() == large
+
+
+def test_a_folder_of_a_killed_actor_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    code = "import os; from torl.runtime.cluster.logs import LogFolder; LogFolder(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
+    (abandoned,) = tmp_path.iterdir()
+    folders = [LogFolder(), LogFolder()]
+    assert not abandoned.exists()
+    assert {*tmp_path.iterdir()} == {folder.path for folder in folders}

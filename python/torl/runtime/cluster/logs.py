@@ -2,24 +2,27 @@
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from torl.errors import ActorDiedError
 from torl.runtime.cluster.protocol import ActorHandle
+from torl.runtime.processes.scratch import ScratchDirectory
 
 _POLL_SECONDS = 0.5
 _PIECE_BYTES = 1 << 20
 
 
 class LogFolder:
-    """A folder on a node for the logs of an actor's processes. Removed once all of them have been read."""
+    """A folder on a node for the logs of an actor's processes. Removed once all of them have been read.
+
+    The folder of a killed actor is removed by the next one on its node.
+    """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="torl-logs-"))
+        self._directory = ScratchDirectory("torl-logs-")
+        self.path = self._directory.open()
         self._read: Counter[str] = Counter()  # bytes of each file
         self._closed = asyncio.Event()
 
@@ -36,7 +39,7 @@ class LogFolder:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._closed.wait(), _POLL_SECONDS)
         finally:
-            shutil.rmtree(self.path, ignore_errors=True)
+            self._directory.close()
 
     def close(self) -> None:
         """Mark the logs as complete."""
