@@ -226,6 +226,26 @@ async def test_calls_of_a_lost_node_go_to_another_and_the_node_rejoins() -> None
         await everywhere.call("key", "say", "late")
 
 
+async def test_a_node_that_cannot_import_what_it_runs_fails_the_calls() -> None:
+    """A replaced node may lack a package that the others have."""
+    made: list[Echo] = []
+
+    def make() -> Echo:
+        if made:
+            raise ImportError("no module named 'echoes'")
+        made.append(Echo())
+        return made[0]
+
+    cluster = NodesInOneProcess(1)
+    everywhere = PerNode(make, "the echo")
+    await everywhere.start(cluster)
+    await cluster.lose(0)
+    cluster.bring_back(0)
+    with pytest.raises(ClusterError, match="the echo did not start again on node 0: no module named 'echoes'"):
+        await asyncio.wait_for(everywhere.call("key", "say", "hello"), 10)
+    await everywhere.close()
+
+
 async def test_the_sandboxes_of_two_nodes_are_one_interpreter_also_when_one_is_lost() -> None:
     cluster = NodesInOneProcess(2)
     tool = PythonTool(PythonOptions(interpreter_state="episode", workers=2))

@@ -116,7 +116,10 @@ class PerNode:
                     self._notify()
                 except ActorDiedError:
                     continue
-        except TorlError as error:
+        except Exception as error:
+            if not isinstance(error, TorlError):
+                failure = ClusterError(f"{self._name} did not start again on node {node}: {first_line(error)}")
+                failure.__cause__, error = error, failure
             self._failure = error
             self._notify()
 
