@@ -20,7 +20,7 @@ from torl._core import Scanner, StopCondition, Vocabulary
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.arguments import VllmOptions
 from torl.engine.vllm.processes import EngineDirectory, with_descendants
-from torl.errors import ConfigError, EngineError
+from torl.errors import ConfigError, EngineDiedError, EngineError
 from torl.types import SampledTurn, SamplingParameters, TurnRequest
 from weight_sending import sending
 
@@ -198,6 +198,24 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
     finally:
         await engine.close()
     assert all(has_ended(process.pid) for process in processes)
+
+
+@pytest.mark.usefixtures("temporary_directory")
+async def test_a_stopped_core_is_a_dead_engine(tiny_model_directory, prompts, tmp_path) -> None:
+    """It aborts its requests and exits. Other engines can then sample the turns."""
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
+    await engine.start()
+    try:
+        turns = [asyncio.ensure_future(turn(engine, p.token_ids, LONG, p.problem.id)) for p in prompts]
+        await turn(engine, prompts[0].token_ids, SamplingParameters(max_tokens=1, seed=0))
+        assert engine.live_requests > 2
+        os.kill(engine.processes[0].pid, signal.SIGTERM)
+        async with asyncio.timeout(120):
+            results = await asyncio.gather(*turns, return_exceptions=True)
+        failed = [result for result in results if not isinstance(result, SampledTurn)]
+        assert {type(result) for result in failed} == {EngineDiedError}
+    finally:
+        await engine.close()
 
 
 @pytest.mark.usefixtures("temporary_directory")

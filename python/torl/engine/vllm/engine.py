@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from torl.engine.protocol import NO_POLICY, Engine, EngineMemoryPart, EngineSetup
+from torl.engine.protocol import NO_POLICY, WATCH_SECONDS, Engine, EngineMemoryPart, EngineSetup
 from torl.engine.vllm.arguments import EngineDevices, VllmOptions
 from torl.engine.vllm.launch import Launch, LaunchPaths
 from torl.engine.vllm.messages import Listener, sampled_turn, sampling_params
@@ -31,6 +31,7 @@ from torl.types import SampledTurn, TurnRequest
 from torl.weights.rendezvous import Receivers, Rendezvous
 
 _SHUTDOWN_TIMEOUT_SECONDS = 10.0  # then vLLM kills its processes
+_EXIT_TIMEOUT_SECONDS = 120.0  # of a core that has aborted its requests, on a busy machine
 
 
 class VllmEngine(Engine):
@@ -134,6 +135,8 @@ class VllmEngine(Engine):
         try:
             async for output in stream:
                 finished = True
+                if output.outputs[0].finish_reason == "abort":
+                    await self._raise_death_of_stopped(llm)
                 return sampled_turn(output, self._weights.spans)
             raise EngineError(f"the engine never ended request {request.id}")
         except EngineDeadError as error:
@@ -255,6 +258,15 @@ class VllmEngine(Engine):
             status = next((core.exitcode for core in self._cores if core.exitcode), None)
             return EngineDiedError(f"the engine {'died' if status is None else describe_exit(status)}\n{log}")
         return EngineHungError(f"the engine hung and was killed: {self._stall} (engine.stall_timeout_seconds)\n{log}")
+
+    async def _raise_death_of_stopped(self, llm: Any) -> None:
+        """Raise the death of a core that ends by a signal: it aborts its requests before it exits."""
+        for _ in range(round(_EXIT_TIMEOUT_SECONDS / WATCH_SECONDS)):
+            if llm.errored:
+                raise self._death()
+            if self._llm is not llm:  # it was closed
+                return
+            await asyncio.sleep(WATCH_SECONDS)
 
     def _log_tail(self) -> str:
         return log_tail(self._log_path, start=self._log_start)
