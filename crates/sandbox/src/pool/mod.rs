@@ -12,7 +12,7 @@ use crate::pool::job::{Callback, kill};
 
 use crate::pool::settings::POLL_INTERVAL;
 use crate::pool::sharing::Admission;
-use crate::pool::slots::{Shared, State, Task, lock, wait_for};
+use crate::pool::slots::{Shared, State, lock, wait_for};
 use crate::pool::source::{PinnedGuest, Program, Source};
 use crate::request::Request;
 use crate::run::runner::Reusing;
@@ -32,6 +32,8 @@ mod sharing;
 mod slots;
 mod source;
 mod statistics;
+#[cfg(test)]
+mod tests;
 
 /// Worker processes that run untrusted code.
 pub struct Pool {
@@ -98,8 +100,7 @@ impl Pool {
     ) -> Arc<Job> {
         let (job, admitted) = self.admit(request.into(), Box::new(callback));
         if let Some(job) = admitted {
-            self.shared
-                .dispatch(&mut self.shared.lock(), Task::new(job));
+            self.shared.enqueue(job);
         }
         job
     }
@@ -283,7 +284,9 @@ impl Pool {
         for job in waiting {
             job.finish(Err(RunError::Closed));
         }
-        for thread in std::mem::take(&mut *lock(&self.threads)) {
+        // Not locked while they are joined: one of them may run a callback that closes the pool, too.
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
             // A callback may close the pool from the pool's own thread.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();

@@ -215,8 +215,27 @@ impl Shared {
         lock(&self.source).take();
     }
 
+    /// Locks the state for a job that was admitted. `None` if the pool has ended since, which is then the job's result:
+    /// no thread would take it from the queue.
+    fn lock_for(&self, job: &Job) -> Option<MutexGuard<'_, State>> {
+        let state = self.lock();
+        let Some(error) = state.refusal() else {
+            return Some(state);
+        };
+        drop(state);
+        job.finish(Err(error));
+        None
+    }
+
+    /// Assigns an admitted job to a free slot, or queues it.
+    pub fn enqueue(&self, job: Arc<Job>) {
+        if let Some(mut state) = self.lock_for(&job) {
+            self.dispatch(&mut state, Task::new(job));
+        }
+    }
+
     /// Assigns a task to a free slot, or queues it.
-    pub fn dispatch(&self, state: &mut State, task: Task) {
+    fn dispatch(&self, state: &mut State, task: Task) {
         match state.free.pop() {
             Some(slot) => self.call(state, slot, task),
             None => state.queue.push_back(task.job),
@@ -231,9 +250,11 @@ impl Shared {
         self.slots[slot].called.notify_one();
     }
 
-    /// Executes a job on the calling thread, if that is quick.
+    /// Executes an admitted job on the calling thread, if that is quick.
     pub fn run_here(&self, job: Arc<Job>) {
-        let mut state = self.lock();
+        let Some(mut state) = self.lock_for(&job) else {
+            return;
+        };
         if job.request.size() > SENT_HERE {
             return self.dispatch(&mut state, Task::new(job));
         }
