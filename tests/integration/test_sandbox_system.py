@@ -133,9 +133,62 @@ def test_progress_bar_writes_only_its_bar(pool: SandboxPool) -> None:
     assert "thread" not in outcome.stderr
 
 
-def test_ended_alarm_ends_the_program_without_a_handler(pool: SandboxPool) -> None:
-    outcome = pool.run("import signal, time\nsignal.alarm(1)\ntime.sleep(5)\nprint('never')")
-    assert (outcome.status, outcome.stdout) == (OutcomeStatus.ERROR, "")
+@pytest.mark.parametrize("work", ["time.sleep(5)", "while time.time() < start + 3: object()", "signal.pause()"])
+def test_ended_alarm_ends_the_program_without_a_handler(pool: SandboxPool, work: str) -> None:
+    code = f"import signal, time\nstart = time.time()\nsignal.alarm(1)\n{{}}\n{work}\nprint('never')"
+    handled = "signal.signal(signal.SIGALRM, signal.signal(signal.SIGALRM, lambda *_: print('rung')))"
+    for before in ("", handled):
+        outcome = pool.run(code.format(before))
+        assert (outcome.status, outcome.stdout) == (OutcomeStatus.ERROR, "")
+
+
+TIMED = """
+import asyncio, signal, threading, time
+start, rung = time.monotonic(), []
+def passed(): return round(time.monotonic() - start, 1)
+def late(*_): raise TimeoutError
+def compute(until):
+    while time.monotonic() < start + until: object()
+signal.signal(signal.SIGALRM, lambda *_: rung.append(passed()))
+"""
+EVERY_SECOND = "signal.setitimer(signal.ITIMER_REAL, 1, 1)\n"
+# Programs, and the times at which Linux sends them its signal.
+RUNG = {
+    f"{EVERY_SECOND}for _ in range(5): time.sleep(1)\ntime.sleep(0.5)": [1.0, 2.0, 3.0, 4.0, 5.0],
+    f"{EVERY_SECOND}time.sleep(3.5)": [1.0, 2.0, 3.0],
+    f"{EVERY_SECOND}compute(1.2)\ntime.sleep(0.1)\ntime.sleep(2)": [1.0, 2.0, 3.0],
+    f"{EVERY_SECOND}compute(1.2)\nsignal.pause()\nprint(passed())\nsignal.alarm(0)": [1.0, 2.0],
+    f"{EVERY_SECOND}asyncio.run(asyncio.sleep(2.5))": [1.0, 2.0],
+    f"{EVERY_SECOND}threading.Event().wait(2.5)": [1.0, 2.0],
+    "signal.alarm(1)\ncompute(1.5)\nsignal.alarm(2)\nsignal.pause()\ntime.sleep(5)": [1.0, 3.5],
+    "signal.alarm(1)\nthreading.Timer(2, lambda: rung.append('timer')).start()\ntime.sleep(3)": [1.0, "timer"],
+}
+
+
+@pytest.mark.parametrize("program", RUNG)
+def test_alarms_arrive_once_at_their_time(pool: SandboxPool, program: str) -> None:
+    outcome = pool.run(f"{TIMED}{program}\nprint(rung)")
+    assert outcome.stdout.splitlines()[-1:] == [str(RUNG[program])], outcome
+    session = pool.session()
+    session.run(TIMED)
+    assert session.run(f"{program}\nprint(rung)").stdout == outcome.stdout
+
+
+def test_alarm_arrives_again_after_its_handler_raised(pool: SandboxPool) -> None:
+    caught = "    try: time.sleep(5)\n    except TimeoutError: rung.append(passed())\n"
+    raising = f"{TIMED}signal.signal(signal.SIGALRM, late)\n{EVERY_SECOND}"
+    outcome = pool.run(f"{raising}for _ in range(4):\n{caught}signal.alarm(0)\nprint(rung)")
+    assert outcome.stdout == "[1.0, 2.0, 3.0, 4.0]\n", outcome
+
+
+def test_alarm_that_arrived_in_a_computation_ends_no_later_wait(pool: SandboxPool) -> None:
+    """As in programs that bound the time of a call: the handler of before, which would end the program, is set again."""
+    code = (
+        f"{TIMED}before = signal.SIG_DFL\nsignal.signal(signal.SIGALRM, late)\nsignal.alarm(1)\n"
+        "try: compute(3)\nexcept TimeoutError: print(passed())\n"
+        "signal.signal(signal.SIGALRM, before)\ntime.sleep(2)\nprint('done')"
+    )
+    assert pool.run(code).stdout == "1.0\ndone\n"
 
 
 def test_alarm_does_not_reach_a_later_run(pool: SandboxPool) -> None:

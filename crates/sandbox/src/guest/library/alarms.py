@@ -1,7 +1,7 @@
 """`signal.alarm` and timers on the virtual clock: the signal arrives when the program waits or computes that long.
 
-The host holds the alarm and sends its signal to a program that computes. For a program that waits, it is a timer of
-`_torl_waiting`, which sends the signal itself.
+The host holds the alarm and sends its signal, with the first object that the program destroys when the time has come.
+A program that waits waits no longer than until then: that is a timer of `_torl_waiting`.
 """
 
 import os
@@ -19,7 +19,7 @@ SIGALRM = 14
 
 _read, _write, _exit = os.read, os.write, os._exit
 _monotonic_ns = time.monotonic_ns
-_getsignal, _raise_signal = signal.getsignal, signal.raise_signal
+_signal, _getsignal = signal.signal, signal.getsignal
 
 
 class ItimerError(OSError):
@@ -35,13 +35,10 @@ class _Timer:
     daemon = True
 
     def _go_off(self):
-        _monotonic_ns()  # advances the alarm of the host
-        rest, interval = _pending()
-        if _getsignal(SIGALRM) is signal.SIG_DFL:
-            _exit(128 + SIGALRM)
-        if rest:  # otherwise it has arrived in a computation
-            _set(interval, interval)
-            _raise_signal(SIGALRM)
+        # Due (1), and not counted as an arrival in a computation.
+        if _pending()[0] == 1 and _getsignal(SIGALRM) is signal.SIG_DFL:
+            _terminate()
+        _follow()
 
 
 _timer = _Timer()
@@ -53,12 +50,26 @@ def _pending():
     return int.from_bytes(found[:8], "little"), int.from_bytes(found[8:], "little")
 
 
-def _set(rest, interval):
+def _follow():
+    """Make the timer that of the host's alarm, which may have arrived, and been set again, in a computation."""
+    _monotonic_ns()  # the host sends a signal that is due, and counts it
+    rest, _ = _pending()
     waiting.remove_timer(_timer)
-    _write(DESCRIPTOR, rest.to_bytes(8, "little") + interval.to_bytes(8, "little"))
     if rest:
         waiting.add_timer(_timer, rest / _NANO)
-    _monotonic_ns()  # from here on the host looks at it
+
+
+def _terminate(*_):
+    """End the program as the signal does without a handler."""
+    _exit(128 + SIGALRM)
+
+
+def _set(rest, interval):
+    # The interpreter sends no signal to a program without a handler.
+    if rest and _getsignal(SIGALRM) is signal.SIG_DFL:
+        _signal(SIGALRM, _terminate)
+    _write(DESCRIPTOR, rest.to_bytes(8, "little") + interval.to_bytes(8, "little"))
+    _follow()
 
 
 def _exchange(rest, interval):
@@ -97,6 +108,7 @@ def getitimer(which, /):
 
 def pause():
     """Wait until a signal arrives."""
+    _follow()
     waiting.wait_for_timer("signal.pause() waits for a signal, and no alarm is set that could send one.")
 
 

@@ -115,6 +115,9 @@ class Timer(threading.Timer):
             self._end()
 
     def _go_off(self):
+        if not waiting.remove_timer(self):
+            return  # the handler of an alarm has cancelled it
+
         def call():
             try:
                 self.finished.set()

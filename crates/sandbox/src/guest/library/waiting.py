@@ -141,7 +141,8 @@ def wait_for_timer(otherwise):
 
 
 def _let_next_timer_go_off():
-    when, _, timer = heapq.heappop(_timers)
+    """Wait for the next timer, which is removed when it goes off: the handler of an alarm may raise an error before."""
+    when, _, timer = _timers[0]
     _sleep(max(0.0, when - _monotonic()))
     timer._go_off()
 
