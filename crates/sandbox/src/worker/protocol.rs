@@ -88,7 +88,8 @@ pub fn read_frame(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Removes the first frame from the received bytes, if it is complete.
+/// Removes the first frame from the received bytes, if it is complete. Their buffer goes with it: one that has grown to
+/// the size of a large frame is not kept.
 pub fn take_frame(received: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     let Some((length, rest)) = received.split_first_chunk() else {
         return Ok(None);
@@ -100,8 +101,9 @@ pub fn take_frame(received: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
     if rest.len() < length {
         return Ok(None);
     }
-    let body = rest[..length].to_vec();
-    received.drain(..4 + length);
+    let rest = received.split_off(4 + length);
+    let mut body = std::mem::replace(received, rest);
+    body.drain(..4);
     Ok(Some(body))
 }
 
@@ -536,6 +538,20 @@ mod tests {
             write_frame(&mut stream, &body).unwrap();
             assert_eq!(read_frame(&mut &stream[..]).unwrap(), body);
         }
+    }
+
+    #[test]
+    fn a_large_frame_is_taken_with_its_buffer() {
+        let mut received = Vec::new();
+        for body in [vec![7; 1 << 20], vec![8]] {
+            write_frame(&mut received, &body).unwrap();
+        }
+        received.push(9);
+        assert_eq!(take_frame(&mut received).unwrap(), Some(vec![7; 1 << 20]));
+        assert!(received.capacity() < SMALL_FRAME, "{}", received.capacity());
+        assert_eq!(take_frame(&mut received).unwrap(), Some(vec![8]));
+        assert_eq!(take_frame(&mut received).unwrap(), None);
+        assert_eq!(received, [9]);
     }
 
     #[test]
