@@ -141,7 +141,10 @@ def calling(kind: str, component: object, method: str, *arguments: Any, fails_ep
         else:
             text = str(cause).strip().partition("\n")[0][:_MAX_TEXT]
             name = type(cause).__name__
-            lines = [f"{subject} failed in {call}", f"{name}: {text}" if text else name, _place(component, cause)]
+            lines = [f"{subject} failed in {call}", f"{name}: {text}" if text else name]
+            lines.append(
+                _place(component, cause if cause.__traceback__ else raised)
+            )  # a group's error may not be raised
         raise (EpisodeComponentError if fails_episode else ComponentError)("\n".join(lines)) from cause
 
 

@@ -96,15 +96,16 @@ async def test_a_try_that_the_tool_itself_cancels_is_made_again() -> None:
         await tool.session(0).call({})
 
 
-@pytest.mark.parametrize("error", [SandboxError("broken"), TimeoutError("its own"), KeyError("a bug")])
+@pytest.mark.parametrize(
+    "error", [SandboxError("broken"), TimeoutError("its own"), KeyError("a bug"), ExceptionGroup("two", [KeyError(1)])]
+)
 async def test_other_exceptions_are_not_retried_and_fail_the_episode(error: Exception) -> None:
     tool = bounded(lambda _: error)
     with pytest.raises(SandboxError if isinstance(error, SandboxError) else EpisodeComponentError) as raised:
         await tool.session(0).call({})
     if not isinstance(error, SandboxError):
-        assert f'the tool "counter" (test_tools_bounded:Counter) failed in call({{}})\n{type(error).__name__}' in str(
-            raised.value
-        )
+        name = type(error.exceptions[0] if isinstance(error, ExceptionGroup) else error).__name__
+        assert f'the tool "counter" (test_tools_bounded:Counter) failed in call({{}})\n{name}' in str(raised.value)
         assert "test_tools_bounded.py" in str(raised.value).splitlines()[2]
     assert tool.metrics()["tries"] == 1
 
