@@ -263,14 +263,55 @@ def test_a_worker_killed_while_idle_costs_no_run(pool: SandboxPool) -> None:
     assert len(pool.processes()) == 2
 
 
-def test_a_stopped_worker_is_killed_at_the_deadline() -> None:
+def cpu_seconds(process: int) -> float:
+    return time.clock_gettime((~process << 3) | 2)
+
+
+def stop(worker: int) -> None:
+    os.kill(worker, signal.SIGSTOP)
+    until(lambda: state_of(worker) == "T")
+
+
+def test_a_stopped_worker_is_killed_at_the_deadline_and_its_run_repeated() -> None:
     with SandboxPool(1, cpu_seconds=0.5, wall_seconds=0.5) as pool:
         [worker] = pool.processes()
-        os.kill(worker, signal.SIGSTOP)
-        until(lambda: state_of(worker) == "T")
-        assert pool.run("print(1)").status is OutcomeStatus.TIMEOUT
+        stop(worker)
+        assert pool.run("print(1)").stdout == "1\n"
         assert not alive(worker)
-        assert pool.run("print(1)").ok
+        assert pool.stats()["retried"] == 1
+
+
+def test_a_worker_that_is_stopped_after_it_has_computed_is_a_timeout() -> None:
+    with SandboxPool(1, cpu_seconds=1, wall_seconds=4) as pool:
+        [worker] = pool.processes()
+        used = cpu_seconds(worker)
+        future = pool.submit("while True: pass")
+        until(lambda: cpu_seconds(worker) > used + 0.2)
+        stop(worker)
+        assert future.result().status is OutcomeStatus.TIMEOUT
+        assert pool.stats()["retried"] == 0
+
+
+def test_a_crash_counts_the_cpu_time_of_a_worker_that_failed() -> None:
+    """The first one computes a part of a session, and then has no memory for another guest to repeat its statements."""
+    with SandboxPool(1, cpu_seconds=60, result_cache_bytes=0) as pool:
+        [first] = pool.processes()
+        session, before, used = pool.session(), cpu_seconds(first), 0.0
+        with ThreadPoolExecutor(1) as executor:
+            part = executor.submit(session.run, "x = 1\nfor i in range(2 * 10**7): pass\nprint('y' * 10**7)")
+            until(lambda: pool.stats()["running"] == 1)
+            resource.prlimit(first, resource.RLIMIT_AS, (1 << 20, 1 << 20))
+            while pool.stats()["retried"] == 0:
+                with suppress(OSError):  # it was replaced
+                    used = cpu_seconds(first) - before
+                time.sleep(0.001)
+            until(lambda: pool.processes() not in ([], [first]))
+            [second] = pool.processes()
+            until(lambda: cpu_seconds(second) > 0.7 * used)  # it has started, and computes
+            os.kill(second, signal.SIGKILL)
+            outcome = part.result()
+        assert outcome.status is OutcomeStatus.CRASH
+        assert outcome.cpu_seconds > used
 
 
 def test_closing_ends_queued_and_running_runs() -> None:

@@ -17,6 +17,13 @@ pub struct Limits {
     pub files_bytes: u64,
 }
 
+impl Limits {
+    /// The time within which a run ends on an idle core.
+    pub fn shortest(&self) -> Duration {
+        self.cpu_time.min(self.wall_time)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -28,7 +28,10 @@ use crate::worker::protocol::{Command, Reply};
 /// limit, and returns the output; this is for a worker that cannot.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Maximum number of attempts at a run whose worker dies.
+/// A late worker that has used less than this part of its run's time has not run: it was stopped, or got no core.
+const STOPPED: u32 = 10;
+
+/// Maximum number of attempts at a run whose worker dies or is stopped.
 const ATTEMPTS: usize = 2;
 
 /// Maximum time that a caller waits for a worker directly, before it leaves that to the slot's thread and can be
@@ -518,7 +521,7 @@ impl Shared {
             attempt => attempt,
         };
         let spent = match attempt {
-            Attempt::Late | Attempt::Lost => worker.cpu_time_of_run(),
+            Attempt::Late | Attempt::Lost | Attempt::Failed(_) => worker.cpu_time_of_run(),
             _ => Duration::ZERO,
         };
         drop(place);
@@ -547,6 +550,10 @@ impl Shared {
                 self.conclude(job, Err(RunError::Host(error.clone())));
                 self.break_down(error);
             }
+            // The host's failure, as the death of a worker is.
+            Attempt::Late if spent < job.request.limits.shortest() / STOPPED => {
+                return self.retry(slot, job, wanted, without_guest(Status::Crash));
+            }
             Attempt::Late => {
                 self.reap_worker(slot);
                 self.conclude(job, without_guest(Status::Timeout));
@@ -559,8 +566,9 @@ impl Shared {
             Attempt::Lost => return self.retry(slot, job, wanted, without_guest(Status::Crash)),
             // A failure of one process, which another need not have: the system has no memory for it, say.
             Attempt::Failed(error) => {
+                let crash = without_guest(Status::Crash);
                 let result = if job.is_stopped() {
-                    without_guest(Status::Crash)
+                    crash
                 } else {
                     Err(RunError::Host(error))
                 };
