@@ -110,7 +110,13 @@ impl Baseline {
         let scale = match estimator {
             Estimator::Grpo => {
                 let squares: f64 = rewards.iter().map(|reward| (reward - mean).powi(2)).sum();
-                1.0 / ((squares / (count - 1.0)).sqrt() + EPSILON)
+                let deviation = (squares / (count - 1.0)).sqrt();
+                // The squares overflow before the rewards do. Divided by infinity, every advantage would be 0.
+                if deviation.is_finite() {
+                    1.0 / (deviation + EPSILON)
+                } else {
+                    f64::NAN
+                }
             }
             Estimator::DrGrpo => 1.0,
             // r - (n * mean - r) / (n - 1) = (r - mean) * n / (n - 1)
@@ -456,6 +462,15 @@ mod tests {
     fn row_sums_by_hand() {
         let values = [1.0, 50.0, 2.0, 3.0, 50.0, 50.0, 50.0, 50.0];
         assert_eq!(row_sums(&values, rows()).unwrap(), [6.0, 0.0]);
+    }
+
+    #[test]
+    fn rewards_with_squares_beyond_f64_are_refused() {
+        let far = group_advantages(Estimator::Grpo, &[1e150, -1e150], &[0, 0]).unwrap();
+        assert!((far[0] - 0.5f32.sqrt()).abs() < 1e-6 && far[0] == -far[1]);
+        let error =
+            group_advantages(Estimator::Grpo, &[1.0, 1e200, -1e200], &[1, 0, 0]).unwrap_err();
+        assert!(error.0.contains("trajectory 1 is NaN"), "{}", error.0);
     }
 
     #[test]

@@ -138,8 +138,8 @@ MUTANTS: tuple[tuple[str, str, str, str], ...] = (
     # --- advantages
     (
         _ADVANTAGE,
-        "(squares / (count - 1.0)).sqrt() + EPSILON",
-        "(squares / count).sqrt() + EPSILON",
+        "(squares / (count - 1.0)).sqrt();",
+        "(squares / count).sqrt();",
         "GRPO's deviation is biased",
     ),
     (_ADVANTAGE, "Estimator::Rloo => count / (count - 1.0),", "Estimator::Rloo => 1.0,", "RLOO is Dr. GRPO"),

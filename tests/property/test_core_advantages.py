@@ -74,6 +74,8 @@ def test_refusals() -> None:
         group_advantages("grpo", [1.0, float("nan")], [0, 0])
     with pytest.raises(ValueError, match="trajectory 0 is NaN"):
         group_advantages("grpo", [1e308, -1e308], [0, 0])
+    with pytest.raises(ValueError, match="trajectory 0 is NaN"):
+        group_advantages("grpo", [1e200, -1e200], [0, 0])  # only their squares overflow
 
 
 def test_arrays_that_are_not_contiguous_are_named() -> None:
