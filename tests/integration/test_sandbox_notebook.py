@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
-from torl.sandbox.notebook import Notebook
+from torl.sandbox.cells import Cell
+from torl.sandbox.notebook import Notebook, notebook_traceback
 
 RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "notebooks.json").read_text(encoding="utf-8"))
 
@@ -82,6 +83,23 @@ def test_frames_of_code_in_no_cell_are_left_out(pool: SandboxPool) -> None:
 def test_an_exception_in_a_long_cell_is_shown_as_in_a_script(pool: SandboxPool, cell: str) -> None:
     traceback = re.sub("<ipython-input-1-[0-9a-f]{12}>", "main.py", Notebook(pool.session()).run(cell).traceback or "")
     assert traceback == (pool.session().run(cell).traceback or "").removesuffix("\n")
+
+
+def test_a_traceback_with_many_long_excerpts_is_shown_as_in_a_script(pool: SandboxPool) -> None:
+    """Each frame shows the whole statement: thousands of lines."""
+    numbers = "0,\n" * 3000
+    cell = f"def f(n):\n return [\n{numbers} g(n - 1) if n else 1 / 0,\n]\ndef g(n):\n return f(n)\nf({{}})"
+    shown = Notebook(pool.session()).run(cell.format(1)).traceback or ""
+    assert shown.startswith("-----")
+    assert shown.count(" 0,\n") >= 2 * 3000  # both frames of f
+    long = Notebook(pool.session()).run(cell.format(60))
+    assert (long.traceback or "").startswith("Traceback (most recent call last):\n")
+    assert len(long.stderr) < 16 << 10
+    # A chain of them, which a program can also write itself.
+    frame = '  File "<ipython-input-1-aaaaaaaaaaaa>", line 2002, in f'
+    section = "\n".join(["Traceback (most recent call last):", frame, "E: x"])
+    chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n".join([section] * 90)
+    assert notebook_traceback(chain, {1: Cell(cell.format(60))}) == chain
 
 
 def test_raising_repr_fails_the_cell_and_keeps_the_object(pool: SandboxPool) -> None:

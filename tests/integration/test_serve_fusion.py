@@ -237,6 +237,17 @@ def test_a_request_that_cannot_be_is_refused_with_its_fault(
     assert said in str(answer["detail"])
 
 
+async def test_tracebacks_count_as_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that was not printed: a program can write the report of its exception itself."""
+    monkeypatch.setattr(fusion_api, "_MAX_RESULT_BYTES", 10_000)
+    with SandboxPool(1) as pool:
+        request = fusion_api.RunJupyterRequest(
+            cells=["import sys\nsys.stderr = None", f"raise ValueError('{'x' * 6000}')"]
+        )
+        with pytest.raises(ValueError, match="the results of the cells exceed 10000 bytes"):
+            await fusion_api.run_jupyter(pool, request)
+
+
 def test_only_json_is_taken(server: Server) -> None:
     status, answer = server.ask("/run_code", b"{}", headers={"Content-Type": "text/plain"})
     assert (status, answer["detail"]) == (415, "the content type must be application/json, got text/plain")

@@ -23,6 +23,7 @@ _BEGIN = f"__import__('_torl_notebook').begin()\n{SAVE_SHOWN}"
 _SKIP = "__import__('_torl_notebook').skip({!r})"
 _INDENTATION = re.compile(r"[ \t]*")
 _MAX_TRACEBACK = 16 << 10  # characters; untrusted text takes time to parse
+_MAX_REWRITTEN = 8 * _MAX_TRACEBACK  # each of many frames may show thousands of lines
 _WIDTH = 75
 _HEAD = "Traceback (most recent call last)"
 _CHAINED = re.compile(
@@ -109,7 +110,10 @@ def notebook_traceback(traceback: str, cells: Mapping[int, Cell]) -> str:
     pieces = _CHAINED.split(traceback.rstrip("\n"))
     try:
         sections = pieces[::2]
-        texts = [_exception(section, cells, 2 if section is sections[-1] else 1) for section in sections]
+        texts, room = list[str | None](), _MAX_REWRITTEN
+        for section in sections:
+            texts.append(_exception(section, cells, 2 if section is sections[-1] else 1, room))
+            room -= len(texts[-1] or "")
         if len(sections) == 1 and (syntax := _syntax_error(sections[0], cells)):
             return syntax
     except (IndexError, KeyError, MemoryError, RecursionError, SyntaxError, ValueError):
@@ -123,15 +127,19 @@ def notebook_traceback(traceback: str, cells: Mapping[int, Cell]) -> str:
     return joined if joined.startswith("  Cell") else f"{'-' * _WIDTH}\n{joined}"
 
 
-def _exception(section: str, cells: Mapping[int, Cell], around: int) -> str | None:
-    """Convert an exception of a chain, with `around` pieces around each line. None if its form is unknown."""
+def _exception(section: str, cells: Mapping[int, Cell], around: int, room: int) -> str | None:
+    """Convert an exception of a chain, with `around` pieces around each line. None if its form is unknown.
+
+    Raises:
+        ValueError: The frames have more than `room` characters.
+    """
     lines = section.split("\n")
     if frame := _FRAME.fullmatch(lines[0]):  # a syntax error
         return "\n".join([f"  Cell In[{frame[1]}], line {frame[2]}", *lines[1:]])
     end = _end_of_frames(lines)
     if end is None:
         return None
-    frames = _frames(lines[1:end], cells, around)
+    frames = _frames(lines[1:end], cells, around, room)
     kind, _, message = "\n".join(lines[end:]).partition(": ")
     name = kind.rpartition(".")[2]
     return "\n\n".join(
@@ -167,7 +175,7 @@ def _short_frame(number: int, line: int, function: str, cells: Mapping[int, Cell
     return f"  Cell In[{number}], line {line}{where}\n    {cells[number].lines[line - 1].strip()}"
 
 
-def _frames(lines: list[str], cells: Mapping[int, Cell], around: int) -> list[str]:
+def _frames(lines: list[str], cells: Mapping[int, Cell], around: int, room: int) -> list[str]:
     """Convert the frames in cells. Of repeated frames, the first two, their number and the last are kept."""
     frames: list[str] = []
     called = ""
@@ -175,6 +183,9 @@ def _frames(lines: list[str], cells: Mapping[int, Cell], around: int) -> list[st
         if frame := _FRAME.fullmatch(line):
             number, line_number, function = int(frame[1]), int(frame[2]), frame[3] or "<module>"
             frames.append(_frame(number, line_number, function, cells[number], around))
+            room -= len(frames[-1])
+            if room < 0:
+                raise ValueError(f"the traceback would exceed {_MAX_REWRITTEN} characters")
             called = f"{function} at line {line_number}"
         elif more := _REPEATED.fullmatch(line):
             frames[-1:] = [f"    [... skipping similar frames: {called} ({more[1]} times)]", frames[-1]]

@@ -167,7 +167,8 @@ async def run_jupyter(pool: SandboxPool, request: RunJupyterRequest) -> Json:
 def _result_bytes(outcome: Execution) -> int:
     """Return the size of a cell's result: its texts and the figures that it shows."""
     pictures = sum(len(content) for path, content in outcome.files.items() if is_picture(path))
-    return len(outcome.stdout) + len(outcome.stderr) + len(outcome.value or "") + pictures
+    texts = (outcome.stdout, outcome.stderr, outcome.value or "", outcome.traceback or "")
+    return sum(map(len, texts)) + pictures
 
 
 def code_answer(outcome: Execution, files: Json) -> Json:
