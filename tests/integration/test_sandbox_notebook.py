@@ -9,14 +9,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool
-from torl.sandbox.cells import Cell
-from torl.sandbox.notebook import Notebook, notebook_traceback
+from torl.sandbox.cells import Cell, lines_of
+from torl.sandbox.notebook import Notebook, dedented, notebook_traceback
 
 RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "notebooks.json").read_text(encoding="utf-8"))
 
@@ -100,6 +101,18 @@ def test_a_traceback_with_many_long_excerpts_is_shown_as_in_a_script(pool: Sandb
     section = "\n".join(["Traceback (most recent call last):", frame, "E: x"])
     chain = "\n\nDuring handling of the above exception, another exception occurred:\n\n".join([section] * 90)
     assert notebook_traceback(chain, {1: Cell(cell.format(60))}) == chain
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\x0c", "\u2028"], ids=repr)
+def test_cells_are_dedented_line_by_line(end: str) -> None:
+    starts = ["", " ", "  ", "\t", "a", " a", "  a", "\t a", "\x0ca"]
+    for first, second, third in product(starts, repeat=3):
+        cell = f"{first}{end}{second}{end}\n{third}"
+        lines = lines_of(cell)
+        while lines and lines[0].isspace():
+            del lines[0]
+        indentation = re.match(r"[ \t]*", lines[0])[0] if lines else ""  # type: ignore[index]
+        assert dedented(cell) == ("".join(line.removeprefix(indentation) for line in lines) or cell)
 
 
 def test_raising_repr_fails_the_cell_and_keeps_the_object(pool: SandboxPool) -> None:

@@ -14,6 +14,7 @@ from torl.recipes.search_r1 import SearchR1Format
 from torl.records.exchange.messages import add_messages, new_row
 from torl.report.examples import response_segments
 from torl.sandbox.magics import python_source
+from torl.sandbox.notebook import dedented
 
 
 def imported(text: str) -> object:
@@ -28,6 +29,7 @@ SEARCHES: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
         1_000_000,
     ),
     "magics": (python_source, ("\n", " ", "\n ", "a ", "a = "), 16_000),
+    "dedented": (dedented, ("\n", " \n", "  x\n", "\r"), 16 << 20),
     "traceback": (lambda text: render_outcome(failed("E", traceback=text), "bare_traceback"), ('File "',), 200_000),
     "results": (
         lambda text: [*invented_results(text, ("```output", "```"), ends_with_call=True)],

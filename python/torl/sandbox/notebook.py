@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Unpack
 
-from torl.sandbox.cells import Cell, lines_of
+from torl.sandbox.cells import Cell
 from torl.sandbox.execution import Execution
 from torl.sandbox.figures import SAVE_SHOWN
 from torl.sandbox.magics import python_source
@@ -90,12 +90,15 @@ class Notebook:
 
 def dedented(cell: str) -> str:
     """Remove leading empty lines and the first line's indentation, as IPython does before it compiles a cell."""
-    lines = lines_of(cell)
-    first = next((number for number, line in enumerate(lines) if not line.isspace()), None)
-    if first is None:
+    first = len(cell) - len(cell.lstrip())
+    if first == len(cell):
         return cell
-    found = _INDENTATION.match(lines[first])
-    return "".join(line.removeprefix(found[0] if found else "") for line in lines[first:])
+    text = cell[max(cell.rfind(end, 0, first) for end in "\r\n") + 1 :]
+    found = _INDENTATION.match(text)
+    if not found or not found[0]:
+        return text
+    # Not line by line, which takes seconds for an untrusted cell of millions of lines.
+    return text.removeprefix(found[0]).replace(f"\n{found[0]}", "\n").replace(f"\r{found[0]}", "\r")
 
 
 def notebook_traceback(traceback: str, cells: Mapping[int, Cell]) -> str:
@@ -117,7 +120,7 @@ def notebook_traceback(traceback: str, cells: Mapping[int, Cell]) -> str:
         if len(sections) == 1 and (syntax := _syntax_error(sections[0], cells)):
             return syntax
     except (IndexError, KeyError, MemoryError, RecursionError, SyntaxError, ValueError):
-        return traceback  # written by the program itself, or the source is too long or of another Python version
+        return traceback  # written by the program itself, or the source is of another Python version, or it is too long
     if None in texts:
         return traceback
     chain = [texts[0] or ""]
