@@ -516,6 +516,18 @@ del x, y
         assert held(worker)["bytes"] < before + (16 << 20)
 
 
+def test_an_idle_worker_holds_no_files_and_no_input_of_its_last_run() -> None:
+    large = 50 << 20
+    with SandboxPool(1, files_bytes=2 * large, result_cache_bytes=0) as pool:
+        [worker] = pool.processes()
+        assert pool.run("print(1)").ok
+        before = held(worker)["bytes"]
+        for code, stdin in ((f"open('a', 'wb').write(bytes({large}))", ""), ("print(1)", "x" * large)):
+            assert pool.run(code, stdin=stdin, return_files=True).ok
+            until(lambda: held(worker)["bytes"] < before + large // 2, seconds=10)
+        assert pool.processes() == [worker]
+
+
 @contextmanager
 def timer(first: float, interval: float, handler: Callable[..., None]) -> Iterator[None]:
     """SIGALRM after some seconds, and then at each interval."""

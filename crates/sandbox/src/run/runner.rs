@@ -351,6 +351,8 @@ impl Runner {
             .fatal());
         }
         self.check_stack_pointer(&mut guest)?;
+        // The files and inputs of the run take no memory until the next one.
+        self.renew(&mut guest, &Request::default())?;
         if let Some(kept) = &mut self.kept {
             kept.guest = Some((guest, tracked));
         }
