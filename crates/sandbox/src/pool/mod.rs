@@ -209,7 +209,7 @@ impl Pool {
                 state.statistics.shared += 1;
                 state.statistics.latency.record(known.submitted.elapsed());
                 drop(state);
-                known.finish(Ok(*outcome));
+                known.finish(Ok(Arc::unwrap_or_clone(outcome)));
                 (job, None)
             }
         }

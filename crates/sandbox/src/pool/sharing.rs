@@ -28,7 +28,8 @@ const OVERHEAD: usize = 512;
 pub struct Sharing {
     /// Jobs that wait for the outcome of another.
     flights: HashMap<Key, Vec<Arc<Job>>>,
-    recent: LruCache<Key, Outcome>,
+    /// Shared with the callers that get them, who copy them after the lock of the pool is released.
+    recent: LruCache<Key, Arc<Outcome>>,
     bytes: usize,
     /// Maximum number of bytes of cached outcomes.
     limit: usize,
@@ -39,7 +40,7 @@ pub enum Admission {
     /// It must be executed.
     Execute(Arc<Job>),
     /// Its outcome is known from another run.
-    Known(Arc<Job>, Box<Outcome>),
+    Known(Arc<Job>, Arc<Outcome>),
     /// It waits for an active run.
     Joined,
 }
@@ -59,7 +60,7 @@ impl Sharing {
             return Admission::Execute(job);
         };
         if let Some(outcome) = self.recent.get(&key) {
-            return Admission::Known(job, Box::new(outcome.clone()));
+            return Admission::Known(job, Arc::clone(outcome));
         }
         match self.flights.get_mut(&key) {
             Some(waiting) => {
@@ -74,10 +75,10 @@ impl Sharing {
     }
 
     /// Completes the run with this key: returns the jobs that wait for it, and caches an outcome that may be shared.
-    pub fn complete(&mut self, key: &Key, outcome: Option<&Outcome>) -> Vec<Arc<Job>> {
+    pub fn complete(&mut self, key: &Key, outcome: Option<Arc<Outcome>>) -> Vec<Arc<Job>> {
         if let Some(outcome) = outcome.filter(|outcome| is_shareable(outcome)) {
-            self.bytes += size(outcome);
-            if let Some((_, old)) = self.recent.push(*key, outcome.clone()) {
+            self.bytes += size(&outcome);
+            if let Some((_, old)) = self.recent.push(*key, outcome) {
                 self.bytes -= size(&old);
             }
             while self.bytes > self.limit {
@@ -127,10 +128,10 @@ mod tests {
         Arc::new(Job::new(request, key, Box::new(|_| {})))
     }
 
-    fn outcome(status: Status, stdout: usize) -> Outcome {
+    fn outcome(status: Status, stdout: usize) -> Arc<Outcome> {
         let mut outcome = Outcome::without_guest(status, Duration::ZERO);
         outcome.stdout = vec![b'x'; stdout];
-        outcome
+        Arc::new(outcome)
     }
 
     #[test]
@@ -144,9 +145,12 @@ mod tests {
         assert!(matches!(sharing.admit(job(b"b")), Admission::Execute(_)));
         let key = first.key.unwrap();
         let done = outcome(Status::Error, 3);
-        assert_eq!(sharing.complete(&key, Some(&done)).len(), 1);
+        assert_eq!(sharing.complete(&key, Some(Arc::clone(&done))).len(), 1);
         let third = job(b"a");
-        assert!(matches!(sharing.admit(third), Admission::Known(_, known) if *known == done));
+        // Not a copy, which would take time under the lock of the pool.
+        assert!(
+            matches!(sharing.admit(third), Admission::Known(_, known) if Arc::ptr_eq(&known, &done))
+        );
     }
 
     #[test]
@@ -156,7 +160,7 @@ mod tests {
             let key = job(b"a").key.unwrap();
             let _ = sharing.admit(job(b"a"));
             let _ = sharing.admit(job(b"a"));
-            assert_eq!(sharing.complete(&key, Some(&outcome(status, 0))).len(), 1);
+            assert_eq!(sharing.complete(&key, Some(outcome(status, 0))).len(), 1);
             assert!(matches!(sharing.admit(job(b"a")), Admission::Execute(_)));
         }
     }
@@ -167,9 +171,9 @@ mod tests {
         let key = job(b"a").key.unwrap();
         let starved = Outcome {
             starved: true,
-            ..outcome(Status::Memory, 0)
+            ..Outcome::without_guest(Status::Memory, Duration::ZERO)
         };
-        sharing.complete(&key, Some(&starved));
+        sharing.complete(&key, Some(Arc::new(starved)));
         assert!(matches!(sharing.admit(job(b"a")), Admission::Execute(_)));
     }
 
@@ -178,8 +182,8 @@ mod tests {
         let mut sharing = Sharing::new(10_000);
         for index in 0..100u8 {
             let key = job(&[index]).key.unwrap();
-            sharing.complete(&key, Some(&outcome(Status::Ok, 1000)));
-            sharing.complete(&key, Some(&outcome(Status::Ok, 2000)));
+            sharing.complete(&key, Some(outcome(Status::Ok, 1000)));
+            sharing.complete(&key, Some(outcome(Status::Ok, 2000)));
             assert!(sharing.bytes <= 10_000);
             assert_eq!(
                 sharing.bytes,
@@ -193,7 +197,7 @@ mod tests {
         assert!(matches!(sharing.admit(job(&[99])), Admission::Known(..)));
         assert!(matches!(sharing.admit(job(&[1])), Admission::Execute(_)));
         let key = job(b"big").key.unwrap();
-        sharing.complete(&key, Some(&outcome(Status::Ok, 20_000)));
+        sharing.complete(&key, Some(outcome(Status::Ok, 20_000)));
         assert_eq!((sharing.bytes, sharing.recent.len()), (0, 0));
     }
 

@@ -452,6 +452,11 @@ impl Shared {
     /// Delivers the result of a job, and delivers it to all jobs that wait for it.
     fn conclude(&self, job: &Arc<Job>, result: RunResult) {
         let result = result.map(|outcome| job.complete(outcome));
+        // A large outcome is copied here, not while all others wait for the lock.
+        let cached = match &result {
+            Ok(outcome) if job.key.is_some() => Some(Arc::new(outcome.clone())),
+            _ => None,
+        };
         let mut state = self.lock();
         state.end(job);
         state.statistics.latency.record(job.submitted.elapsed());
@@ -460,7 +465,7 @@ impl Shared {
             Ok(outcome) => {
                 state.statistics.outcomes[outcome.status as usize] += 1;
                 if let Some(key) = &job.key {
-                    followers = state.sharing.complete(key, Some(outcome));
+                    followers = state.sharing.complete(key, cached);
                 }
                 if !is_shareable(outcome) {
                     // Each one gets its own error.
