@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from torl.text.answers import ALTERNATIVE
+from torl.types import ALTERNATIVE
 
 QUESTIONS: tuple[tuple[str, str], ...] = (
     ("A hexagonal prism is cut out of wood. How many faces does it have, its two bases included?", "8"),

@@ -91,6 +91,7 @@ def test_results_of_parallel_calls_are_messages_of_their_own() -> None:
         (f"{wrapped}\n<tool_response>\n{{}}\n</tool_response>\n", ["1", "{}"]),
         (f"{wrapped} and", [f"{wrapped} and"]),
         (f"<tool_response>{wrapped}", [f"<tool_response>{wrapped}"]),
+        ("<tool_response>a</tool_response> b</tool_response>", ["<tool_response>a</tool_response> b</tool_response>"]),
         ("", [""]),
     ):
         turns = [{"from": "human", "value": "?"}, {"from": "tool", "value": value}, {"from": "gpt", "value": "3"}]

@@ -81,6 +81,7 @@ def test_unverifiable_problem_has_a_reason(question: str, answer: str, reason: s
         ("12.", "12"),
         ("1, 2, ...", "1, 2, ..."),
         ("\\(3\\)", "3"),
+        ("\\boxed{5}\x1e$6$", "5\x1e6"),
     ],
 )
 def test_answers_are_normalized(answer: str, normalized: str) -> None:

@@ -13,8 +13,7 @@ from torl.data import load_problems
 from torl.data.problems import read_problems
 from torl.data.public_sets import find_problem_file
 from torl.errors import DataError
-from torl.text.answers import ALTERNATIVE
-from torl.types import Problem
+from torl.types import ALTERNATIVE, Problem
 
 GOOD = {"id": "a", "problem": "1 + 1?", "answer": "2"}
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."

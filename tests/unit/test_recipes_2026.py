@@ -21,7 +21,7 @@ from torl.recipes.sdpo import with_answer, with_feedback
 from torl.rollout.model_directory import ModelDirectory
 from torl.text.tokenizer import load_tokenizer
 from torl.training.examples import Examples
-from torl.types import Block, ScoredTrajectory
+from torl.types import ALTERNATIVE, Block, ScoredTrajectory
 
 PROMPT = asked("p", "7", question="What is 3 + 4?")
 
@@ -51,6 +51,9 @@ def test_sdpo_shows_the_teacher_a_correct_response_and_the_last_error() -> None:
 def test_opsd_shows_the_teacher_the_answer() -> None:
     right = member(True)
     assert with_answer(right, scored_group(right)).question == "What is 3 + 4?\nThe answer is 7."
+    either = replace(right.trajectory.prompt.problem, answer=ALTERNATIVE.join(["7", "seven"]))
+    group = replace(scored_group(right), prompt=replace(right.trajectory.prompt, problem=either))
+    assert with_answer(right, group).question.endswith("The answer is 7 or seven.")
 
 
 @pytest.mark.parametrize(("calls", "masked"), [(9, True), (10, False)])

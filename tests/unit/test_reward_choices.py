@@ -8,7 +8,7 @@ from torl.rewards.equivalence import UndecidedError, equivalent
 from torl.rewards.notation import split_choice
 from torl.rewards.numerals import number_of_words
 from torl.rewards.verdict import compare_exactly
-from torl.text.answers import ALTERNATIVE
+from torl.types import ALTERNATIVE
 
 
 def judged(reference: str, answer: str, *, exact: bool = False) -> bool:

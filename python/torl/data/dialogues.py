@@ -36,7 +36,7 @@ _EXCLUDING = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
 _CONVERTED = ("weight", *_EXCLUDING, "tool_calls", "function_call")
 """Fields of a message that do not reach the chat template as they are."""
-_RESULT = re.compile(r"<tool_response>((?:(?!<tool_response>).)*?)</tool_response>", re.DOTALL)
+_RESULT = re.compile(r"<tool_response>((?:(?!</?tool_response>).)*)</tool_response>", re.DOTALL)
 _RESULTS = re.compile(rf"(?:\s*{_RESULT.pattern})+\s*", re.DOTALL)
 
 

@@ -94,6 +94,8 @@ def _with_short_floats(batch: Any) -> Any:
     """Return a batch with 32-bit floats as they were written: as 64 bits, 33.3 would be 33.29999923706055."""
     import pyarrow
 
+    if not any(column.type == pyarrow.float32() for column in batch.columns):
+        return batch
     columns = [
         column.cast(pyarrow.string()).cast(pyarrow.float64()) if column.type == pyarrow.float32() else column
         for column in batch.columns

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torl.data.files import InvalidRowError, NumberLiteral, describe
-from torl.text.answers import ALTERNATIVE, find_boxes
+from torl.text.answers import find_boxes
+from torl.types import ALTERNATIVE
 
 FINAL_ANSWER_MARK = "####"
 """GSM8K's mark of the final answer in a solution."""

@@ -56,4 +56,5 @@ def _as_text(reference: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value  # lists of a parquet file are arrays of numpy
+    value = value.tolist() if hasattr(value, "tolist") else value  # lists of a parquet file are arrays of numpy
+    return list(value) if isinstance(value, tuple) else value

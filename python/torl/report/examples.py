@@ -12,7 +12,7 @@ from torl.records.behaviors import cross_check, recovers, same_value
 from torl.records.files import evaluation_files, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
-from torl.text.answers import ALTERNATIVE, find_answer
+from torl.text.answers import find_answer, shown_reference
 from torl.types import FinishReason, StopReason, Trajectory
 
 _CODE = re.compile(r"(```python[^\n`]*\n.*?(?:```(?:output)?|\Z))", re.DOTALL)
@@ -84,7 +84,7 @@ def examples_html(examples: Sequence[Example]) -> str:
     parts = []
     for example in examples:
         problem = example.before.trajectory.prompt.problem
-        reference = problem.answer.replace(ALTERNATIVE, " or ")
+        reference = shown_reference(problem.answer)
         parts.append(
             f'<article class="example"><h3>{escape(titles[example.kind].capitalize())}</h3>'
             f'<p class="question">{escape(problem.question)}</p>'

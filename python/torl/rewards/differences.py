@@ -20,11 +20,13 @@ _QUALIFIED = re.compile(
     re.IGNORECASE,
 )
 _CHANGED = re.compile(
-    r"\d\s*(?:\\(?:text|mathrm|textrm)\s*\{)?\s*(?:squared|cubed|factorial|(?:and|or)\s+(?:up|so|above|below|over|under))\b",
+    r"\d\s*(?:\\(?:text|mathrm|textrm)\s*\{)?\s*(?:(?:squared|cubed)(?!\s+[A-Za-z])|factorial|(?:and|or)\s+(?:up|so|above|below|over|under))\b",
     re.IGNORECASE,
 )
 _OPEN_LIST = re.compile(r"[,;]\s*(?:\\[lc]?dots(?![A-Za-z])|\.\.\.|\N{HORIZONTAL ELLIPSIS})")
-_QUANTITY = re.compile(r"\d\s*(?:\\(?:text|mathrm|textrm)\s*\{[^{}A-Za-z]*[A-Za-z]|[A-Za-z]{2})")
+_QUANTITY = re.compile(
+    r"\d\s*(?:\\(?:text|mathrm|textrm)\s*\{[^{}A-Za-z]*[A-Za-z]|(?!(?:sqrt|sin|cos|tan|log|ln|exp|pi)(?![a-z]))[A-Za-z]{2})"
+)
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:\\?%|\\text\{\s*(?:%|percent)\s*\}|percent)")
 _RATIO = re.compile(r"(?:.*=)?\s*\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
 _LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))\s*")
@@ -73,7 +75,7 @@ def is_clearly_different(reference: str, answer: str) -> bool:
         or _are_ratio_and_number(reference, answer)
         or _have_other_lists(reference, answer)
         or _are_enclosed_and_bare(reference, answer)
-        or (_NUMBER.fullmatch(reference) is not None and len(_QUANTITY.findall(answer)) > 1)
+        or (_NUMBER.fullmatch(reference) is not None and "=" not in answer and len(_QUANTITY.findall(answer)) > 1)
     )
 
 

@@ -26,7 +26,7 @@ from torl.rewards.notation import (
 )
 from torl.rewards.numerals import multiplied, plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency, without_percent
-from torl.text.answers import ALTERNATIVE
+from torl.types import ALTERNATIVE
 
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
@@ -44,7 +44,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     The comparison is not symmetric: the form of the reference decides (math-verify 0.9, `verify`).
 
     Args:
-        reference: Correct answer, or alternatives (`torl.text.answers.ALTERNATIVE`).
+        reference: Correct answer, or alternatives (`Problem.answers`).
         answer: Answer of a model.
         exact: Whether decimals are exact, so that no decimal equals an irrational number. A reference with decimals is
             compared as usual.

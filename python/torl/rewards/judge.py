@@ -11,7 +11,7 @@ from torl.component import RunContext
 from torl.errors import RewardError
 from torl.options import PositiveFloat, PositiveInt, Section
 from torl.rewards.base import Reward
-from torl.text.answers import ALTERNATIVE
+from torl.text.answers import shown_reference
 from torl.types import Grade, Group, Problem
 
 if TYPE_CHECKING:
@@ -212,8 +212,8 @@ class JudgeReward(Reward):
         if len(answer) > MAX_ANSWER_CHARACTERS:
             return None
         escaped = answer.replace("<", " < ").replace("\n", " ")
-        reference = reference.replace(ALTERNATIVE, " or ")
-        return await self._client.ask(_PROMPT.format(question=question, reference=reference, answer=escaped))
+        shown = shown_reference(reference)
+        return await self._client.ask(_PROMPT.format(question=question, reference=shown, answer=escaped))
 
     async def _grade(self, problem: Problem, grade: Grade) -> Grade:
         if grade.correct or not grade.answer or not await self.judge(problem.question, problem.answer, grade.answer):

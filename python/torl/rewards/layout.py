@@ -65,7 +65,8 @@ def have_same_words(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    return _MARK.sub(r"\1", _BLANKS.sub(" ", _IN_TEXT.sub(r"\1", bare(text)))).strip()
+    text = _IN_TEXT.sub(r"\1", bare(text)).replace(r"\!", "")
+    return _MARK.sub(r"\1", _BLANKS.sub(" ", text)).strip()
 
 
 def plain_layout(text: str) -> str:

@@ -47,7 +47,8 @@ _NOISY = re.compile(
     r"(?<![\w.])((?:0|[1-9]\d{0,14})\.\d{9,30})(?![\d.eE_]|\\(?:overline|bar|dot|ldots|dots|cdots)(?![A-Za-z]))"
 )
 _ZERO = re.compile(
-    r"(?<![\w.])(?:0{1,30}\.0{0,30}|\.0{1,30})(?!,?\s*\d|\.?\d|[eE_]|\\(?:overline|bar|dot)(?![A-Za-z]))"
+    # Not the last group of thousands in 1,000.00 or 1{,}000.
+    r"(?<![\w.])(?!(?:(?<=\d,)|(?<=\d\{,\}))000)(?:0{1,30}\.0{0,30}|\.0{1,30})(?!,?\s*\d|\.?\d|[eE_]|\\(?:overline|bar|dot)(?![A-Za-z]))"
 )
 _NOISE, _NOISE_PLACES = Decimal("1e-9"), Decimal("1e-6")
 _FLOAT = re.compile(r"(?<![\w.\\])(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})[eE]([+-]?\d{1,3})(?![\w.])")

@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from fractions import Fraction
 
-from torl.text.answers import ALTERNATIVE
+from torl.types import ALTERNATIVE
 
 MAX_ANSWER_CHARACTERS = 2000
 """Limit on the characters of an answer: a longer one, of more than twice the reference's length, is wrong."""
@@ -37,7 +37,7 @@ def compare_exactly(reference: str, answer: str, *, exact: bool = False) -> Verd
     is far too long is wrong. The first two never contradict math-verify (`tests/property/test_reward_equivalence.py`).
 
     Args:
-        reference: Correct answer, or alternatives (`torl.text.answers.ALTERNATIVE`).
+        reference: Correct answer, or alternatives (`Problem.answers`).
         answer: Answer of a model.
         exact: Whether all rational numbers that differ are different, unless the reference has decimals.
     """

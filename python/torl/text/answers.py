@@ -4,8 +4,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-ALTERNATIVE = "\x1e"
-"""Separator of a reference's alternative answers, each of which is correct; a line break separates none."""
+from torl.types import ALTERNATIVE
+
+
+def shown_reference(reference: str) -> str:
+    """Return a reference for a reader, with "or" between alternatives."""
+    return reference.replace(ALTERNATIVE, " or ")
+
 
 # An escaped character, the start of a box, or a brace. "\\boxed" in the text of a program counts as a box too, as in
 # the papers' graders; \fbox and "\boxed 5" without braces do not.

@@ -2,13 +2,14 @@
 
 from torl.types.arrays import BoolArray, Float32Array, Int32Array
 from torl.types.grades import Grade, Group, RewardComparison, ScoredGroup, ScoredTrajectory
-from torl.types.problems import Problem, Prompt
+from torl.types.problems import ALTERNATIVE, Problem, Prompt
 from torl.types.samples import TrainingSample, UpdateNumbers
 from torl.types.tools import MalformedCall, Markup, ObservationText, Outcome, OutcomeStatus, ToolRequest
 from torl.types.trajectories import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
 from torl.types.turns import SampledTurn, SamplingParameters, TurnFinish, TurnRequest
 
 __all__ = [
+    "ALTERNATIVE",
     "Block",
     "BoolArray",
     "FinishReason",

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+ALTERNATIVE = "\x1e"
+"""Separator of a reference's alternative answers, each of which is correct; a line break separates none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -12,7 +15,7 @@ class Problem:
     Attributes:
         id: Unique name of the problem.
         question: Text of the question.
-        answer: Reference answer.
+        answer: Reference answer, or several (`answers`), joined.
         metadata: Further fields of the problem, such as its source or level.
     """
 
@@ -20,6 +23,11 @@ class Problem:
     question: str
     answer: str
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The reference answers, each of which is correct: one, or those of a list in the data."""
+        return tuple(self.answer.split(ALTERNATIVE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import re
 
 from torl.rewards.notation import split_choice
 from torl.rewards.verdict import MAX_ANSWER_CHARACTERS
-from torl.types import Problem
+from torl.types import ALTERNATIVE, Problem
 
 MAX_QUESTION_CHARACTERS = 20_000
 """Limit on the characters of a question. No template's prompt limit admits a longer one."""
@@ -59,6 +59,10 @@ _MAX_OTHER_LETTERS = 0.25  # of all letters of a question in Latin or Greek scri
 
 def normalize_answer(answer: str) -> str:
     r"""Remove the box, dollar signs, the final period, `\left` and `\right`, and write fractions as `\frac`."""
+    return ALTERNATIVE.join(map(_normalize_one, answer.split(ALTERNATIVE)))
+
+
+def _normalize_one(answer: str) -> str:
     text = _without_period(answer.strip())
     while True:
         inner = _BOX.fullmatch(text) or _DOLLARS.fullmatch(text)

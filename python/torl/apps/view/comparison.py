@@ -11,6 +11,7 @@ import numpy.typing as npt
 from torl.apps.view.detail import MAX_TOKENS, cut, token_texts
 from torl.apps.view.rows import Place, facets_json, reading_rows
 from torl.apps.view.token_colors import sampled_tokens
+from torl.text.answers import shown_reference
 
 MAX_MEMBERS: Final = 64
 
@@ -57,7 +58,7 @@ def _compare(places: Sequence[Place], rows: Sequence[Mapping[str, Any]]) -> dict
     return {
         "unit": "token" if has_tokens else "character",
         "question": cut(rows[0].get("question", "")),
-        "answer": cut(rows[0].get("reference_answer", "")),
+        "answer": cut(shown_reference(rows[0].get("reference_answer", ""))),
         "members": [
             {**facets_json(place), "answer": cut(row.get("answer")), "problem": row["problem"]}
             for place, row in zip(places, rows, strict=True)

@@ -13,7 +13,7 @@ from torl.apps.view.sources import TRAINING
 from torl.apps.view.token_colors import color_tokens
 from torl.apps.view.vocabulary import token_bytes
 from torl.records.tokens import read_token_numbers
-from torl.text.answers import find_answer
+from torl.text.answers import find_answer, shown_reference
 from torl.types import UpdateNumbers
 
 MAX_TOKENS: Final = 20_000
@@ -46,7 +46,7 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "problem": {
             "key": problem_key(problem_of(row)),
             "question": cut(row.get("question", "")),
-            "answer": cut(row.get("reference_answer", "")),
+            "answer": cut(shown_reference(row.get("reference_answer", ""))),
         },
         "grade": {
             "correct": bool(row["correct"]),

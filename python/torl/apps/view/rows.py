@@ -14,6 +14,7 @@ from torl.apps.view.facets import FINISHES, Flag, status_names
 from torl.apps.view.members import first_members
 from torl.apps.view.selection import Matches
 from torl.errors import RecordError
+from torl.text.answers import shown_reference
 
 MAX_ROW_BYTES: Final = 256 << 20
 """Size of the longest line that is read."""
@@ -164,7 +165,7 @@ def _texts(place: Place) -> dict[str, Any]:
         return {"error": str(error)}
     return {
         "question": _excerpt(head.get("question")),
-        "reference": _excerpt(head.get("reference_answer")),
+        "reference": _excerpt(shown_reference(str(head.get("reference_answer", "")))),
         "answer": _excerpt(head.get("answer")),
         "end": _excerpt(head.get("text"), end=True),
     }

@@ -43,4 +43,4 @@ def with_answer(member: ScoredTrajectory, group: ScoredGroup, hint: str = "The a
         hint: Text after the question, with the answer in place of "{answer}".
     """
     problem = group.prompt.problem
-    return replace(problem, question=f"{problem.question}\n{hint.replace('{answer}', str(problem.answer))}")
+    return replace(problem, question=f"{problem.question}\n{hint.replace('{answer}', ' or '.join(problem.answers))}")
