@@ -49,6 +49,7 @@ LAYERS: dict[Path, list[set[str]]] = {
         {"child", "queue", "sharing"},
         {"slots"},
         {"mod"},
+        {"tests"},
     ],
     SANDBOX / "run": [
         {"cpu_time", "driver", "interrupt", "native_stack", "output", "protection", "reset", "virtual_clock"},

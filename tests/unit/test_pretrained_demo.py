@@ -329,12 +329,13 @@ def test_measured_runs_are_kept_without_their_records(tmp_path: Path) -> None:
     assert table.lines(dict(reversed(kept.items()))) == table.lines(kept)
 
 
-def test_measured_lines_are_not_run(tmp_path: Path) -> None:
+def test_measured_lines_are_not_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     demo = commands.Demo(tmp_path, "no/such/model", 30)
     measured = {"start": {0: None}, "trained": {0: None, 1: None}, "further": {0: None}}
     assert script.run_all(demo, [0], ["trained", "further"], measured)
     assert not script.run_all(demo, [0, 1], ["further"], measured)
-    assert [path.name for path in tmp_path.glob("*-*")] == ["warm-1"]  # with the error, a model that does not exist
+    assert [path.name for path in tmp_path.glob("data/examples-*")] == ["examples-1.jsonl"]
+    assert capfd.readouterr().err.count("error: model.path: no/such/model: no such file") == 1
 
 
 def test_curve_has_the_mean_over_seeds(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.core.kv_cache_utils import BlockHash, make_block_hash_with_group_id
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -86,7 +85,7 @@ class PartialBlocks:
             if found := self._pool.get_cached_block(self._hash(request, full, rest), [_GROUP]):
                 blocks = (*cached.blocks[0], *found)
                 # A copy occupies one block more than the request, which may need all there are.
-                new = cdiv(request.num_tokens, self._block_tokens) - full
+                new = -(-request.num_tokens // self._block_tokens) - full
                 if new + sum(block.ref_cnt == 0 for block in blocks) <= self._pool.get_num_free_blocks():
                     return KVCacheBlocks((blocks,)), computed_tokens + rest
                 break
