@@ -141,10 +141,8 @@ def calling(kind: str, component: object, method: str, *arguments: Any, fails_ep
         else:
             text = str(cause).strip().partition("\n")[0][:_MAX_TEXT]
             name = type(cause).__name__
-            lines = [f"{subject} failed in {call}", f"{name}: {text}" if text else name]
-            lines.append(
-                _place(component, cause if cause.__traceback__ else raised)
-            )  # a group's error may not be raised
+            place = _place(component, cause if cause.__traceback__ else raised)  # a group's error may not be raised
+            lines = [f"{subject} failed in {call}", f"{name}: {text}" if text else name, place]
         raise (EpisodeComponentError if fails_episode else ComponentError)("\n".join(lines)) from cause
 
 

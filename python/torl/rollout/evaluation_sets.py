@@ -33,9 +33,10 @@ def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoic
         for source in sources:
             short = re.sub(r"[^\w.+-]|\.(?=greedy$)", "-", source)
             long = f"{name}-{short}"
-            for label in chain((short, long), (f"{long}-{number}" for number in count(2))):
-                if label not in found and label not in sets and not RESERVED_SET_PATTERN.fullmatch(label):
-                    break
+            labels = chain((short, long), (f"{long}-{number}" for number in count(2)))
+            label = next(
+                each for each in labels if not (each in found or each in sets or RESERVED_SET_PATTERN.fullmatch(each))
+            )
             where = {**(getattr(choice.options, "where", None) or {}), SOURCE_COLUMN: source}
             found[label] = replace(choice, options=choice.options.model_copy(update={"where": where}))
     return found

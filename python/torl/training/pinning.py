@@ -50,12 +50,7 @@ def pin_commits(config: Config) -> Config:
         return replace(chosen, options=chosen.options.model_copy(update={"path": value}))
 
     def trained(setting: str, path: str) -> str:
-        def pin(path: str) -> str:
-            if not is_local(path):
-                require_trainable(resolve_model_config(path), setting)  # before the weights are downloaded
-            return pinned_model(path)
-
-        return pinned(setting, pin, path)
+        return pinned(setting, partial(_pinned_trainable, setting), path)
 
     model = config.model.model_copy(update={"path": trained("model.path", config.model.path)})
     critic = config.critic
@@ -81,6 +76,13 @@ def pin_commits(config: Config) -> Config:
     data["evaluation"] = split_by_source(sets)
     update = {"model": model, "critic": critic, **update}
     return config.model_copy(update={"data": config.data.model_copy(update=data), **update})
+
+
+def _pinned_trainable(setting: str, path: str) -> str:
+    """Pin the name of a model that is trained."""
+    if not is_local(path):
+        require_trainable(resolve_model_config(path), setting)  # before the weights are downloaded
+    return pinned_model(path)
 
 
 def _pinned_file(pin: Callable[[str], str], name: str) -> str:

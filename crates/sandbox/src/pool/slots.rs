@@ -454,7 +454,9 @@ impl Shared {
         let result = result.map(|outcome| job.complete(outcome));
         // A large outcome is copied here, not while all others wait for the lock.
         let cached = match &result {
-            Ok(outcome) if job.key.is_some() => Some(Arc::new(outcome.clone())),
+            Ok(outcome) if job.key.is_some() && is_shareable(outcome) => {
+                Some(Arc::new(outcome.clone()))
+            }
             _ => None,
         };
         let mut state = self.lock();

@@ -42,43 +42,34 @@ async def play_model(
         TorlError: The model or the problems cannot be read, or a component failed. Written files are kept.
     """
     with locked_directory(directory, "command"):
-        await _play_missing(config, directory, sets, calls, console)
-
-
-async def _play_missing(
-    config: EvaluateModelConfig,
-    directory: Path,
-    sets: Mapping[str, ProblemChoice],
-    calls: Sequence[int],
-    console: Console,
-) -> None:
-    model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
-    config = cap_to_context(config, model.path, console)
-    with console.progress("comparing the model's files"):
-        await asyncio.to_thread(write_or_check_settings, directory, str(config), model.path)
-    problems = {
-        name: model.problem_set(name, choice, config.data, config.evaluation, console) for name, choice in sets.items()
-    }
-    for name, encoded in problems.items():
-        write_or_check_problems(directory, name, encoded, sets[name])
-    missing = [
-        (cell, prompts)
-        for name, encoded in problems.items()
-        for number in calls
-        for cell in _cells(directory, name, number, config)
-        if (prompts := _missing(cell, encoded, config))
-    ]
-    if not missing:
-        console.line(f"{directory.name}: all episodes were already played")
-        return
-    async with AsyncExitStack() as stack:
-        rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
-        await run_with_watchers(
-            play_cells(
-                missing, replace(rollouts, reward=rollouts.evaluation_reward or rollouts.reward), config, console
-            ),
-            *rollouts.watchers(config.rollout.stall_timeout_seconds),
-        )
+        model = ModelDirectory.open(config.model.path, config.rollout.tools, config.rollout.environment)
+        config = cap_to_context(config, model.path, console)
+        with console.progress("comparing the model's files"):
+            await asyncio.to_thread(write_or_check_settings, directory, str(config), model.path)
+        problems = {
+            name: model.problem_set(name, choice, config.data, config.evaluation, console)
+            for name, choice in sets.items()
+        }
+        for name, encoded in problems.items():
+            write_or_check_problems(directory, name, encoded, sets[name])
+        missing = [
+            (cell, prompts)
+            for name, encoded in problems.items()
+            for number in calls
+            for cell in _cells(directory, name, number, config)
+            if (prompts := _missing(cell, encoded, config))
+        ]
+        if not missing:
+            console.line(f"{directory.name}: all episodes were already played")
+            return
+        async with AsyncExitStack() as stack:
+            rollouts = await stack.enter_async_context(open_rollouts(config, model, console, log_directory=directory))
+            await run_with_watchers(
+                play_cells(
+                    missing, replace(rollouts, reward=rollouts.evaluation_reward or rollouts.reward), config, console
+                ),
+                *rollouts.watchers(config.rollout.stall_timeout_seconds),
+            )
 
 
 async def play_cells(

@@ -29,28 +29,24 @@ async def regrade(directory: Path, config: EvaluateModelConfig, console: Console
         RecordError: The reward reads metadata of problems that their source lacks. The remaining files are unchanged.
     """
     with locked_directory(directory, "command"):
-        return await _regrade(directory, config, console)
-
-
-async def _regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
-    reward = make_reward(config.evaluation.reward or config.reward)
-    changed = 0
-    try:
-        with console.progress("starting the reward"):
-            await reward.start(RunContext(directory=directory))
-        for cell in cells_in(directory):
-            before = cell.file.read()
-            with console.progress(f"grading {directory.name} {cell.batch_id}", len(before)) as wait:
-                after = [each async for each in _graded_again(cell, before, reward, config.longest_response, wait)]
-            cell.file.replace(after)
-            changed += sum(
-                one.grade.correct is not other.grade.correct
-                for old, new in zip(before, after, strict=True)
-                for one, other in zip(old.members, new.members, strict=True)
-            )
-    finally:
-        await reward.close()
-    return changed
+        reward = make_reward(config.evaluation.reward or config.reward)
+        changed = 0
+        try:
+            with console.progress("starting the reward"):
+                await reward.start(RunContext(directory=directory))
+            for cell in cells_in(directory):
+                before = cell.file.read()
+                with console.progress(f"grading {directory.name} {cell.batch_id}", len(before)) as wait:
+                    after = [each async for each in _graded_again(cell, before, reward, config.longest_response, wait)]
+                cell.file.replace(after)
+                changed += sum(
+                    one.grade.correct is not other.grade.correct
+                    for old, new in zip(before, after, strict=True)
+                    for one, other in zip(old.members, new.members, strict=True)
+                )
+        finally:
+            await reward.close()
+        return changed
 
 
 async def _graded_again(

@@ -6,8 +6,8 @@
         learner/           part of the optimizer state and random generators of each rank
 
 A checkpoint is written under a temporary name in the same directory, flushed to disk, and renamed. A crash leaves
-`.partial-*` directories, which are ignored, and removed by the next write or `clean_checkpoints`. Only one is whole: a
-checkpoint that was being replaced, which `clean_checkpoints` renames back.
+`.partial-*` directories, which are ignored, and removed by `clean_checkpoints` at a resume or the next write. Only one
+is whole: a checkpoint that was being replaced, which is renamed back.
 """
 
 import errno
@@ -68,8 +68,7 @@ def open_checkpoint(
     replaced = directory.with_name(f"{_PARTIAL}{directory.name}{_REPLACED}")
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        for leftover in directory.parent.glob(f"{_PARTIAL}*"):
-            shutil.rmtree(leftover)
+        clean_checkpoints(directory.parent.parent)
         partial.mkdir()
         yield partial
         _write_json(partial / CONTROLLER, controller_state)
