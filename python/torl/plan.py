@@ -184,7 +184,7 @@ def step_seconds(config: TrainConfig, ledger: Ledger, card: Card, *, prompt: int
     passes = 8 if learner.gradient_checkpointing else 6
     trained = (passes * algorithm.epochs + 2 * (algorithm.needs_old_logprobs + algorithm.needs_reference)) * parameters
     if algorithm.needs_critic:
-        trained += (passes * config.critic.epochs + 2) * ledger.learner.shape.trunk_parameters
+        trained += (passes * config.critic.epochs + 2) * ledger.learner.critic_shape.trunk_parameters
     update = episodes * (prompt + response) * trained / (ledger.placement.ranks * card.flops)
     return float(rollout + update if ledger.placement.colocated else max(rollout, update))
 

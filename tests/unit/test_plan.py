@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from placement_models import QWEN_7B, QWEN_32B
+from torl.placement.shape import ModelShape
 from torl.plan import main
 
 
@@ -55,6 +56,21 @@ def test_a_run_that_fits_is_planned_in_bytes_and_a_roofline(model: str, capsys: 
         f"a step takes at least {plan['roofline_seconds']:.1f} s with prompts of 150 and responses of 700 tokens: "
         "an unmeasured roofline estimate, from the data sheet of the H100"
     )
+
+
+def test_the_time_of_a_larger_critic_is_its_own(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    critic = tmp_path / "critic"
+    critic.mkdir()
+    (critic / "config.json").write_text(json.dumps(QWEN_32B))
+    options = ["torl_7b", "--model", model, "--gpus", "8", "--host-memory", "1500", "--response-tokens", "700"]
+    options += ["--prompt-tokens", "150", "--algorithm.estimator", '{ name = "ppo" }', "--critic.learning_rate", "1e-6"]
+    seconds = []
+    for path in (model, str(critic)):
+        main([*options, "--critic.path", path, "--learner.gradient_checkpointing", "false"])
+        seconds.append(json.loads(capsys.readouterr().out.splitlines()[-1])["roofline_seconds"])
+    own, larger = (ModelShape.from_config(each).trunk_parameters for each in (QWEN_7B, QWEN_32B))
+    # 2,048 samples of 850 tokens: values once, 2 operations a parameter and token, and one update, 6.
+    assert seconds[1] - seconds[0] == pytest.approx(2048 * 850 * 8 * (larger - own) / (8 * 989e12))
 
 
 def test_a_run_on_cores_is_planned_without_a_roofline(model: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,6 @@ from torl.data.values import (
     is_solution,
     name_columns,
     plain,
-    read_alternatives,
     read_answer,
     read_id,
     read_question,
@@ -134,10 +133,8 @@ class Layout:
     def _answer(self, location: str, row: Any, value: Any) -> str:
         if self.answer_from is not None:
             return derive_answer(location, require_value(location, row, self.answer_from))
-        if isinstance(value, dict) and isinstance(value.get("target"), list):  # as Search-R1 writes golden answers
-            return read_alternatives(location, value["target"])
         answer = read_answer(location, value)
-        return derive_answer(location, answer) if is_solution(answer) else answer
+        return derive_answer(location, answer) if isinstance(value, str) and is_solution(answer) else answer
 
     def _with_letters(self, location: str, row: Any, question: str, answer: str) -> tuple[str, str]:
         """Return the question with all answers in an order that depends on its text alone, and the right letter."""

@@ -91,11 +91,17 @@ def read_question(location: str, value: Any, instructions: Sequence[re.Pattern[s
 
 
 def read_answer(location: str, value: Any) -> str:
-    """Return the text of an answer. All members of a list are required, as in OlympiadBench.
+    """Return the text of an answer.
+
+    All members of a list are required, as in OlympiadBench. Of a list under "target", as in verl's and Search-R1's
+    files, each member is correct.
 
     Raises:
         InvalidRowError: The value is missing, or not text, a number, or a list of them.
     """
+    if isinstance(value, Mapping) and "target" in value:
+        target = value["target"]
+        return read_alternatives(location, target if isinstance(target, list) else [target])
     if value is None or value == [] or (isinstance(value, float) and math.isnan(value)):
         raise InvalidRowError(location, "no_answer", f"the answer is {'an empty list' if value == [] else 'null'}")
     if isinstance(value, list):

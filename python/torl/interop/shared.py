@@ -4,7 +4,7 @@ import atexit
 import threading
 from typing import Any
 
-from torl.data.values import read_alternatives, read_answer
+from torl.data.values import read_answer
 from torl.rewards.grader import Grader
 from torl.text.answers import find_answer
 
@@ -49,12 +49,11 @@ def score(response: str, reference: Any, *, correct: float = 1.0, wrong: float =
 def _as_text(reference: Any) -> str:
     if isinstance(reference, str):
         return reference
-    if isinstance(reference, dict) and "target" in reference:
-        target = _plain(reference["target"])
-        return read_alternatives("the reference", target if isinstance(target, list) else [target])
     return read_answer("the reference", _plain(reference))
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(member) for name, member in value.items()}
     value = value.tolist() if hasattr(value, "tolist") else value  # lists of a parquet file are arrays of numpy
     return list(value) if isinstance(value, tuple) else value

@@ -51,9 +51,14 @@ class LearnerBytes:
         policy = self._states(trained, frozen, compact)
         if not self.config.algorithm.needs_critic:
             return (policy,)
-        path = self.config.critic.path
-        shape = self.shape if path is None else _shape(path)
+        shape = self.critic_shape
         return policy, self._states(shape.trunk_parameters + shape.hidden + 1)
+
+    @property
+    def critic_shape(self) -> ModelShape:
+        """Shape of the model whose trunk the critic has."""
+        path = self.config.critic.path
+        return self.shape if path is None else _shape(path)
 
     def _states(self, trained: int, frozen: int = 0, compact: int = 0) -> States:
         # On cores, pages of a buffer that are never written take no memory.
