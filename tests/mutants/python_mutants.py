@@ -251,7 +251,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
     ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
     ("data/public_sets.py", "<= _TOLERANCE * self.rows", "<= self.rows", _PUBLIC_SETS),
-    ("data/problems.py", "if len(known) == before:", "if False:", _BROKEN_ROWS),
+    ("data/earlier_rows.py", "if len(self._contents) == before:", "if False:", _BROKEN_ROWS),
     ("rollout/evaluation_sets.py", "if len(sources) < 2:", "if sources:", "unit/test_evaluation_sets.py"),
     ("apps/curation/selecting.py", "remaining // len(open_strata)", "remaining", _PREPARING),
     ("data/curriculum.py", "before + sign if sign * before > 0 else sign", "before + sign", _CURRICULUM),

@@ -5,18 +5,16 @@ protects a run from a wrong column. `torl data prepare` drops any number.
 """
 
 import logging
-from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from torl.data.earlier_rows import EarlierRows
 from torl.data.files import InvalidRowError, SkippedRowError, find_files, numbered_rows
 from torl.data.layout import Layout
 from torl.data.public_sets import ProblemFile, find_problem_file
-from torl.data.values import row_id
 from torl.errors import DataError
 from torl.hub import resolve_dataset, stream_dataset
 from torl.types import Problem
@@ -24,7 +22,6 @@ from torl.types import Problem
 MAX_INVALID_FRACTION = 0.01
 """Maximum fraction of invalid rows in a file that is trained or evaluated on."""
 _MAX_SHOWN = 5
-_MAX_DIGITS = 19  # of the number of a row
 
 ColumnNames: TypeAlias = dict[str, str]
 RowFilter: TypeAlias = dict[str, str | list[str]]
@@ -137,14 +134,12 @@ def read_problems(
     Args:
         file: The file.
         download: Whether to download a dataset on the Hub first, instead of reading it over the network.
-        distinct: Whether to skip copies of rows and reject repeated ids, which takes 130 bytes for each row with an
-            id, and 8 for each row without.
+        distinct: Whether to skip copies of rows and reject repeated ids, which takes memory for each row.
 
     Raises:
         DataError: The file is missing or cannot be read.
     """
-    known: dict[int, int] = {}  # hashes of the ids and contents of rows with an id
-    unnamed = array("Q")  # numbers of the rows without an id
+    earlier = EarlierRows()
     layout = file.layout
     find_dataset = resolve_dataset if download else stream_dataset
     with file.errors():
@@ -155,38 +150,11 @@ def read_problems(
             if problem is None:
                 raise SkippedRowError(location, "filtered", "has another value than the filter accepts")
             if distinct:
-                _require_new(known, unnamed, location, problem)
+                earlier.add(location, problem)
         except InvalidRowError as invalid:
             yield invalid
         else:
             yield problem
-
-
-def _require_new(known: dict[int, int], unnamed: "array[int]", location: str, problem: Problem) -> None:
-    """Remember a problem.
-
-    Raises:
-        InvalidRowError: Another row has its id.
-    """
-    kind, _, number = row_id(location).rpartition("-")
-    if problem.id == row_id(location) and hash(problem.id) not in known:
-        unnamed.append(int(number))
-        return
-    content, before = hash((problem.question, problem.answer)), len(known)
-    first = known.setdefault(hash(problem.id), content)
-    if first != content or _is_in(unnamed, problem.id, kind):
-        raise InvalidRowError(location, "repeated_id", f"the id {problem.id!r} was already used for another problem")
-    if len(known) == before:
-        raise SkippedRowError(location, "copy", f"a copy of the row with the id {problem.id!r}")
-
-
-def _is_in(unnamed: "array[int]", identifier: str, kind: str) -> bool:
-    """Whether an earlier row without an id is called so: "line-3" of the third line."""
-    number = identifier.removeprefix(f"{kind}-")
-    if number == identifier or not number.isdecimal() or len(number) > _MAX_DIGITS:
-        return False
-    place = bisect_left(unnamed, int(number))
-    return place < len(unnamed) and f"{kind}-{unnamed[place]}" == identifier
 
 
 @dataclass(slots=True)
