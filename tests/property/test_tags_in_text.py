@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from builders import turn
 from torl.formats.chat import HermesFormat
-from torl.formats.chat.base import TRUNCATED_CALL
+from torl.formats.chat.calls import TRUNCATED_CALL
 from torl.records.behaviors import called_names
 from torl.text.answers import find_tagged_answer
 from torl.types import MalformedCall

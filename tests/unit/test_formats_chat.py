@@ -12,7 +12,7 @@ from scripted_engine import ScriptedInterpreter
 from torl.apps.audit.tokens import token_mismatch
 from torl.errors import DataError
 from torl.formats.chat import KimiFormat
-from torl.formats.chat.base import parse_named_call
+from torl.formats.chat.calls import parse_named_call
 from torl.records.dynamics import training_dynamics
 from torl.rollout.calls import CallCounters
 from torl.text.tokenizer import control_token_ids

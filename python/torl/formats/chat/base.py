@@ -1,22 +1,18 @@
-"""The base of the formats of chat models, and calls that are written as JSON."""
+"""The base of the formats of chat models."""
 
-import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar
 
 from torl._core import StopCondition
 from torl.errors import ConfigError
 from torl.formats.base import Format
+from torl.formats.chat.calls import TRUNCATED_CALL
 from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
 
-TRUNCATED_CALL = "CutCall"
-INVALID_JSON = "InvalidJSON"
-INVALID_CALL = "InvalidCall"
 _THINKING_BEGINS, _THINKING_ENDS = "<think>", "</think>"
 _THINKING_TAG = re.compile("</?think>")
 
@@ -208,55 +204,3 @@ def require_chat_format(format: Format) -> ChatFormat:
     if not isinstance(format, ChatFormat):
         raise ConfigError(f"rollout.format = {format.name!r} must be the format of a chat model")
     return format
-
-
-def parse_named_call(text: str, arguments: str = "arguments") -> ToolRequest | MalformedCall:
-    """Return the call of JSON that names its tool: `{"name": "python", "arguments": {"code": "print(1)"}}`.
-
-    `arguments` is the key of the arguments; their value may also be a string with their JSON.
-    """
-    call = parse_object(text)
-    if isinstance(call, MalformedCall):
-        return call
-    name = call.get("name")
-    if not isinstance(name, str) or not name:
-        return MalformedCall(INVALID_CALL, 'the tool call has no "name"')
-    return make_call(name, call.get(arguments, {}))
-
-
-def make_call(name: str, arguments: Any) -> ToolRequest | MalformedCall:
-    """Return a call of the tool `name`; the arguments are an object, or text with the JSON of one."""
-    if isinstance(arguments, str):
-        arguments = parse_object(arguments)
-    if isinstance(arguments, MalformedCall):
-        return arguments
-    if not isinstance(arguments, dict):
-        return MalformedCall(INVALID_CALL, f"the arguments of {name!r} must be a JSON object")
-    return ToolRequest(name, arguments)
-
-
-def parse_object(text: str) -> dict[str, Any] | MalformedCall:
-    """Return a JSON object that can be written again: finite numbers, and no half of a surrogate pair."""
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        json.dumps(value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        return MalformedCall(INVALID_JSON, f"the tool call is not JSON: {error}")
-    except RecursionError:
-        return MalformedCall(INVALID_JSON, "the tool call is nested too deeply")
-    except UnicodeEncodeError:
-        return MalformedCall(INVALID_JSON, "the tool call holds half of a surrogate pair")
-    except ValueError as error:
-        return MalformedCall(INVALID_JSON, f"the tool call is not JSON: {error}")
-    if not isinstance(value, dict):
-        return MalformedCall(INVALID_JSON, "the tool call is not a JSON object")
-    return value
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number in JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    return number if math.isfinite(number) else _refuse(digits)

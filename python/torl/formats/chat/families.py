@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.blocks import run_block
-from torl.formats.chat.base import INVALID_CALL, TRUNCATED_CALL, ChatCall, ChatFormat, make_call, parse_named_call
+from torl.formats.chat.base import ChatCall, ChatFormat
+from torl.formats.chat.calls import INVALID_CALL, TRUNCATED_CALL, make_call, parse_named_call
 from torl.types import MalformedCall, Markup, Turn
 
 _PYTHON_TAG = "<|python_tag|>"

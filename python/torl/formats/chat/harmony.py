@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.formats.blocks import PYTHON, run_block
-from torl.formats.chat.base import INVALID_CALL, ChatCall, ChatFormat, ChatOptions, make_call
+from torl.formats.chat.base import ChatCall, ChatFormat, ChatOptions
+from torl.formats.chat.calls import INVALID_CALL, make_call
 from torl.types import MalformedCall, Markup, Turn
 
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
