@@ -8,6 +8,9 @@ import pytest
 from scheduler_memory import BLOCK, STOP, VOCABULARY, Bench, Device
 
 from torl._core import Scanner, StopCondition
+from torl.engine.vllm.arguments import VllmOptions
+from torl.engine.vllm.weights import EngineWeights
+from torl.weights.rendezvous import Rendezvous
 
 MARKER = StopCondition.marker(b"```output")
 KINDS = pytest.mark.parametrize(
@@ -161,6 +164,29 @@ def test_kept_keys_are_read_by_episodes_of_their_salt_only(
     bench.add("continued", context, end=StopCondition.never(), max_tokens=20, cache_salt="0")
     bench.run()
     assert device.computed["continued"] == 1 + len(observation)
+
+
+async def test_connectors_forget_the_keys_of_older_weights(
+    tiny_model_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = Bench(tiny_model_directory, Device(script), in_flight=1, blocks=48, runner_v2=False).scheduler
+    resets = list[str]()
+
+    class Connector:
+        def reset_cache(self) -> bool:
+            resets.append("connector")
+            return True
+
+    class Llm:
+        async def collective_rpc(self, *_: Any, **__: Any) -> None:
+            pass
+
+        async def reset_prefix_cache(self, **options: bool) -> bool:
+            return bool(scheduler.reset_prefix_cache(**options))
+
+    monkeypatch.setattr(scheduler, "connector", Connector())
+    await EngineWeights(0, VllmOptions()).receive(Llm(), Rendezvous("", 0, 1), 1, first=0, live=False)
+    assert resets == ["connector"]
 
 
 @KINDS

@@ -1,10 +1,13 @@
 """Arguments of vLLM about a model's weights and its head."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from vllm.engine.arg_utils import AsyncEngineArgs
 
 from torl._core import Vocabulary
 from torl.engine import EngineSetup
@@ -40,6 +43,38 @@ def test_custom_load_format_is_kept(tmp_path: Path) -> None:
     options = VllmOptions(arguments={"load_format": "safetensors"})
     arguments = engine_arguments(setup, options, EngineDevices(True, (0,)), ["load_format"])
     assert arguments["load_format"] == "safetensors"
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_a_draft_model_is_read_and_kept_since_it_is_not_sent(on_cpu: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log", load_weights=False)
+    known = [field.name for field in fields(AsyncEngineArgs)]
+    options = VllmOptions(arguments={"speculative_config": {"method": "eagle", "model": "draft"}})
+    arguments = engine_arguments(setup, options, EngineDevices(on_cpu, (0,)), known)
+    assert "load_format" not in arguments
+    assert arguments.get("sleep_preserve_parameter_names") == (None if on_cpu else ["draft.*"])
+    assert arguments.keys() <= set(known)
+
+
+@pytest.mark.parametrize(
+    ("config", "eager", "on_cpu", "is_refused"),
+    [
+        ({"num_experts": 8}, False, False, True),
+        ({"n_routed_experts": 8}, False, False, True),
+        ({"num_experts": 8}, True, False, False),
+        ({"num_experts": 8}, False, True, False),  # a CPU captures no graphs
+        ({}, False, False, False),
+    ],
+)
+def test_experts_in_fp8_per_channel_need_an_eager_engine(
+    config: dict[str, Any], eager: bool, on_cpu: bool, is_refused: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log")
+    options = VllmOptions(enforce_eager=eager, arguments={"quantization": "fp8_per_channel"})
+    with pytest.raises(ConfigError, match=r"needs engine\.enforce_eager") if is_refused else nullcontext():
+        engine_arguments(setup, options, EngineDevices(on_cpu, (0,)), ["quantization"])
 
 
 def test_a_head_in_float32_is_vllms_own(tmp_path: Path) -> None:

@@ -87,6 +87,12 @@ def test_fixed_devices_of_one_side_leave_the_rest_to_the_other(
     assert not placement.colocated
 
 
+def test_ranks_and_workers_that_share_gpus_have_them_in_one_order() -> None:
+    placement = resolve(config(placement__learner=[1, 0], placement__engine=[0, 1]), gpus(2)).placement
+    assert placement.learner_devices == (0, 1)
+    assert placement.engine_devices == ((0,), (1,))
+
+
 @pytest.mark.parametrize(
     ("overrides", "count", "message"),
     [

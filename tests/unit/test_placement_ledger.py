@@ -244,6 +244,15 @@ def test_offloading_without_return_is_refused() -> None:
     assert of.stages[2].host["optimizer"] == 8 * 4 * (4 * 2**32 + 2**29)
 
 
+def test_a_small_gpu_that_the_run_does_not_use_changes_nothing() -> None:
+    given = config("torl_7b", placement__gpus=[*range(1, 9)])
+    there = machine(9)
+    there = replace(there, gpus=(replace(there.gpus[0], memory_bytes=4 << 30), *there.gpus[1:]))
+    found = compute_ledger(resolve(given, there), shape_of(given))
+    assert not found.excess()
+    assert found.engine == book("torl_7b", 8).engine
+
+
 def test_adapters_train_the_smallest_model_on_a_card_of_24_gb() -> None:
     there = machine(1, gpu_bytes=24_564 << 20)
     given = config("torl_1.5b", model__lora={"rank": 32}, engine__gpu_memory_utilization=0.75)

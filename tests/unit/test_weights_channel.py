@@ -414,7 +414,11 @@ def test_transport_follows_from_the_two_ends(ends: TransferEnds, chosen: str) ->
     if ends.gpus == "none":
         with pytest.raises(WeightTransferError, match="'nccl' needs a GPU"):
             choose_transport("nccl", ends)
-    elif ends.gpus == "shared":
+    elif ends.gpus == "separate":
+        with pytest.raises(WeightTransferError, match="'cuda_ipc' needs GPUs that learner and engine share"):
+            choose_transport("cuda_ipc", ends)
+    else:
+        assert choose_transport("cuda_ipc", ends) == chosen
         with pytest.raises(WeightTransferError, match="do not share"):
             choose_transport("nccl", ends)
     if ends.machines > 1:

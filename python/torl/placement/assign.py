@@ -132,6 +132,8 @@ def place(config: PlacementConfig, request: PlacementRequest, machine: Machine) 
             f"engine.tensor_parallel = {size} ({format_ranges(used)}) overlap in part: colocated they are the same, so "
             f"learner.ranks must be {replicas * size}, or the engines take {len(learner)}"
         )
+    if set(used) == set(learner):
+        learner = used  # rank i and worker i have the same GPU, also if the two were named in different orders
     return Placement(
         machine, ranks if request.learns else 0, learner, tuple(used[i : i + size] for i in range(0, len(used), size))
     )

@@ -80,8 +80,10 @@ def compute_ledger(resolved: ResolvedConfig[LearningConfig], shape: ModelShape) 
         on_cores = None if options is None else CoreEngineBytes(options, shape)
         workers = 0 if options is None else placement.replicas * options.tensor_parallel
         return Ledger(placement, core_stages(learner, on_cores, workers), learner, on_cores)
-    card = min(gpu.memory_bytes for gpu in gpus)
-    engine = None if options is None else GpuEngineBytes(options, shape, card)
+    engine = None
+    if options is not None:
+        memory = min(gpus[device].memory_bytes for devices in placement.engine_devices for device in devices)
+        engine = GpuEngineBytes(options, shape, memory)
     return Ledger(placement, _gpu_stages(learner, engine, placement), learner, engine)
 
 

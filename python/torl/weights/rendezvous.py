@@ -118,7 +118,7 @@ def choose_transport(requested: Literal["auto"] | TransportName, ends: TransferE
     """Return the transport between `ends`: the `requested` one, or the fastest possible for "auto".
 
     On shared GPUs with as many senders as receivers: CUDA IPC. On separate GPUs: NCCL. Otherwise shared memory on one
-    machine, and gloo between machines.
+    machine, and gloo between machines, also while a restart leaves too few receivers for a requested CUDA IPC.
 
     Raises:
         WeightTransferError: The requested transport cannot connect `ends`.
@@ -129,11 +129,15 @@ def choose_transport(requested: Literal["auto"] | TransportName, ends: TransferE
         raise WeightTransferError(
             "learner.weight_transfer = 'nccl' needs GPUs that learner and engine do not share: use 'cuda_ipc' or 'auto'"
         )
+    if requested == "cuda_ipc" and ends.gpus == "separate":
+        raise WeightTransferError(
+            "learner.weight_transfer = 'cuda_ipc' needs GPUs that learner and engine share: use 'nccl' or 'auto'"
+        )
     if requested == "shared_memory" and ends.machines > 1:
         raise WeightTransferError(
             "learner.weight_transfer = 'shared_memory' works on one machine only: use 'gloo' or 'auto'"
         )
-    if requested != "auto":
+    if requested != "auto" and not (requested == "cuda_ipc" and ends.senders != ends.receivers):
         return requested
     if ends.gpus == "separate":
         return "nccl"

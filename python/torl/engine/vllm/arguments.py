@@ -113,6 +113,7 @@ _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 16384  # vLLM's default depends on the GPU only if started from its command line, else it is 2048
 # Models whose entire state is parameters, which are sent. The other state of other models must be loaded from disk.
 _PARAMETERS_ONLY = {"llama", "mistral", "qwen2", "qwen3"}
+_EXPERT_COUNTS = {"num_experts", "num_local_experts", "n_routed_experts"}  # as models call it in their config.json
 # Job launchers set these variables for their own process group; vLLM would use them for its group.
 _LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -123,7 +124,8 @@ def engine_arguments(
     """Arguments for vLLM's `AsyncEngineArgs`, whose fields are `known`.
 
     Raises:
-        ConfigError: `options.arguments` contains an argument that vLLM does not have or torl sets.
+        ConfigError: `options.arguments` contains an argument that vLLM does not have or torl sets, or that no weight
+            update would leave intact.
     """
     fixed = _fixed_arguments(setup, options, devices)
     for name in options.arguments:
@@ -131,25 +133,41 @@ def engine_arguments(
             raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
         if name not in known:
             raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{suggestion(name, known)}")
+    by_channel = options.arguments.get("quantization") == "fp8_per_channel"
+    if by_channel and not fixed["enforce_eager"] and not _EXPERT_COUNTS.isdisjoint(_model_config(setup.model)):
+        # vLLM makes the kernels of these experts anew at each update, and the strides that captured graphs point to.
+        raise ConfigError(
+            "engine.arguments.quantization = 'fp8_per_channel' of a model with experts needs "
+            "engine.enforce_eager = true: captured graphs would use memory that a weight update frees"
+        )
     return _default_arguments(setup, options, devices.on_cpu) | options.arguments | fixed
 
 
 def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
     """Arguments that `options.arguments` may override."""
-    loading = {} if setup.load_weights or not _is_all_parameters(setup.model) else {"load_format": "dummy"}
+    drafts = "speculative_config" in options.arguments  # whose weights are not sent
+    loads = setup.load_weights or drafts or not _is_all_parameters(setup.model)
+    loading: dict[str, Any] = {} if loads else {"load_format": "dummy"}
     if not on_cpu:
-        return loading | {"max_num_batched_tokens": max(_GPU_BATCH_TOKENS, options.max_sequences)}
+        kept = {"sleep_preserve_parameter_names": ["draft.*"]} if drafts else {}
+        return loading | kept | {"max_num_batched_tokens": max(_GPU_BATCH_TOKENS, options.max_sequences)}
     batch_tokens = max(_CPU_BATCH_TOKENS, setup.max_model_tokens, options.max_sequences)
     return loading | {"block_size": _CPU_BLOCK_SIZE, "max_num_batched_tokens": batch_tokens}
 
 
 def _is_all_parameters(model: Path) -> bool:
     """Whether the parameters are the entire state of a model."""
-    try:
-        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False  # vLLM reports the error
+    config = _model_config(model)
     return config.get("model_type") in _PARAMETERS_ONLY and "quantization_config" not in config
+
+
+def _model_config(model: Path) -> dict[str, Any]:
+    """Return the config.json of a model; empty if it cannot be read, which vLLM reports."""
+    try:
+        config: dict[str, Any] = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config
 
 
 def _fixed_arguments(setup: EngineSetup, options: VllmOptions, devices: EngineDevices) -> dict[str, Any]:

@@ -81,7 +81,9 @@ class EngineWeights:
                 await llm.pause_generation(mode=mode, clear_cache=False)
             await llm.collective_rpc("torl_receive_weights", args=(asdict(rendezvous), first))
             keeps_cache = live and self._options.keeps_stale_cache
-            if not keeps_cache and not await llm.reset_prefix_cache(reset_running_requests=True):
+            # Key-value connectors, if there are any, have copies of the blocks.
+            reset = keeps_cache or await llm.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+            if not reset:
                 raise EngineError("cached prefixes of the old policy are still in use")
             self._version = version
             if live:
