@@ -691,7 +691,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _DEATHS,
     ),
     ("engine/replicas.py", "policy_version if load_weights else NO_POLICY", "policy_version", _DEATHS),
-    ("engine/vllm/arguments.py", "setup.load_weights or not _is_all_parameters(setup.model)", "False", _ARGUMENTS),
+    (
+        "engine/vllm/arguments.py",
+        "setup.load_weights or drafts or not _is_all_parameters(setup.model)",
+        "False",
+        _ARGUMENTS,
+    ),
     ("placement/ledger.py", 'add_bytes(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
     ("placement/engine_bytes.py", "max(1, self.shape.kv_heads // self", "max(0, self.shape.kv_heads // self", _LEDGER),
     ("placement/cores.py", "_times(workers, engine.with_weights())", "engine.with_weights()", _CORES),

@@ -100,6 +100,83 @@ def test_results_of_parallel_calls_are_messages_of_their_own() -> None:
         assert [message["content"] for message in content.messages if message["role"] == "tool"] == results
 
 
+def test_empty_messages_of_the_model_are_not_trained() -> None:
+    asked = {"role": "user", "content": "1 + 1?"}
+    for message, weight in (
+        ({"content": ""}, 0),
+        ({"content": " \n"}, 0),
+        ({"content": None}, 0),
+        ({"content": None, "tool_calls": [{"name": "f", "arguments": {}}]}, 1),
+        ({"content": "", "reasoning_content": "Easy."}, 1),
+    ):
+        content = read_example("x", {"messages": [asked, {"role": "assistant", **message}]})
+        assert isinstance(content, Dialogue)
+        assert content.weights == (0, weight)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [('"{\\"a\\": 1}"', {"a": 1}), ("null", {}), ('"null"', {}), ("", {}), (None, {}), ({"a": None}, {"a": None})],
+)
+def test_arguments_of_calls_are_objects(arguments: Any, read: dict[str, Any]) -> None:
+    call = {"name": "f", "arguments": arguments}
+    content = read_example("x", {"messages": [{"role": "assistant", "tool_calls": [call]}]})
+    assert isinstance(content, Dialogue)
+    assert content.messages[0]["tool_calls"][0]["function"]["arguments"] == read
+
+
+def test_thinking_before_a_call_and_results_that_are_objects_are_kept() -> None:
+    """As LLaMA-Factory's converters write them."""
+    turns = [
+        {"from": "human", "value": "1 + 1?"},
+        {"from": "function_call", "value": '<think>\nAdd.\n</think>\n\n{"name": "f", "arguments": {"a": 1}}'},
+        {"from": "observation", "value": {"sum": 2}},
+        {"from": "gpt", "value": "2"},
+    ]
+    content = read_example("x", {"conversations": turns})
+    assert isinstance(content, Dialogue)
+    assert [message["content"] for message in content.messages[1:3]] == ["<think>\nAdd.\n</think>", '{"sum": 2}']
+    assert content.messages[1]["tool_calls"][0]["function"]["name"] == "f"
+
+
+def test_system_message_and_tools_that_are_given_twice_are_read_once() -> None:
+    """Hermes' files have a `tools` column, and a system message that describes the same tools."""
+    system = f"You may call: <tools>{json.dumps(SCHEMA)}</tools>"
+    turns = [{"from": "system", "value": system}, {"from": "human", "value": "?"}, {"from": "gpt", "value": "!"}]
+    for first, tools, kept in (
+        (system, [SCHEMA], ()),
+        (system, [SCHEMA | {"name": "other"}], ("other",)),
+        ("<tools>", [SCHEMA], ("python",)),
+        ("Use python.", [SCHEMA], ("python",)),
+    ):
+        row = {"system": first, "conversations": [{"from": "system", "value": first}, *turns[1:]], "tools": tools}
+        content = read_example("x", row)
+        assert isinstance(content, Dialogue)
+        assert [message["role"] for message in content.messages] == ["system", "user", "assistant"]
+        assert tuple(each["function"]["name"] for each in content.tools) == kept
+
+
+def test_older_name_of_tools_is_read() -> None:
+    content = read_example("x", {"messages": [{"role": "user", "content": "?"}], "functions": [SCHEMA], "tools": None})
+    assert isinstance(content, Dialogue)
+    assert content.tools == ({"type": "function", "function": SCHEMA},)
+
+
+def test_earlier_turns_of_alpaca_are_messages() -> None:
+    row = {"instruction": "And 2?", "input": "", "output": "4", "system": "Square.", "history": [["1?", "1"]]}
+    content = read_example("x", row)
+    assert isinstance(content, Dialogue)
+    assert [(message["role"], message["content"]) for message in content.messages] == [
+        ("system", "Square."),
+        ("user", "1?"),
+        ("assistant", "1"),
+        ("user", "And 2?"),
+        ("assistant", "4"),
+    ]
+    assert content.weights == (0, 0, 1, 0, 1)
+    assert isinstance(read_example("x", row | {"system": "", "history": []}), SolvedProblem)
+
+
 def test_completion_alone_is_trained() -> None:
     assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == Completion("1 + 1 =", " 2")
     assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == Completion("1 + 1 =", " 2")
@@ -128,6 +205,19 @@ def test_problems_segments_documents_and_trajectories_are_recognized() -> None:
     ("row", "message"),
     [
         ({"input": "a"}, r"line 7: not a known format of examples, by its fields input; expected prompt_token_ids and"),
+        ({"inptu": "a"}, r"finetune\.train\.columns names fields that are called otherwise"),
+        (
+            {"messages": [{"role": "user", "text": "a"}]},
+            r"messages\[0\]: 'content' is missing; the columns are: role, text",
+        ),
+        (
+            {"conversations": [{"from": "human", "text": "a"}]},
+            r"\[0\]: 'value' is missing; the columns are: from, text",
+        ),
+        (
+            {"conversations": [{"role": "user", "value": "a"}]},
+            r"\[0\]: 'content' is missing; the columns are: role, value",
+        ),
         ({}, "by its fields none"),
         ({"messages": {}}, "'messages' must be a list of objects, got an object"),
         ({"messages": ["a"]}, "'messages' must be a list of objects, got a list with other members"),
@@ -139,6 +229,11 @@ def test_problems_segments_documents_and_trajectories_are_recognized() -> None:
             {"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{"}]}]},
             "'arguments' must be JSON",
         ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"name": "f", "arguments": "[1]"}]}]},
+            "the arguments of 'f' must be an object, got a list",
+        ),
+        ({"instruction": "a", "output": "b", "history": ["c"]}, "'history' must be a list of pairs"),
         ({"messages": [], "tools": "["}, "'tools' must be JSON"),
         ({"messages": [], "tools": [{"function": {}}]}, "'tools' has a tool without a name"),
         ({"conversations": [{"from": "me", "value": ""}]}, r"conversations\[0\]: 'from' must be one of"),
@@ -244,11 +339,19 @@ def test_named_columns_decide_the_format(tmp_path: Path, columns: dict[str, str]
     assert trained[type(content)]() == read
 
 
+def test_misspelled_field_in_columns_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"problem": "p", "solution": "s", "other": "o"}\n')
+    with pytest.raises(DataError, match="'respnse' is not a field of any format of examples; did you mean response"):
+        list(example_rows(str(tmp_path / "a.jsonl"), columns={"respnse": "other"}))
+
+
 def test_nulls_that_parquet_adds_to_objects_are_left_out(tmp_path: Path) -> None:
     """Arrow has one type for all objects of a column: each gets the members of the others."""
     calls = [{"name": "python", "arguments": {"code": "1"}}, {"name": "weather", "arguments": {"city": "Paris"}}]
+    result = {"role": "tool", "content": None}
     rows = [
-        {"messages": [{"role": "assistant", "tool_calls": [{"function": call}]}], "tools": [SCHEMA]} for call in calls
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": call}]}, result], "tools": [SCHEMA]}
+        for call in calls
     ]
     rows[1]["tools"] = [{"name": "weather", "parameters": {"properties": {"city": {"type": "string"}}}}]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
@@ -257,6 +360,7 @@ def test_nulls_that_parquet_adds_to_objects_are_left_out(tmp_path: Path) -> None
     assert all(isinstance(content, Dialogue) for content in read)
     found = [content.messages[0]["tool_calls"][0]["function"] for content in read if isinstance(content, Dialogue)]
     assert found == calls
+    assert all(content.messages[1]["content"] == "" for content in read if isinstance(content, Dialogue))
     assert "null" not in json.dumps([content.tools for content in read if isinstance(content, Dialogue)])
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from torl.formats import FORMATS, Format
-from torl.formats.results import split_results
+from torl.formats import FORMATS, Format, HermesFormat
+from torl.formats.results import split_results, unread_markup
 from torl.options import load_object
 from torl.types import Block, Outcome, OutcomeStatus, StopReason, Turn
 
@@ -45,3 +45,20 @@ def test_parts_are_turns_and_observations(name: str, calls: int) -> None:
 @pytest.mark.parametrize("text", ["", "No call.", "```python\n1\n```", "```output\nnever closed"])
 def test_text_without_a_closed_result_is_the_models(text: str) -> None:
     assert [*split_results(text, format_of("torl"))] == [(text, False)] * bool(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("<tool_call>\n{'name': 'f'}\n</tool_call>", ["with calls that rollout.format = 'hermes' cannot read"]),
+        ('<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n<tool_response>1</tool_response>', []),
+        ("<tool_call>\n{", []),
+        ("</information> <information>", []),
+        (
+            "<information>1</information>",
+            ["with results between <information> and </information>, as rollout.format = 'search_r1' reads them"],
+        ),
+    ],
+)
+def test_markup_that_a_format_does_not_read_is_found(text: str, found: list[str]) -> None:
+    assert list(unread_markup(text, HermesFormat())) == found

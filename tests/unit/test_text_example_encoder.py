@@ -113,6 +113,14 @@ def test_control_tokens_of_other_messages_stay_text() -> None:
     assert tokenizer.decode(sequence.token_ids) == tokenizer.apply_chat_template(messages, tokenize=False)
 
 
+@pytest.mark.parametrize("end", ["<|im_end|>", "<|im_end|>\n"])
+def test_end_token_in_the_text_of_a_message_is_the_end(end: str) -> None:
+    encoder = encoder_of(chat_tokenizer())
+    asked = said("user", "a")
+    expected = encoder.dialogue([asked, said("assistant", "b")], [0, 1])
+    assert encoder.dialogue([asked, said("assistant", f"b{end}")], [0, 1]) == expected
+
+
 def test_user_message_after_a_result_is_not_observed() -> None:
     messages = [said("user", "a"), said("assistant", "a"), said("tool", "2"), said("user", "b"), said("assistant", "c")]
     (sequence,) = encoder_of(chat_tokenizer()).dialogue(messages, [0, 1, 0, 0, 1])

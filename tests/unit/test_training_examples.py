@@ -115,6 +115,17 @@ def test_results_in_a_written_response_are_observations(files: Files, field: str
     assert files.text(sample, sample.imitation_weights > 0) == RESPONSE[1]
 
 
+def test_results_of_other_formats_are_reported(files: Files) -> None:
+    other = "<code>1</code>\n<interpreter>\n1\n</interpreter> and <output>"
+    files.read([{"prompt": "Q", "response": text} for text in (other, other + "!", files.trajectory().trajectory.text)])
+    assert files.lines[-1] == (
+        "train: trained as they are: 2 texts with results between <interpreter> and </interpreter>, "
+        "as rollout.format = 'retool' reads them"
+    )
+    files.read([{"prompt": "Q", "response": "1"}])
+    assert files.lines[-1].startswith("train: 1 examples, ")
+
+
 def test_recorded_prompt_can_be_replaced_by_the_template(files: Files) -> None:
     record = files.trajectory()
     (sample,) = files.samples([encode_trajectory(record)], prompts="template")

@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from torl.data.files import describe
+from torl.data.values import name_columns
 from torl.errors import DataError
+from torl.text.example_encoder import REASONING
 
 Messages: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]
 """Messages as chat templates read them, and the weight of the loss of each."""
@@ -43,8 +45,9 @@ _RESULTS = re.compile(rf"(?:\s*{_RESULT.pattern})+\s*", re.DOTALL)
 def read_messages(location: str, field: str, messages: Any) -> Messages:
     """Read messages in OpenAI's format. Only messages of the model have a weight, 1 unless a message has its own.
 
-    Arguments of tool calls become objects, because chat templates write them as JSON. Fields that are null are dropped,
-    and `function_call`, OpenAI's older form, becomes a tool call.
+    The weight of an empty message is 0: the model would learn to end at once. Arguments of tool calls become objects,
+    because chat templates write them as JSON. Fields that are null are dropped, and `function_call`, OpenAI's older
+    form, becomes a tool call.
 
     Args:
         location: Location of the row, for errors.
@@ -61,12 +64,16 @@ def read_messages(location: str, field: str, messages: Any) -> Messages:
         if role is None:
             raise DataError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, got {message.get('role')!r}")
         fields = {name: value for name, value in message.items() if value is not None and name not in _CONVERTED}
-        fields |= {"role": role, "content": _content(where, message.get("content"))}
+        fields |= {"role": role, "content": _content(where, role, message.get("content"))}
         older = message.get("function_call")
         if calls := message.get("tool_calls") or ([] if older is None else [older]):
             fields["tool_calls"] = [_call(where, call) for call in _objects(where, "tool_calls", calls)]
+        elif "content" not in message:
+            raise DataError(f"{where}: 'content' is missing{name_columns(message)}")
         read.append(fields)
-        weights.append(_weight(where, message) if role == "assistant" else 0.0)
+        weight = _weight(where, message) if role == "assistant" else 0.0
+        is_empty = not (fields["content"].strip() or calls or any(map(fields.get, REASONING)))
+        weights.append(0.0 if is_empty else weight)
     return tuple(read), tuple(weights)
 
 
@@ -83,19 +90,24 @@ def read_conversation(location: str, conversation: Any, system: Any = None) -> M
     Raises:
         DataError: A message is invalid.
     """
-    messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     turns = _objects(location, "conversations", conversation)
+    repeats_system = bool(turns) and system in (turns[0].get("value"), turns[0].get("content"))
+    messages = [{"role": "system", "content": system}] if system and not repeats_system else []
     if turns and all("from" not in turn and "role" in turn for turn in turns):
         return read_messages(location, "conversations", [*messages, *turns])
     for place, turn in enumerate(turns):
         where = f"{location}: conversations[{place}]"
-        speaker, value = str(turn.get("from")), turn.get("value")
+        speaker = str(turn.get("from"))
         if speaker not in _SPEAKERS:
             raise DataError(f"{where}: 'from' must be one of {', '.join(_SPEAKERS)}, got {turn.get('from')!r}")
+        if "value" not in turn:
+            raise DataError(f"{where}: 'value' is missing{name_columns(turn)}")
+        value = turn["value"]
         message: dict[str, Any] = {"role": _SPEAKERS[speaker], "content": value}
         message |= {name: turn[name] for name in ("weight", *_EXCLUDING) if name in turn}
         if speaker == "function_call":
-            message |= {"content": "", "tool_calls": _written_calls(where, value)}
+            thinking, calls = _written_calls(where, value)
+            message |= {"content": thinking, "tool_calls": calls}
         is_result = message["role"] == "tool"
         messages += [message | {"content": result} for result in _unwrapped(value)] if is_result else [message]
     return read_messages(location, "conversations", messages)
@@ -108,19 +120,29 @@ def _unwrapped(results: Any) -> list[Any]:
     return [result.strip() for result in _RESULT.findall(results)]
 
 
-def read_tools(location: str, tools: Any) -> tuple[Mapping[str, Any], ...]:
-    """Read the schemas of tools: a list, or the JSON of one, with or without OpenAI's "function" around each.
+def read_tools(
+    location: str, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Mapping[str, Any], ...]:
+    """Read the schemas of a row's tools: a list, or the JSON of one, with or without OpenAI's "function" around each.
+
+    Tools that a system message describes already, as in Hermes' files, are left out: the template would repeat them.
 
     Raises:
         DataError: The value is not a list of objects with names.
     """
+    tools = row.get("functions") if row.get("tools") is None else row["tools"]  # OpenAI's older name
     if isinstance(tools, str):
         tools = _parsed(location, "tools", tools) if tools.strip() else None
     schemas = [] if tools is None else _objects(location, "tools", tools)
-    wrapped = [dict(tool) if "function" in tool else {"type": "function", "function": tool} for tool in schemas]
+    wrapped: list[dict[str, Any]] = [
+        tool if "function" in tool else {"type": "function", "function": tool} for tool in schemas
+    ]
     for schema in wrapped:
         if not isinstance(schema["function"], dict) or not isinstance(schema["function"].get("name"), str):
             raise DataError(f"{location}: 'tools' has a tool without a name")
+    system = str(messages[0]["content"]) if messages and messages[0]["role"] == "system" else ""
+    if "<tools>" in system and all(json.dumps(schema["function"]["name"]) in system for schema in wrapped):
+        return ()
     return tuple(wrapped)
 
 
@@ -129,8 +151,11 @@ def _call(where: str, call: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise DataError(f"{where}: a tool call must have a function with a name and arguments")
     arguments = function.get("arguments") or {}
-    if isinstance(arguments, str):
-        arguments = _parsed(where, "arguments", arguments)
+    for _ in range(2):  # some files encode them twice
+        if isinstance(arguments, str):
+            arguments = _parsed(where, "arguments", arguments) or {}
+    if not isinstance(arguments, dict):
+        raise DataError(f"{where}: the arguments of {function['name']!r} must be an object, got {describe(arguments)}")
     return {
         **{name: value for name, value in call.items() if name in ("id",) and value is not None},
         "type": "function",
@@ -138,9 +163,13 @@ def _call(where: str, call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _written_calls(where: str, value: Any) -> list[Any]:
-    calls = _parsed(where, "value", value) if isinstance(value, str) else value
-    return calls if isinstance(calls, list) else [calls]
+def _written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
+    """Return the thinking before calls, and the calls."""
+    thinking = ""
+    if isinstance(value, str):
+        before, end, written = value.rpartition("</think>")
+        thinking, value = before + end, _parsed(where, "value", written)
+    return thinking, value if isinstance(value, list) else [value]
 
 
 def _parsed(where: str, field: str, text: str) -> Any:
@@ -159,9 +188,11 @@ def _objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
     return value
 
 
-def _content(where: str, content: Any) -> str:
+def _content(where: str, role: str, content: Any) -> str:
     if content is None:
         return ""
+    if role == "tool" and isinstance(content, dict):
+        return json.dumps(content, ensure_ascii=False)
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
         content = "".join(str(part.get("text", "")) for part in content)
     if not isinstance(content, str):

@@ -6,13 +6,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from torl.data.examples import EXAMPLE_FORMATS
+from torl.data.examples import EXAMPLE_FORMATS, OPTIONAL_FIELDS
 from torl.data.files import InvalidRowError, describe, find_files, numbered_rows
 from torl.data.values import plain, require_value
 from torl.errors import DataError
 from torl.guard import InvalidResultError
 from torl.guard import describe as describe_value
 from torl.hub import resolve_dataset
+from torl.options import suggestion
 
 ExampleRow: TypeAlias = tuple[str, Mapping[str, Any] | DataError]
 """The id of an example, such as its location ("train.jsonl, line 3"), and its fields, or why the row is invalid."""
@@ -22,7 +23,9 @@ ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
 
 _TRAJECTORIES = "trajectories"  # of a run directory
 # Of dialogues. Parquet gives each object the members of all others, with null for those that it does not have.
-_UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "tools")
+_UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "tools", "functions")
+_TEXTS = ("content", "value")  # of a message; null is an empty text
+_FIELDS = {*(name for names, _ in EXAMPLE_FORMATS for name in names), *OPTIONAL_FIELDS}
 
 
 def example_rows(
@@ -42,8 +45,13 @@ def example_rows(
             in this format, also if it has the fields of another one.
 
     Raises:
-        DataError: A file is missing, empty or damaged.
+        DataError: A file is missing, empty or damaged, or `columns` has the name of no field.
     """
+    for name in columns or ():
+        if name not in _FIELDS:
+            raise DataError(
+                f"columns: {name!r} is not a field of any format of examples{suggestion(name, sorted(_FIELDS))}"
+            )
     sources = (path,) if isinstance(path, str) else path
     patterns = (files,) if isinstance(files, str) else files
     for number, source in enumerate(sources, start=1):
@@ -81,7 +89,7 @@ def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: boo
     for name in _fields_of_other_formats(fields, columns):
         del fields[name]
     if unified:
-        fields |= {name: _without_nulls(fields[name]) for name in _UNIFIED_FIELDS if name in fields}
+        fields |= {name: _without_nulls(fields[name], _TEXTS) for name in _UNIFIED_FIELDS if name in fields}
     return fields
 
 
@@ -94,10 +102,11 @@ def _fields_of_other_formats(fields: Mapping[str, Any], columns: Collection[str]
     return {name for names in formats[: formats.index(chosen)] for name in names} - {*chosen}
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, kept: Collection[str] = ()) -> Any:
+    """Return a value without the null members of its objects; of objects in an outer list, those in `kept` remain."""
     if isinstance(value, dict):
-        return {name: _without_nulls(member) for name, member in value.items() if member is not None}
-    return [_without_nulls(member) for member in value] if isinstance(value, list) else value
+        return {name: _without_nulls(member) for name, member in value.items() if member is not None or name in kept}
+    return [_without_nulls(member, kept) for member in value] if isinstance(value, list) else value
 
 
 EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProxyType({"file": example_rows})

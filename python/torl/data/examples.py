@@ -4,7 +4,8 @@
 - `conversations`, optionally `system` and `tools`: ShareGPT's format (`from` and `value`), or OpenAI's.
 - `prompt` and `completion` (or `response`), texts or lists of messages: TRL's format. Only the completion is trained.
 - `problem` (or `question`) and `response` (or `solution`): the problem is put into the prompt template of the run.
-- `instruction`, optionally `input`, and `output`: Alpaca's format. Both together are the problem.
+- `instruction`, optionally `input`, and `output`: Alpaca's format. Both together are the problem. With LLaMA-Factory's
+  `system` or `history`, it is a conversation.
 - `segments`, each with `label` and `text`: Axolotl's format. Only segments whose label is true are trained.
 - `text`: a document, trained as a whole.
 - trajectories as torl records and samples them.
@@ -85,7 +86,7 @@ def read_example(location: str, row: Mapping[str, Any]) -> ExampleContent:
     known = "; ".join(" and ".join(fields) for fields, _ in EXAMPLE_FORMATS)
     raise DataError(
         f"{location}: not a known format of examples, by its fields {', '.join(sorted(map(str, row))) or 'none'}; "
-        f"expected {known}"
+        f"expected {known}; finetune.train.columns names fields that are called otherwise"
     )
 
 
@@ -103,12 +104,12 @@ def _read_trajectory(location: str, row: Mapping[str, Any]) -> RecordedTrajector
 
 def _read_messages(location: str, row: Mapping[str, Any]) -> Dialogue:
     messages, weights = read_messages(location, "messages", row["messages"])
-    return Dialogue(messages, weights, read_tools(location, row.get("tools")))
+    return Dialogue(messages, weights, read_tools(location, row, messages))
 
 
 def _read_conversation(location: str, row: Mapping[str, Any]) -> Dialogue:
     messages, weights = read_conversation(location, row["conversations"], row.get("system"))
-    return Dialogue(messages, weights, read_tools(location, row.get("tools")))
+    return Dialogue(messages, weights, read_tools(location, row, messages))
 
 
 def _read_segments(location: str, row: Mapping[str, Any]) -> Passages:
@@ -128,7 +129,7 @@ def _completion_reader(name: str) -> Callable[[str, Mapping[str, Any]], ExampleC
             completion = [{"role": "assistant", "content": completion}]
         before, _ = read_messages(location, "prompt", prompt)
         after, weights = read_messages(location, name, completion)
-        tools = read_tools(location, row.get("tools"))
+        tools = read_tools(location, row, before)
         return Dialogue((*before, *after), (*[0.0] * len(before), *weights), tools)
 
     return read
@@ -144,10 +145,26 @@ def _solution_reader(question: str, response: str) -> Callable[[str, Mapping[str
     return read
 
 
-def _read_instruction(location: str, row: Mapping[str, Any]) -> SolvedProblem:
+def _read_instruction(location: str, row: Mapping[str, Any]) -> ExampleContent:
     parts = [_text(location, name, row[name]) for name in ("instruction", "input") if row.get(name)]
+    if row.get("system") or row.get("history"):
+        return _read_earlier_turns(location, row, "\n\n".join(parts))
     metadata = {name: value for name, value in row.items() if name not in ("instruction", "input", "output")}
     return SolvedProblem(Problem(location, "\n\n".join(parts), "", metadata), _text(location, "output", row["output"]))
+
+
+def _read_earlier_turns(location: str, row: Mapping[str, Any], question: str) -> Dialogue:
+    """Return LLaMA-Factory's form of Alpaca's format: a system message, and earlier questions with their responses."""
+    history = row.get("history") or []
+    if not isinstance(history, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
+        raise DataError(f"{location}: 'history' must be a list of pairs of a question and a response")
+    system = [{"role": "system", "content": row["system"]}] if row.get("system") else []
+    turns = [
+        {"role": role, "content": text}
+        for turn in [*history, [question, row["output"]]]
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
+    return Dialogue(*read_messages(location, "history", [*system, *turns]))
 
 
 def _read_document(location: str, row: Mapping[str, Any]) -> Passages:
@@ -175,3 +192,5 @@ EXAMPLE_FORMATS: tuple[tuple[tuple[str, ...], Callable[[str, Mapping[str, Any]],
     (("text",), _read_document),
 )
 """The formats of examples: the fields that a row of each has, and its reader."""
+OPTIONAL_FIELDS = ("system", "history", "input", "answer", "tools", "functions")
+"""Other fields that the readers of these formats read."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from functools import cache
 
-from torl.formats import FORMATS, Format
+from torl.formats import FORMATS, ChatFormat, Format
 from torl.options import load_object
+from torl.types import MalformedCall
 
 
 def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) -> Iterator[tuple[int, int]]:
@@ -51,6 +52,25 @@ def split_results(text: str, format: Format) -> Iterator[tuple[str, bool]]:
         position = stop
     if position < len(text):
         yield text[position:], False
+
+
+def unread_markup(text: str, format: Format) -> Iterator[str]:
+    """Yield what a text of the model has that its format does not read: results of other formats, malformed calls."""
+    for (opening, closing), name in _formats_by_result_tags().items():
+        if (opening, closing) != format.result_tags and closing in text.partition(opening)[2]:
+            yield f"with results between {opening} and {closing}, as rollout.format = {name!r} reads them"
+    if isinstance(format, ChatFormat) and format.tags is not None:
+        opening, closing = format.tags
+        calls = [part.partition(opening)[2] for part in text.split(closing)[:-1] if opening in part]
+        if any(isinstance(format.parse_call(call).request, MalformedCall) for call in calls):
+            yield f"with calls that rollout.format = {format.name!r} cannot read"
+
+
+@cache
+def _formats_by_result_tags() -> dict[tuple[str, str], str]:
+    """Return the first registered format with each pair of tags."""
+    tags = {name: result_tags_of(name) for name in FORMATS}
+    return {found: name for name, found in reversed(tags.items()) if found is not None}
 
 
 @cache

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHAT_DATE = datetime.date(2024, 7, 26)
 """Date that chat templates print as today's in examples: the one that Llama 3's template prints without a clock."""
 
-_REASONING = ("reasoning_content", "reasoning", "thinking")
+REASONING = ("reasoning_content", "reasoning", "thinking")
 """Fields of the thinking of a message: Qwen3's, that of vLLM and OpenRouter, and gpt-oss's."""
 
 
@@ -101,7 +101,10 @@ class ExampleEncoder:
                 them or reasoning, or does not end the model's messages.
         """
         escaped: list[str] = []
-        safe = [(self._own if _is_own(each) else self._foreign).escape(each, escaped) for each in messages]
+        safe = [
+            self._own.escape(self._without_end(each), escaped) if _is_own(each) else self._foreign.escape(each, escaped)
+            for each in messages
+        ]
         schemas = self._foreign.escape(tools, escaped)
         sequences: list[WeightedTokens] = []
         rendered: str | None = None
@@ -164,9 +167,11 @@ class ExampleEncoder:
         return self._with_end(sequence, weights[-1])
 
     def response(self, prompt: Sequence[int], text: str) -> WeightedTokens:
-        """Return a prompt with a response, which the end token follows."""
+        """Return a prompt with a response, which the end token follows. An empty response is not trained."""
         sequence = WeightedTokens()
         sequence.add(prompt)
+        if not text.strip():
+            return sequence
         for part, observed in self._split_results(self._without_line_end(text)):
             sequence.add(self._encode_markup(part), float(not observed), observed=observed)
         return self._with_end(sequence, 1.0)
@@ -175,6 +180,12 @@ class ExampleEncoder:
         """Return a text without the line end that a chat template puts after the end token."""
         stripped = text.rstrip()
         return stripped if stripped.endswith(self._stop_texts) else text
+
+    def _without_end(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a message of the model without an end token in its text, which the chat template adds."""
+        content = message["content"].rstrip()
+        end = next((text for text in self._stop_texts if content.endswith(text)), None)
+        return message if end is None else {**message, "content": content.removesuffix(end)}
 
     def _with_end(self, sequence: WeightedTokens, weight: float) -> WeightedTokens:
         if weight and not (sequence.token_ids and sequence.token_ids[-1] in self._stops):
@@ -223,7 +234,7 @@ def _parts(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "the call of {!r}", call["function"]["name"]
     if message.get("tool_calls"):  # templates may drop the thinking
         yield "the text before the call, {!r}", message["content"].rpartition("</think>")[2].strip()
-    for name in _REASONING:
+    for name in REASONING:
         if isinstance(reasoning := message.get(name), str):
             yield name, reasoning.strip()
 

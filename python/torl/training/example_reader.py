@@ -1,9 +1,9 @@
 """Samples of the learner from rows of examples: encoding, and the selection of trajectories."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from torl.data.examples import (
 )
 from torl.errors import DataError
 from torl.formats import FORMATS
-from torl.formats.results import split_results
+from torl.formats.results import split_results, unread_markup
 from torl.options import load_object
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 from torl.rollout.model_directory import ModelDirectory, context_window
@@ -53,9 +53,9 @@ class ExampleReader:
         format = config.rollout.format.make()
         ends = control_token_ids(model.tokenizer, format.end_tokens)
         stops = {*stop_token_ids(model.path, model.tokenizer), *ends}
-        split = partial(split_results, format=format)
+        self._format = format
         options = config.finetune
-        self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, split, options.date)
+        self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, self._split, options.date)
         self._limit = min(options.max_tokens, context_window(model.path) or options.max_tokens)
         template = config.data.template.bind()
         self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
@@ -63,6 +63,8 @@ class ExampleReader:
         self._vocabulary = cache(self._vocabulary_of_format)
         self._responses: set[Response] = set()
         self._of_problem: Counter[str] = Counter()
+        self.unread: Counter[str] = Counter()
+        """Numbers of texts with markup that the format does not read, which are trained as they are."""
 
     def read(self, location: str, row: Mapping[str, Any] | DataError) -> tuple[TrainingSample, ...]:
         """Return the samples of a row.
@@ -90,8 +92,17 @@ class ExampleReader:
         return tuple(samples)
 
     def start_source(self) -> None:
-        """Count the trajectories of each problem anew: `finetune.max_per_problem` is for each source."""
+        """Count anew: `finetune.max_per_problem` is for each source."""
         self._of_problem.clear()
+        self.unread.clear()
+
+    def _split(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Split a text of the model into parts, each with whether it is a tool's result."""
+        parts = [*split_results(text, self._format)]
+        self.unread.update(
+            {each for part, is_result in parts if not is_result for each in unread_markup(part, self._format)}
+        )
+        return iter(parts)
 
     def _count(self, response: Response) -> None:
         """Count a trajectory that is trained on."""

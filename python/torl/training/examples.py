@@ -119,7 +119,7 @@ def _read(
     dropped: Counter[str] = Counter()
     known: set[str] = set()
     invalid: list[DataError] = []
-    tokens = trained = 0
+    tokens = trained = sequences = 0
     for location, row in source.bind()():
         if location in known:
             raise DataError(f"{location}: the id of two examples of finetune.{name}")
@@ -135,6 +135,7 @@ def _read(
             if len(known) >= _MIN_ROWS:
                 _require_few(name, invalid, len(known))
             continue
+        sequences += len(samples)
         tokens += sum(map(len, samples))
         trained += sum(int(sample.loss_mask.sum()) for sample in samples)
         yield Example(location, samples)
@@ -143,7 +144,11 @@ def _read(
     reasons = "".join(f", {count} {reason}" for reason, count in dropped.most_common())
     if not kept:
         raise DataError(f"finetune.{name}: none of {len(known)} examples can be trained on{reasons}")
-    report(f"{name}: {kept} examples, {tokens:,} tokens, {trained:,} of them trained{reasons}")
+    # A template that drops earlier thinking makes a sequence of each message: many times the tokens.
+    parts = f" in {sequences:,} sequences" if sequences > kept else ""
+    report(f"{name}: {kept} examples{parts}, {tokens:,} tokens, {trained:,} of them trained{reasons}")
+    for markup, count in reader.unread.items():
+        report(f"{name}: trained as they are: {count} texts {markup}")
     if invalid:
         report(f"{name}: the first invalid one: {invalid[0]}")
 
