@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from torl.component import RunContext
 from torl.config import LearningConfig
 from torl.data import Sampler
-from torl.errors import ConfigError
+from torl.errors import CheckpointError, ConfigError
 from torl.hub import resolve_model_config
 from torl.learner.checkpoint.directory import clean_checkpoints, latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
@@ -18,7 +18,8 @@ from torl.learner.messages import LearnerSetup
 from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
 from torl.placement.shape import ModelShape
-from torl.records.reading import find_damage
+from torl.records.files import METRICS_FILE, SUMMARY_FILE
+from torl.records.reading import find_damage, read_metrics
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
@@ -87,6 +88,7 @@ async def prepare_inputs(
 def _resume(config: LearningConfig, sampler: Sampler, checkpoint: Path | None, console: Console) -> int:
     """Restore the sampler's state from a checkpoint and return the number of the next step."""
     if checkpoint is None:
+        _require_no_lost_checkpoint(config)
         console.warning(f"{config.run.directory} has no checkpoint: starting at the first step")
         return 0
     state = read_controller_state(checkpoint)
@@ -98,6 +100,20 @@ def _resume(config: LearningConfig, sampler: Sampler, checkpoint: Path | None, c
     if damage := find_damage(config.run.directory, step):
         console.warning(f"{damage}; the run continues, but its report and its audit cannot read this file")
     return step
+
+
+def _require_no_lost_checkpoint(config: LearningConfig) -> None:
+    """Raise CheckpointError if a run must have had checkpoints: starting again would remove its records."""
+    directory, every = config.run.directory, config.checkpoint.every_steps
+    steps = (
+        max((row["step"] for row in read_metrics(directory)), default=0) if (directory / METRICS_FILE).exists() else 0
+    )
+    # One may still have been written when the run was killed, but not when the next one was due.
+    if (directory / SUMMARY_FILE).exists() or (every and steps >= 2 * every):
+        raise CheckpointError(
+            f"{directory} has the records of {steps} steps, but no checkpoint: it cannot be resumed, and "
+            "starting again would remove the records; choose another run.directory"
+        )
 
 
 def _fit_memory(
