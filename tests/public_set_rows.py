@@ -197,6 +197,21 @@ def dapo() -> Rows:
     return Rows(files, answers, {"copy": 24}, questions, {"data_source": "math_dapo"})
 
 
+def skywork() -> Rows:
+    difficulty = {f"DeepSeek-R1-Distill-Qwen-{size}": 3 for size in ("1.5B", "32B", "7B")}
+
+    def row(number: int, question: str, *answers: str) -> dict[str, Any]:
+        own = verl(question, json.dumps(answers), "train-math-deepscaler", number)
+        return own | {"extra_info": {"index": number, "model_difficulty": difficulty}}
+
+    rows = [row(number, *pair) for number, pair in enumerate(QUESTIONS)]
+    rows[0] = row(0, *QUESTIONS[0], "\\frac{8}{1}")
+    files = {"data/math-00000-of-00001.parquet": rows, "data/code-00000-of-00001.parquet": rows[:1]}
+    answers = [ALTERNATIVE.join([QUESTIONS[0][1], "\\frac{8}{1}"]), *(answer for _, answer in QUESTIONS[1:])]
+    metadata = {"data_source": "train-math-deepscaler", "extra_info": rows[0]["extra_info"]}
+    return Rows(files, answers, metadata=metadata)
+
+
 def gsm8k(split: str = "train") -> Rows:
     numbers = [(q, a) for q, a in QUESTIONS if a.isdigit()]
     rows = [{"question": q, "answer": f"First, 3+4 = <<3+4=7>>7.\nSo it is {a}.\n#### {a}"} for q, a in numbers]
@@ -276,6 +291,7 @@ TRAINING: Mapping[str, Callable[[], Rows]] = {
     "orz_57k": orz,
     "deepmath_103k": deepmath,
     "dapo_17k": dapo,
+    "skywork_or1": skywork,
     "gsm8k_train": gsm8k,
     "torl_train": torl_train,
     "simplerl_zoo": simplerl,

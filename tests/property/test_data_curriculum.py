@@ -42,7 +42,9 @@ def test_a_curriculum_that_leaves_nothing_out_has_whole_epochs(count: int, seed:
 def test_a_window_keeps_the_pass_rates_in_it() -> None:
     given_ = prompts(4, pass_rate=[0.0, 0.25, 0.75, 1.0])
     assert sorted(ids(CurriculumSampler(given_, 0, pass_rate_range=(0.25, 0.75)).take(2))) == ["p1", "p2"]
-    with pytest.raises(DataError, match=r"no number in 'pass_rate', which data.sampler requires"):
+    with pytest.raises(
+        DataError, match=r"no number in 'pass_rate', which data.sampler requires; data.train.columns.pass"
+    ):
         CurriculumSampler(prompts(2), 0, pass_rate_range=(0, 1))
     with pytest.raises(DataError, match="there are no problems"):
         CurriculumSampler(given_, 0, pass_rate_range=(0.4, 0.6))

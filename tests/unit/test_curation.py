@@ -153,6 +153,21 @@ def test_pass_rates_of_a_csv_file_are_numbers(tmp_path: Path) -> None:
         select([Problem("d", "?", "1", {"pass_rate": "half"})], SelectOptions())
 
 
+def test_published_pass_rates_are_selected_by_the_name_of_their_column(tmp_path: Path) -> None:
+    """As Big-Math's."""
+    rows = [{"id": n, "problem": "?", "answer": "1", "rate": rate} for n, rate in enumerate((0.25, None, 1.0))]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["select", "--problems", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
+    words += ["--pass-rate-range", "0.1,0.9"]
+    assert main([*words, "--column", "pass_rate=rate"]) == 0
+    (selected,) = load_problems(tmp_path / "out.jsonl")
+    assert (selected.id, selected.metadata) == ("0", {"rate": 0.25, "pass_rate": 0.25})
+    with pytest.raises(
+        DataError, match="3 no pass rate; they are in the column 'pass_rate', or --column pass_rate=COL"
+    ):
+        select(load_problems(tmp_path / "in.jsonl"), SelectOptions(pass_rate_range=(0.1, 0.9)))
+
+
 def test_a_count_is_balanced_over_difficulty_and_source() -> None:
     problems = [problem(f"{source}{rate}{n}", rate, source) for source in "ab" for rate in (0.0, 0.5) for n in range(9)]
     chosen, counts = select(problems, SelectOptions(count=8, difficulty_bins=4))

@@ -54,7 +54,10 @@ def test_files_are_labelled_by_set_or_name() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--column", "solution"), "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, got 'sol"),
+        (
+            ("--column", "solution"),
+            "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, pass_rate, got",
+        ),
         (("--column", "anwser=x"), "--column must be FIELD=COLUMN .*, got 'anwser=x'"),
         (("--column", "answer="), "got 'answer='"),
         (("--column", "orzz:answer=x"), "--column orzz:answer=x: unknown file 'orzz'; the files are math, orz"),

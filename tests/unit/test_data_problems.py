@@ -9,14 +9,19 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from torl.data import load_problems
+from torl.config.choices import PROBLEMS
+from torl.data import load_problems, stream_problems
 from torl.data.problems import read_problems
 from torl.data.public_sets import find_problem_file
-from torl.errors import DataError
+from torl.errors import ConfigError, DataError
 from torl.types import ALTERNATIVE, Problem
 
 GOOD = {"id": "a", "problem": "1 + 1?", "answer": "2"}
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+OTHER_INSTRUCTIONS = [
+    'Let\'s think step by step and output the final answer after "####".',  # verl's for GSM8K
+    "Present the answer in LaTex format: \\boxed{Your answer}",  # Eurus-2's
+]
 
 
 def write(path: Path, *rows: Any) -> Path:
@@ -171,6 +176,7 @@ def test_integer_that_python_refuses_to_read_is_text(tmp_path: Path) -> None:
         ('{"id": "a", "problem": "p", "answer": "1"}', "the id 'a' was already used for another problem"),
         ('{"id": [], "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a list"),
         ('{"id": 1.5, "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a number"),
+        ('{"id": 1e999, "problem": "p", "answer": "1"}', "'id' must be text or an integer, got a number"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
@@ -266,10 +272,76 @@ def test_copies_of_a_row_are_dropped_and_counted(tmp_path: Path, caplog: pytest.
         load_problems(write_parquet(tmp_path / "q.parquet", verl_row(), verl_row("another question")))
 
 
-@pytest.mark.parametrize("question", [f"1 + 1? {INSTRUCTION}", f"1 + 1?\n\n{INSTRUCTION}\n", "1 + 1?"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        f"1 + 1? {INSTRUCTION}",
+        f"1 + 1?\n\n{INSTRUCTION}\n",
+        "1 + 1?",
+        *(f"1 + 1?\n\n{each}" for each in OTHER_INSTRUCTIONS),
+    ],
+)
 def test_an_appended_instruction_is_cut_off(tmp_path: Path, question: str) -> None:
     path = write_parquet(tmp_path / "p.parquet", verl_row(question))
     assert load_problems(path)[0].question == "1 + 1?"
+
+
+def indexed(question: str, index: Any, source: str | None = "a", split: str | None = "train") -> dict[str, Any]:
+    return verl_row(question, data_source=source, extra_info={"index": index, "split": split})
+
+
+def test_index_of_verl_counts_the_rows_of_a_split_of_a_source(tmp_path: Path) -> None:
+    rows = [indexed("p", 0), indexed("q", 1.0), indexed("r", 0, "b"), indexed("s", 0, "b", "test")]
+    rows += [indexed("t", 2, "b", None), indexed("u", 0.0, None, None), indexed("v", float("nan"))]
+    ids = ["a/train/0", "a/train/1", "b/train/0", "b/test/0", "b/2", "0", "row-7"]
+    assert [problem.id for problem in load_problems(write_parquet(tmp_path / "p.parquet", *rows))] == ids
+    texts = [indexed("p", "b0-4e"), indexed("q", 7, "a", "")]
+    assert [problem.id for problem in load_problems(write(tmp_path / "p.jsonl", *texts))] == ["b0-4e", "a/7"]
+
+
+def test_index_that_repeats_for_another_problem_is_replaced(tmp_path: Path) -> None:
+    rows = [indexed(question, 0) for question in "pqpqr"]
+    problems = load_problems(write_parquet(tmp_path / "p.parquet", *rows))
+    assert [(each.id, each.question) for each in problems] == [("a/train/0", "p"), ("row-2", "q"), ("row-5", "r")]
+
+
+def test_columns_of_the_id_keep_the_layout_of_verl(tmp_path: Path) -> None:
+    rows = [indexed(f"{letter} {INSTRUCTION}", 0, letter) for letter in "pq"]
+    path = write_parquet(tmp_path / "p.parquet", *rows)
+    problems = load_problems(path, columns={"id": "data_source,extra_info.index"})
+    assert [(each.id, each.question) for each in problems] == [("p/0", "p"), ("q/0", "q")]
+    with pytest.raises(DataError, match="row 2: the id '0' was already used for another problem"):
+        load_problems(path, columns={"id": "extra_info.index"})
+
+
+@pytest.mark.parametrize("value", ["3.0", "3", '"3"'])
+def test_whole_numbers_are_ids(tmp_path: Path, value: str) -> None:
+    path = write(tmp_path / "p.jsonl", f'{{"id": {value}, "problem": "p", "answer": "1"}}')
+    assert load_problems(path)[0].id == "3"
+
+
+def test_unknown_names_of_columns_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", GOOD | {"final": "3"})
+    with pytest.raises(ConfigError, match=r"columns: 'anwser' is not a field of a problem; did you mean answer\?"):
+        load_problems(path, columns={"anwser": "final"})
+    with pytest.raises(
+        ConfigError, match="'x' is not a field of a problem; the fields are problem, answer, id, pass_rate"
+    ):
+        next(stream_problems(path, columns={"x": "final"}))
+    with pytest.raises(ValueError, match=r"columns\n.*did you mean answer\?"):
+        PROBLEMS.choose({"path": str(path), "columns": {"anwser": "final"}})
+
+
+def test_column_of_pass_rates_keeps_the_other_names(tmp_path: Path) -> None:
+    rates = [0.25, 1, "0.5", None, ""]
+    path = write(tmp_path / "p.jsonl", *({"ID": n, "Problem": "p", "Answer": "1", "r": r} for n, r in enumerate(rates)))
+    found = load_problems(path, columns={"pass_rate": "r"}, keep=[])
+    assert [each.metadata.get("pass_rate") for each in found] == [0.25, 1.0, 0.5, None, None]
+    assert [each.id for each in load_problems(path, columns={"id": "ID"})] == ["0", "1", "2", "3", "4"]
+    for wrong in (12, -0.1, "half", [1], True):
+        bad = write(tmp_path / "q.jsonl", GOOD | {"r": wrong})
+        with pytest.raises(DataError, match="'pass_rate' must be a number from 0 to 1, got"):
+            load_problems(bad, columns={"pass_rate": "r"})
 
 
 @pytest.mark.parametrize(
@@ -343,6 +415,35 @@ def test_every_entry_of_a_list_is_a_correct_answer(tmp_path: Path, column: str) 
         path = write(tmp_path / "p.jsonl", {"prompt": prompt, "reward_model": {"ground_truth": {"target": answers}}})
         (problem,) = load_problems(path)
     assert problem.answer.split(ALTERNATIVE) == ["1/2", "0.5"]
+
+
+SEVERAL = json.dumps(["\\frac{1}{2}", "0.5"])  # a text, as in Skywork-OR1
+
+
+@pytest.mark.parametrize(
+    ("written", "answer"),
+    [
+        (SEVERAL, f"\\frac{{1}}{{2}}{ALTERNATIVE}0.5"),
+        ('["42"]', "42"),
+        ("[1, 2]", "[1, 2]"),
+        ("[1]", "[1]"),
+        ("[0, 1)", "[0, 1)"),
+        ("[]", "[]"),
+        ('["a", 1]', '["a", 1]'),
+        ('[["a"]]', '[["a"]]'),
+    ],
+)
+def test_list_of_texts_in_a_text_has_several_correct_answers(tmp_path: Path, written: str, answer: str) -> None:
+    prompt = [{"role": "user", "content": "p"}]
+    verl = {"prompt": prompt, "reward_model": {"ground_truth": written}, "problem": "p", "answer": written}
+    path = write(tmp_path / "p.jsonl", verl)
+    assert load_problems(path)[0].answer == answer
+    columns = {"problem": "problem", "answer": "reward_model.ground_truth"}
+    assert load_problems(path, columns=columns)[0].answer == answer
+    plain = write(tmp_path / "q.jsonl", {"problem": "p", "answer": written})
+    assert load_problems(plain)[0].answer == written  # it may be what a model is to write
+    if answer != written:
+        assert load_problems(path, answer_from="reward_model.ground_truth")[0].answer == answer
 
 
 def test_column_of_solutions_must_have_final_answers(tmp_path: Path) -> None:

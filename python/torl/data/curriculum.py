@@ -8,6 +8,8 @@ from torl.data.sampler import PromptSampler, require_available
 from torl.errors import CheckpointError, DataError
 from torl.types import Prompt
 
+_PASS_RATE = "pass_rate"  # metadata field
+
 
 class CurriculumSampler(PromptSampler):
     """Shuffled epochs that skip problems by pass rate, weight or recent accuracy."""
@@ -26,7 +28,8 @@ class CurriculumSampler(PromptSampler):
         """Start at the beginning of epoch 0.
 
         Args:
-            pass_rate_range: Minimum and maximum pass rate, inclusive. `torl data difficulty` measures pass rates.
+            pass_rate_range: Minimum and maximum pass rate, inclusive. `torl data difficulty` measures pass rates, and
+                `columns` of the problems names a column with published ones: { pass_rate = "llama8b_solve_rate" }.
             weight_field: Metadata field with the fraction of epochs that include a problem, from 0 to 1.
             cooldown_after: Number of consecutive groups, all correct or all wrong, after which a problem is skipped. 0
                 never skips.
@@ -106,11 +109,12 @@ class CurriculumSampler(PromptSampler):
 
 
 def _is_in_range(prompt: Prompt, pass_rate_range: tuple[float, float] | None) -> bool:
-    return pass_rate_range is None or pass_rate_range[0] <= _number(prompt, "pass_rate") <= pass_rate_range[1]
+    return pass_rate_range is None or pass_rate_range[0] <= _number(prompt, _PASS_RATE) <= pass_rate_range[1]
 
 
 def _number(prompt: Prompt, field: str | None) -> float:
     value = prompt.problem.metadata.get(field or "")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise DataError(f"problem {prompt.problem.id} has no number in {field!r}, which data.sampler requires")
+        hint = f"; data.train.columns.{field} names another column" if field == _PASS_RATE else ""
+        raise DataError(f"problem {prompt.problem.id} has no number in {field!r}, which data.sampler requires{hint}")
     return float(value)

@@ -2,14 +2,12 @@
 
 A row is an object with `problem` (or `question`), `answer` and optionally `id`, also capitalized (AIME); other columns
 become metadata. The answer of a solution is in its box, or follows `####` (MATH, GSM8K). A row may also have the layout
-of verl and ToRL: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`. Its question is the
-only user message; system messages and instructions that are known to be added to questions are removed, because torl's
-template adds its own.
+of verl and ToRL (`torl.data.verl_rows`).
 """
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -22,27 +20,23 @@ from torl.data.values import (
     is_solution,
     name_columns,
     plain,
+    read_alternatives,
     read_answer,
     read_id,
+    read_pass_rate,
     read_question,
+    read_texts,
     require_value,
 )
+from torl.data.verl_rows import INSTRUCTIONS, has_index, is_verl_row, question_and_answer, verl_id
 from torl.types import Problem
 
+FIELDS = ("problem", "answer", "id", "pass_rate")
+"""Names in `Layout.columns`."""
 _QUESTION_COLUMNS = ("problem", "question")
 _COLUMNS = (*_QUESTION_COLUMNS, "answer", "id")
 _HINT = "; if it has another name, set its column, such as answer=solution"
 _LETTERS = "ABCDEFGHIJ"
-# ToRL's, verl's, Qwen2.5-Math's and DAPO's.
-_INSTRUCTIONS = (
-    r"\s*Please integrate natural language reasoning with programs to solve the problem above, "
-    r"and put your final answer within \\boxed\{\}\.\s*\Z",
-    r"\s*Let's think step by step and output the final answer within \\boxed\{\}\.\s*\Z",
-    r"\s*Please reason step by step, and put your final answer within \\boxed\{\}\.\s*\Z",
-    r"\ASolve the following math problem step by step\. The last line of your response should be of the form "
-    r"Answer: \$Answer \(without quotes\) where \$Answer is the answer to the problem\.\s*",
-    r'\s*Remember to put your answer on its own line after "Answer:"\.\s*\Z',
-)
 
 
 class _Values(NamedTuple):
@@ -63,11 +57,11 @@ class Layout:
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Columns of problem, answer and id, if they have other names. Several columns of the id, separated by commas, are
-    joined."""
+    """Columns of problem, answer, id and pass_rate (the measured fraction of right answers), if they have other names.
+    Several columns of the id, separated by commas, are joined."""
     answer_from: str | None = None
     """Column of solutions or of lists, instead of a column of answers. A solution must have a box, or an answer after
-    "####"; of a list, every entry is a correct answer."""
+    "####"; of a list, also one that is JSON in a text, every entry is a correct answer."""
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Accepted values of columns, as text. Rows with other values are skipped."""
     keep: tuple[str, ...] | None = None
@@ -104,16 +98,30 @@ class Layout:
             raise InvalidRowError(location, "not_an_object", f"a problem must be an object, got {describe(row)}")
         if any(as_text(require_value(location, row, name)) not in values for name, values in self.where.items()):
             return None
-        if isinstance(row, dict) and not self.columns:
-            row = _with_lower_case_names(row)
-        is_verl = isinstance(row, dict) and "reward_model" in row and not self.columns
-        values = _verl_values(location, row) if is_verl else self._values(location, row)
-        instructions = (*self.instructions, *(_INSTRUCTIONS if is_verl else ()))
+        if isinstance(row, dict) and self._finds_columns:
+            row = _with_lower_case_names(row, self.columns)
+        is_verl = self._finds_columns and is_verl_row(row)
+        values = self._verl_values(location, row) if is_verl else self._values(location, row)
+        instructions = (*self.instructions, *(INSTRUCTIONS if is_verl else ()))
         question = read_question(location, values.question, tuple(map(_compiled, instructions)))
         answer = self._answer(location, row, values.answer)
         if self.choices:
             question, answer = self._with_letters(location, row, question, answer)
-        return Problem(read_id(location, values.identifier), question, answer, self._metadata(row, values.used))
+        metadata = self._metadata(row, values.used)
+        if "pass_rate" in self.columns:
+            rate = read_pass_rate(location, require_value(location, row, self.columns["pass_rate"]))
+            metadata.pop("pass_rate", None)
+            metadata |= {} if rate is None else {"pass_rate": rate}
+        return Problem(read_id(location, values.identifier), question, answer, metadata)
+
+    def has_replaceable_id(self, row: Any) -> bool:
+        """Whether the id of a row is a mere index, so that another row of the file may have it too."""
+        return self._finds_columns and "id" not in self.columns and has_index(row)
+
+    @property
+    def _finds_columns(self) -> bool:
+        """Whether the columns of the question and the answer are found by their usual names."""
+        return self.columns.keys().isdisjoint(("problem", "answer"))
 
     def _values(self, location: str, row: Any) -> _Values:
         question = self.columns.get("problem") or next((name for name in _QUESTION_COLUMNS if name in row), None)
@@ -126,13 +134,22 @@ class Layout:
             raise InvalidRowError(location, "missing_column", message)
         value = None if self.answer_from is not None else require_value(location, row, answer)
         identifiers = self.columns["id"].split(",") if "id" in self.columns else ["id"] * ("id" in row)
-        parts = [require_value(location, row, name) for name in identifiers]
-        identifier = parts[0] if len(parts) == 1 else "/".join(map(as_text, parts)) or None
+        identifier = _joined(location, row, identifiers)
         return _Values(require_value(location, row, question), value, identifier, {question, answer, *identifiers})
+
+    def _verl_values(self, location: str, row: Any) -> _Values:
+        question, answer = question_and_answer(location, row)
+        identifiers = self.columns["id"].split(",") if "id" in self.columns else []
+        identifier = _joined(location, row, identifiers) if identifiers else verl_id(row)
+        return _Values(question, answer, identifier, {"prompt", "reward_model"})
 
     def _answer(self, location: str, row: Any, value: Any) -> str:
         if self.answer_from is not None:
             return derive_answer(location, require_value(location, row, self.answer_from))
+        # In a column that is merely called "answer", such a text may be what a model is to write.
+        texts = read_texts(value) if "answer" in self.columns or is_verl_row(row) else None
+        if texts is not None:
+            return read_alternatives(location, texts)
         answer = read_answer(location, value)
         return derive_answer(location, answer) if isinstance(value, str) and is_solution(answer) else answer
 
@@ -150,36 +167,16 @@ class Layout:
         return {name: plain(value) for name, value in row.items() if name not in used} if isinstance(row, dict) else {}
 
 
-def _with_lower_case_names(row: dict[str, Any]) -> dict[str, Any]:
-    names = {name: name.lower() for name in row if name.lower() in _COLUMNS and name.lower() not in row}
+def _joined(location: str, row: Any, identifiers: Sequence[str]) -> Any:
+    parts = [require_value(location, row, name) for name in identifiers]
+    return parts[0] if len(parts) == 1 else "/".join(map(as_text, parts)) or None
+
+
+def _with_lower_case_names(row: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    named = {name for path in columns.values() for name in path.split(",")}
+    names = {name: name.lower() for name in row.keys() - named}
+    names = {name: lower for name, lower in names.items() if lower in _COLUMNS and lower not in row}
     return {names.get(name, name): value for name, value in row.items()} if names else row
-
-
-def _verl_values(location: str, row: Any) -> _Values:
-    for name in ("prompt", "reward_model"):
-        if row.get(name) is None:
-            raise InvalidRowError(location, "missing_column", f"the column {name!r} is missing{name_columns(row)}")
-    reward_model = row["reward_model"]
-    if not isinstance(reward_model, dict) or "ground_truth" not in reward_model:
-        raise InvalidRowError(location, "missing_column", "the column 'reward_model.ground_truth' is missing")
-    extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-    identifier = next((extra[name] for name in ("id", "index") if extra.get(name) is not None), None)
-    question = _user_message(location, row["prompt"])
-    return _Values(question, reward_model["ground_truth"], identifier, {"prompt", "reward_model"})
-
-
-def _user_message(location: str, prompt: Any) -> Any:
-    if isinstance(prompt, str):
-        return prompt
-    if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
-        message = f"'prompt' must be text or a list of messages, got {describe(prompt)}"
-        raise InvalidRowError(location, "question_not_text", message)
-    conversation = [message for message in prompt if message.get("role") != "system"]
-    if [message.get("role") for message in conversation] != ["user"]:
-        roles = ", ".join(str(message.get("role")) for message in prompt)
-        raise InvalidRowError(location, "question_not_text", f"'prompt' must contain one user message, got: {roles}")
-    content = conversation[0].get("content")
-    return content.strip() if isinstance(content, str) else content
 
 
 @cache

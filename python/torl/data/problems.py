@@ -9,21 +9,34 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator
 
 from torl.data.earlier_rows import EarlierRows
 from torl.data.files import InvalidRowError, SkippedRowError, find_files, numbered_rows
-from torl.data.layout import Layout
+from torl.data.layout import FIELDS, Layout
 from torl.data.public_sets import ProblemFile, find_problem_file
-from torl.errors import DataError
+from torl.errors import ConfigError, DataError
 from torl.hub import resolve_dataset, stream_dataset
+from torl.options import suggestion
 from torl.types import Problem
 
 MAX_INVALID_FRACTION = 0.01
 """Maximum fraction of invalid rows in a file that is trained or evaluated on."""
 _MAX_SHOWN = 5
 
-ColumnNames: TypeAlias = dict[str, str]
+
+def _require_known(columns: dict[str, str]) -> dict[str, str]:
+    """Return the columns, or raise ValueError for a name that no problem has."""
+    for name in columns:
+        if name not in FIELDS:
+            close = suggestion(name, FIELDS) or f"; the fields are {', '.join(FIELDS)}"
+            raise ValueError(f"{name!r} is not a field of a problem{close}")
+    return columns
+
+
+ColumnNames: TypeAlias = Annotated[dict[str, str], AfterValidator(_require_known)]
 RowFilter: TypeAlias = dict[str, str | list[str]]
 
 _logger = logging.getLogger(__name__)
@@ -45,15 +58,16 @@ def load_problems(
     Args:
         path: Path on disk, path inside the package (`torl:`), name of a dataset on the Hub (`hf:`), or name of a public
             set (`torl data sources`). A directory is read as a dataset with the layout of the Hub.
-        columns: Columns of problem, answer and id, if they have other names: { problem = "question.text" }.
+        columns: Columns of problem, answer, id and pass_rate, if they have other names: { problem = "question.text" }.
         split: Split of a directory or a dataset on the Hub. The default is "train".
         answer_from: Column that the answer is derived from: of a text, its box or the text after "####"; of a list,
-            every entry is correct.
+            also one that is JSON in a text, every entry is correct.
         where: Values of columns; rows with other values are skipped: { data_source = "aime24" }.
         keep: Columns that become metadata. The default is all.
         files: Patterns of the files of a directory or a dataset, instead of a split: "main/test*".
 
     Raises:
+        ConfigError: `columns` has an unknown name.
         DataError: The file is missing, empty or in another format, or more than one row in a hundred is invalid. The
             message contains the file, the line or row, and the reason.
     """
@@ -97,6 +111,7 @@ def stream_problems(
         files: Patterns of files, as for `load_problems`.
 
     Raises:
+        ConfigError: `columns` has an unknown name.
         DataError: The file is missing or empty. At the end of the file, if more than one row in a hundred was invalid.
     """
     file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files))
@@ -115,9 +130,17 @@ def make_layout(
     keep: Sequence[str] | None = None,
     files: str | Sequence[str] | None = None,
 ) -> Layout:
-    """Return the layout with these options; None keeps a default."""
+    """Return the layout with these options; None keeps a default.
+
+    Raises:
+        ConfigError: `columns` has an unknown name.
+    """
+    try:
+        known = _require_known(dict(columns or {}))
+    except ValueError as error:
+        raise ConfigError(f"columns: {error}") from error
     return Layout(
-        columns=dict(columns or {}),
+        columns=known,
         split=split,
         answer_from=answer_from,
         where={key: (value,) if isinstance(value, str) else tuple(value) for key, value in (where or {}).items()},
@@ -150,7 +173,7 @@ def read_problems(
             if problem is None:
                 raise SkippedRowError(location, "filtered", "has another value than the filter accepts")
             if distinct:
-                earlier.add(location, problem)
+                problem = earlier.add(location, problem, replaceable=layout.has_replaceable_id(row))
         except InvalidRowError as invalid:
             yield invalid
         else:

@@ -14,6 +14,7 @@ FINAL_ANSWER_MARK = "####"
 """GSM8K's mark of the final answer in a solution."""
 
 _MISSING = object()
+_MAX_SHOWN = 100  # characters of an invalid value
 _WHOLE_BOX = re.compile(r"[\s$]*\\(?:boxed|fbox)\s*\{.*\}[\s$.]*", re.DOTALL)
 _LAYOUT_COMMAND = re.compile(r"\\(?:left|right|[!,;])|\s")
 
@@ -61,17 +62,48 @@ def row_id(location: str) -> str:
 
 
 def read_id(location: str, value: Any) -> str:
-    """Return an id, or the id of the location for null and for an empty text, the null of a CSV file.
+    """Return an id, or the id of the location for null, NaN and an empty text, the null of a CSV file.
 
     Raises:
         InvalidRowError: The value is not text or an integer.
     """
-    if value is None or value == "":
+    if _is_missing(value) or value == "":
         return row_id(location)
-    spelled_fraction = isinstance(value, NumberLiteral) and not value.removeprefix("-").isdigit()
-    if isinstance(value, bool) or spelled_fraction or not isinstance(value, str | int):
+    text = value if isinstance(value, str) and not isinstance(value, NumberLiteral) else whole_number(value)
+    if text is None:
         raise InvalidRowError(location, "invalid_id", f"'id' must be text or an integer, got {describe(value)}")
-    return encodable(location, "id", str(value))
+    return encodable(location, "id", text)
+
+
+def whole_number(value: Any) -> str | None:
+    """Return the digits of an integer, or of a whole float: pandas makes floats of integers if one is missing.
+
+    None for another value.
+    """
+    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+        return str(value)
+    if isinstance(value, NumberLiteral):
+        value = float(value)
+    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if is_whole and not isinstance(value, bool) else None
+
+
+def read_pass_rate(location: str, value: Any) -> float | None:
+    """Return a pass rate, or None for null and an empty text.
+
+    Raises:
+        InvalidRowError: The value is not a number from 0 to 1.
+    """
+    if _is_missing(value) or value == "":
+        return None
+    try:
+        rate = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        rate = math.nan
+    if not 0 <= rate <= 1:
+        message = f"'pass_rate' must be a number from 0 to 1, got {as_text(plain(value))[:_MAX_SHOWN]}"
+        raise InvalidRowError(location, "invalid_pass_rate", message)
+    return rate
 
 
 def read_question(location: str, value: Any, instructions: Sequence[re.Pattern[str]]) -> str:
@@ -102,7 +134,7 @@ def read_answer(location: str, value: Any) -> str:
     if isinstance(value, Mapping) and "target" in value:
         target = value["target"]
         return read_alternatives(location, target if isinstance(target, list) else [target])
-    if value is None or value == [] or (isinstance(value, float) and math.isnan(value)):
+    if _is_missing(value) or value == []:
         raise InvalidRowError(location, "no_answer", f"the answer is {'an empty list' if value == [] else 'null'}")
     if isinstance(value, list):
         return ", ".join(read_answer(location, member) for member in value)
@@ -124,14 +156,30 @@ def read_alternatives(location: str, values: Sequence[Any]) -> str:
     return ALTERNATIVE.join(dict.fromkeys(read_answer(location, value) for value in values or [None]))
 
 
+def read_texts(value: Any) -> list[str] | None:
+    """Return the texts of a JSON list of nothing but texts, which is in a text (Skywork-OR1); None for another value.
+
+    A list of numbers may be an answer of mathematics: an interval, a vector.
+    """
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return None
+    try:
+        members = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    is_list_of_texts = isinstance(members, list) and all(isinstance(member, str) for member in members)
+    return members if is_list_of_texts and members else None
+
+
 def derive_answer(location: str, value: Any) -> str:
     """Return the last box of a solution, or the text after its last "####"; every entry of a list is correct.
 
     Raises:
         InvalidRowError: A solution has no final answer, or several different boxes.
     """
-    if isinstance(value, list):
-        return read_alternatives(location, value)
+    values = value if isinstance(value, list) else read_texts(value)
+    if values is not None:
+        return read_alternatives(location, values)
     solution = read_answer(location, value)
     boxes = {_LAYOUT_COMMAND.sub("", box.text).replace("\\dfrac", "\\frac"): box.text for box in find_boxes(solution)}
     if len(boxes) > 1:
@@ -151,6 +199,10 @@ def is_solution(answer: str) -> bool:
         return True
     boxes = list(find_boxes(answer))
     return len(boxes) > 1 or (len(boxes) == 1 and _WHOLE_BOX.fullmatch(answer) is None)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def encodable(location: str, name: str, value: str) -> str:

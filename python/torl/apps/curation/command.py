@@ -25,7 +25,6 @@ from torl.apps.curation.sources import list_sources
 from torl.config import SampleConfig
 from torl.config.command_line import parse_with_overrides
 from torl.config.loading import find_config, load_config
-from torl.data import load_problems
 from torl.data.problems import count_reasons, load_file, read_problems
 from torl.data.public_sets import ProblemFile, find_problem_file, pinned_problems
 from torl.errors import ConfigError
@@ -163,6 +162,7 @@ async def _select(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(f"{PROGRAM} select", description="Select the problems to train on.")
     parser.add_argument("--problems", metavar="FILE", required=True, help="problem file, usually with pass rates")
     parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="output: selected problems")
+    add_layout_arguments(parser)
     parser.add_argument("--run", metavar="RUN", type=Path, help="run on these problems, for LIMR's learning impact")
     parser.add_argument("--min-learning-impact", type=float, help="minimum learning impact (LIMR: 0.6); requires --run")
     parser.add_argument("--pass-rate-range", metavar="MIN,MAX", help="range of pass rates to keep, inclusive")
@@ -185,7 +185,8 @@ async def _select(argv: Sequence[str]) -> None:
         seed=arguments.seed,
     )
     accuracies = None if arguments.run is None else accuracies_of_run(arguments.run)
-    selected, counts = select(load_problems(arguments.problems), options, accuracies)
+    (layout,) = find_layouts(arguments, tuple(label_files([arguments.problems]))).values()
+    selected, counts = select(load_file(find_problem_file(arguments.problems, layout)), options, accuracies)
     with atomic_write(arguments.output) as file:
         file.write(encode_problems(selected))
     with Console() as console:

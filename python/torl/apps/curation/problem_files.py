@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torl.data.layout import Layout
+from torl.data.layout import FIELDS, Layout
 from torl.data.problems import make_layout
 from torl.data.public_sets import public_sets
 from torl.errors import ConfigError
 from torl.types import Problem
 
-_FIELDS = ("problem", "answer", "id")
-_READ_FIRST = frozenset({*_FIELDS, "reward_model"})
+_READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
 """Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""
 _OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
 
@@ -21,7 +20,10 @@ _OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
 def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the layout of files, each for all files or for the file NAME."""
     options = {
-        "--column": ("[NAME:]FIELD=COLUMN", "column of the field problem, answer or id: answer=solution.text"),
+        "--column": (
+            "[NAME:]FIELD=COLUMN",
+            "column of the field problem, answer, id or pass_rate: answer=solution.text",
+        ),
         "--split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
         "--files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
         "--answer-from": (
@@ -114,8 +116,8 @@ def _by_file(
 
 def _field_and_column(argument: str) -> tuple[str, str]:
     field, _, column = argument.partition("=")
-    if field not in _FIELDS or not column:
-        raise ConfigError(f"--column must be FIELD=COLUMN with FIELD one of {', '.join(_FIELDS)}, got {argument!r}")
+    if field not in FIELDS or not column:
+        raise ConfigError(f"--column must be FIELD=COLUMN with FIELD one of {', '.join(FIELDS)}, got {argument!r}")
     return field, column
 
 

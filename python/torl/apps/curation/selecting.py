@@ -62,7 +62,9 @@ def select(
         else:
             dropped[reason] += 1
     if not kept:
-        raise DataError(f"no problem is left of {len(problems)}: {count_reasons(dropped)}")
+        hint = f"; they are in the column {PASS_RATE!r}, or --column {PASS_RATE}=COLUMN names another"
+        hint = hint if dropped["no_pass_rate"] else ""
+        raise DataError(f"no problem is left of {len(problems)}: {count_reasons(dropped)}{hint}")
     if options.count is not None and options.count < len(kept):
         dropped["beyond_count"] = len(kept) - options.count
         kept = balanced_sample(kept, options.count, lambda problem: _stratum_of(problem, options), _score, options.seed)

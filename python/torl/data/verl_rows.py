@@ -1,0 +1,79 @@
+"""Rows in the layout of verl and ToRL: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`.
+
+The question is the only user message. System messages and instructions that are known to be added to questions are
+removed, because torl's template adds its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torl.data.files import InvalidRowError, describe
+from torl.data.values import as_text, find_value, name_columns, whole_number
+
+# ToRL's, verl's for MATH and GSM8K, Qwen2.5-Math's, Eurus-2's and DAPO's.
+INSTRUCTIONS = (
+    r"\s*Please integrate natural language reasoning with programs to solve the problem above, "
+    r"and put your final answer within \\boxed\{\}\.\s*\Z",
+    r"\s*Let's think step by step and output the final answer within \\boxed\{\}\.\s*\Z",
+    r'\s*Let\'s think step by step and output the final answer after "####"\.\s*\Z',
+    r"\s*Please reason step by step, and put your final answer within \\boxed\{\}\.\s*\Z",
+    r"\s*Present the answer in LaTex format: \\boxed\{Your answer\}\s*\Z",
+    r"\ASolve the following math problem step by step\. The last line of your response should be of the form "
+    r"Answer: \$Answer \(without quotes\) where \$Answer is the answer to the problem\.\s*",
+    r'\s*Remember to put your answer on its own line after "Answer:"\.\s*\Z',
+)
+"""Regular expressions of the instructions."""
+
+
+def is_verl_row(row: Any) -> bool:
+    """Whether a row has the layout of verl."""
+    return isinstance(row, Mapping) and "reward_model" in row
+
+
+def question_and_answer(location: str, row: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the values of the question and the answer.
+
+    Raises:
+        InvalidRowError: The row lacks one, or its prompt is a conversation.
+    """
+    for name in ("prompt", "reward_model"):
+        if row.get(name) is None:
+            raise InvalidRowError(location, "missing_column", f"the column {name!r} is missing{name_columns(row)}")
+    reward_model = row["reward_model"]
+    if not isinstance(reward_model, dict) or "ground_truth" not in reward_model:
+        raise InvalidRowError(location, "missing_column", "the column 'reward_model.ground_truth' is missing")
+    return _user_message(location, row["prompt"]), reward_model["ground_truth"]
+
+
+def verl_id(row: Mapping[str, Any]) -> Any:
+    """Return the id of a row, or None.
+
+    A number counts the rows of a split of a source: the id then starts with their names.
+    """
+    given, index = find_value(row, "extra_info.id"), find_value(row, "extra_info.index")
+    if given is not None or index is None:
+        return given
+    number = whole_number(index)
+    if number is None:
+        return index
+    names = (row.get("data_source"), find_value(row, "extra_info.split"))
+    return "/".join([*(as_text(name) for name in names if name), number])
+
+
+def has_index(row: Any) -> bool:
+    """Whether the id of a row is an index, which repeats if files were joined."""
+    return is_verl_row(row) and find_value(row, "extra_info.id") is None and verl_id(row) is not None
+
+
+def _user_message(location: str, prompt: Any) -> Any:
+    if isinstance(prompt, str):
+        return prompt
+    if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
+        message = f"'prompt' must be text or a list of messages, got {describe(prompt)}"
+        raise InvalidRowError(location, "question_not_text", message)
+    conversation = [message for message in prompt if message.get("role") != "system"]
+    if [message.get("role") for message in conversation] != ["user"]:
+        roles = ", ".join(str(message.get("role")) for message in prompt)
+        raise InvalidRowError(location, "question_not_text", f"'prompt' must contain one user message, got: {roles}")
+    content = conversation[0].get("content")
+    return content.strip() if isinstance(content, str) else content
