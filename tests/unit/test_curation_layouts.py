@@ -47,7 +47,7 @@ def test_options_without_a_name_leave_the_evaluation_sets_alone() -> None:
 
 
 def test_files_are_labelled_by_set_or_name() -> None:
-    names = ["math", "gsm8k_train@abc", "orz_57k=data/x.json", "a/train.jsonl", "b/train.jsonl", "hf:GAIR/LIMO"]
+    names = ["math", "gsm8k_train@abc", "orz_57k=data/x.json", "a/train.jsonl", "b/train.jsonl.gz", "hf:GAIR/LIMO"]
     assert list(label_files(names)) == ["math", "gsm8k_train", "orz_57k", "a-train", "b-train", "LIMO"]
 
 

@@ -1,7 +1,9 @@
 """Problem files: every format read right, every broken line named with its reason."""
 
+import gzip
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -229,14 +231,92 @@ def test_an_empty_file(tmp_path: Path, content: str) -> None:
 def test_files_that_are_not_there_or_of_no_known_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         load_problems(tmp_path / "missing.jsonl")
-    with pytest.raises(DataError, match=r"problem files must end in \.jsonl, \.json, \.parquet, \.csv, got '\.tsv'"):
+    suffixes = r"\.parquet, \.jsonl, \.json, \.csv, \.arrow"
+    with pytest.raises(
+        DataError, match=rf"the name must end in {suffixes}, got '\.tsv'; \.gz or \.zst may follow text"
+    ):
         load_problems(write(tmp_path / "p.tsv", "a"))
     (tmp_path / "d.jsonl").mkdir()
     with pytest.raises(DataError, match="not a file"):
         load_problems(tmp_path / "d.jsonl")
-    (tmp_path / "o.json").write_text("{}")
-    with pytest.raises(DataError, match="must contain a list of problems, got an object"):
+    with pytest.raises(DataError, match="the name must end in"):
+        load_problems(write(tmp_path / "p.parquet.gz", "a"))
+
+
+ROWS = [GOOD, GOOD | {"id": "b"}]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"problem": {"0": "p"}, "answer": {"0": "1"}}, {"train": ROWS, "test": ROWS}, {"data": [1, 2]}, GOOD],
+)
+def test_json_without_one_list_of_rows_is_refused(tmp_path: Path, content: Any) -> None:
+    (tmp_path / "o.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match="must contain a list of rows, or an object with one such list, got an object"):
         load_problems(tmp_path / "o.json")
+
+
+def test_json_lines_and_a_named_list_are_read_from_a_json_file(tmp_path: Path) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in ROWS)
+    for name, content in (("lines", f"\ufeff{lines}"), ("wrapped", json.dumps({"version": "1", "data": ROWS}))):
+        (tmp_path / f"{name}.json").write_text(content)
+        assert [each.id for each in load_problems(tmp_path / f"{name}.json")] == ["a", "b"]
+    (tmp_path / "broken.json").write_bytes(lines.encode() + b'{"problem": "\xff"}\n')
+    with pytest.raises(DataError, match=r"broken\.json, line 3: not UTF-8"):
+        load_problems(tmp_path / "broken.json")
+
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),  # as of joined files
+    ".zst": lambda data: pyarrow.Codec("zstd").compress(data, asbytes=True),
+}
+
+
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_compressed_text_is_read(tmp_path: Path, compression: str) -> None:
+    contents = {
+        ".jsonl": "\n".join(map(json.dumps, ROWS)),
+        ".json": json.dumps(ROWS),
+        ".csv": "id,problem,answer\na,p,1\nb,q,2\n",
+    }
+    for suffix, text in contents.items():
+        (tmp_path / f"p{suffix}{compression}").write_bytes(COMPRESS[compression](text.encode()))
+        assert [each.id for each in load_problems(tmp_path / f"p{suffix}{compression}")] == ["a", "b"]
+    damaged = tmp_path / f"d.jsonl{compression}"
+    damaged.write_bytes((tmp_path / f"p.jsonl{compression}").read_bytes()[:20])
+    with pytest.raises(DataError, match=rf"d\.jsonl{compression}: not a readable {compression} file"):
+        load_problems(damaged)
+
+
+def test_suffix_may_be_in_capitals(tmp_path: Path) -> None:
+    assert [each.id for each in load_problems(write(tmp_path / "P.JSONL", *ROWS))] == ["a", "b"]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".csv", ".jsonl.gz"])
+def test_pointer_of_git_lfs_is_named(tmp_path: Path, suffix: str) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 123"
+    with pytest.raises(DataError, match=r"a pointer of Git LFS, not the file: run `git lfs pull` in its repository"):
+        load_problems(write(tmp_path / f"p{suffix}", pointer))
+
+
+@pytest.mark.parametrize("split", ["", "train/"])
+def test_directory_of_save_to_disk_is_read(tmp_path: Path, split: str) -> None:
+    """Written as `Dataset.save_to_disk` and `DatasetDict.save_to_disk` write it."""
+    folder = tmp_path / split
+    folder.mkdir(exist_ok=True)
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    for name in ("state.json", "dataset_info.json"):
+        (folder / name).write_text("{}")
+    for number, row in enumerate([*ROWS, GOOD | {"id": "cached"}]):
+        table = pyarrow.Table.from_pylist([row])
+        name = f"data-{number:05d}-of-00002.arrow" if number < 2 else "cache-1.arrow"
+        with pyarrow.OSFile(str(folder / name), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+    columns = {"problem": "problem", "answer": "answer"}
+    assert load_problems(tmp_path, columns=columns, keep=[]) == [Problem(each, "1 + 1?", "2") for each in "ab"]
+    (folder / "data-00000-of-00002.arrow").write_bytes(b"ARROW1")
+    with pytest.raises(DataError, match="not a readable arrow file"):
+        load_problems(tmp_path)
 
 
 def test_few_problems_without_answer_are_left_out_with_a_warning(

@@ -265,6 +265,16 @@ def test_ambiguous_split_lists_patterns(tmp_path: Path, names: list[str], patter
     assert sorted(each) == sorted(f"{name}.jsonl" for name in names)
 
 
+def test_suffix_of_a_compression_is_no_part_of_a_name(tmp_path: Path) -> None:
+    names = ["en/train-00000-of-00002.json.gz", "en/train-00001-of-00002.json.gz", "de/train-1.json.gz"]
+    write_rows(tmp_path, *names)
+    with pytest.raises(DataError, match=r"splits: de/train\*, en/train\*; "):
+        load_problems(tmp_path)
+    (tmp_path / names[1]).unlink()
+    with pytest.raises(DataError, match="a shard of the split 'train' is missing: en/train-00001-of-00002"):
+        load_problems(tmp_path, files="en/*")
+
+
 def test_pattern_of_a_split_with_a_number_keeps_it(tmp_path: Path) -> None:
     write_rows(tmp_path, "a/aime2024.jsonl", "a/aime2025.jsonl", "b/aime2024.jsonl")
     with pytest.raises(DataError, match=r"splits: a/aime2024\*, b/aime2024\*; "):

@@ -1,31 +1,28 @@
-"""Readers of the rows of .jsonl, .json, .parquet and .csv files.
+"""Readers of the rows of .jsonl, .json, .parquet, .csv and .arrow files.
 
-JSON lines, CSV and parquet row groups are streamed, so files may exceed memory. A JSON list is loaded completely. A row
-that cannot be decoded is an `InvalidRowError`; only a file that cannot be read raises an error.
+JSON lines, CSV and the batches of parquet and arrow files are streamed, so files may exceed memory. A JSON list is
+loaded completely. A row that cannot be decoded is an `InvalidRowError`; only an unreadable file raises an error.
 """
 
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from torl.data.columnar_files import read_arrow, read_parquet
+from torl.data.row_files import Fields, Row, RowFile, opened_file, require_content
 from torl.errors import DataError
-from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, RemoteFile, files_in, hub_errors, resolve_file
+from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, files_in, hub_errors, resolve_file
+from torl.hub.dataset_files import FILE_SUFFIXES, file_format, is_readable
 
-RowFile: TypeAlias = Path | RemoteFile
-"""A file on disk, or a file on the Hub that is read over the network."""
-Row: TypeAlias = tuple[str, Any]
-"""The location of a row ("train.jsonl, line 3") and its value, or the `InvalidRowError` that replaces the value."""
-Fields: TypeAlias = Collection[str] | None
-"""Names of the columns to read; None reads all. A reader may return more columns."""
 DatasetFinder: TypeAlias = Callable[[str, str, Sequence[str]], Sequence[RowFile]]
 """A function of the name of a dataset on the Hub, a split, and patterns, that returns the files."""
 
-_BATCH_SIZE = 1_000  # parquet rows per batch, to bound the memory of their objects
 _MAX_CSV_FIELD = 2**31 - 1  # characters; the default of 131,072 ends the file at a longer field
 
 
@@ -53,7 +50,7 @@ class NumberLiteral(str):
 
 
 def _read_json_lines(path: RowFile, fields: Fields) -> Iterator[Row]:
-    with path.open("rb") as file:
+    with opened_file(path) as file:
         for number, line in enumerate(file, start=1):
             location = f"{path}, line {number}"
             try:
@@ -66,48 +63,40 @@ def _read_json_lines(path: RowFile, fields: Fields) -> Iterator[Row]:
                 yield location, invalid
 
 
-def _read_json_list(path: RowFile, fields: Fields) -> Iterator[Row]:
-    rows = _parse_json(str(path), _decode(str(path), path.read_bytes()).removeprefix("\ufeff"))
+def _read_json(path: RowFile, fields: Fields) -> Iterator[Row]:
+    with opened_file(path) as file:
+        data = file.read().removeprefix(BOM_UTF8)
+    if _is_json_lines(data):
+        yield from _read_json_lines(path, fields)
+        return
+    rows = _parse_json(str(path), _decode(str(path), data))
+    if isinstance(rows, dict):
+        lists = [value for value in rows.values() if isinstance(value, list) and _has_objects(value)]
+        rows = lists[0] if len(lists) == 1 else rows
     if not isinstance(rows, list):
-        raise DataError(f"{path}: must contain a list of problems, got {describe(rows)}")
+        raise DataError(f"{path}: must contain a list of rows, or an object with one such list, got {describe(rows)}")
     for number, row in enumerate(rows, start=1):
         yield f"{path}, row {number}", row
 
 
-def _read_parquet(path: RowFile, fields: Fields) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
+def _is_json_lines(data: bytes) -> bool:
+    """Whether a file continues after an object that ends with its first line (`to_json` of `datasets`)."""
+    first, _, others = data.strip().partition(b"\n")
     try:
-        with path.open("rb") as opened, pyarrow.parquet.ParquetFile(opened) as file:
-            names = None if fields is None else [name for name in file.schema_arrow.names if name in fields]
-            number = 0
-            for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=names):
-                for row in _with_short_floats(batch).to_pylist():
-                    number += 1
-                    yield f"{path}, row {number}", row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable parquet file: {error}") from error
+        return bool(others) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
-def _with_short_floats(batch: Any) -> Any:
-    """Return a batch with 32-bit floats as they were written: as 64 bits, 33.3 would be 33.29999923706055."""
-    import pyarrow
-
-    if not any(column.type == pyarrow.float32() for column in batch.columns):
-        return batch
-    columns = [
-        column.cast(pyarrow.string()).cast(pyarrow.float64()) if column.type == pyarrow.float32() else column
-        for column in batch.columns
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
+def _has_objects(values: Sequence[Any]) -> bool:
+    return bool(values) and all(isinstance(value, dict) for value in values)
 
 
 def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:
     csv.field_size_limit(_MAX_CSV_FIELD)
     # A byte that is not UTF-8 becomes a lone surrogate, which makes the field invalid instead of the file.
     with (
-        path.open("rb") as opened,
+        opened_file(path) as opened,
         io.TextIOWrapper(opened, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
     ):
         reader = csv.DictReader(file)
@@ -123,8 +112,14 @@ def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:
             raise DataError(f"{path}: not a readable CSV file: {error}") from error
 
 
-READERS: Mapping[str, Callable[[RowFile, Fields], Iterator[Row]]] = MappingProxyType(
-    {".jsonl": _read_json_lines, ".json": _read_json_list, ".parquet": _read_parquet, ".csv": _read_csv}
+_READERS: Mapping[str, Callable[[RowFile, Fields], Iterator[Row]]] = MappingProxyType(
+    {
+        ".jsonl": _read_json_lines,
+        ".json": _read_json,
+        ".parquet": read_parquet,
+        ".csv": _read_csv,
+        ".arrow": read_arrow,
+    }
 )
 """Readers by the suffix of a file. The second argument selects columns."""
 
@@ -146,10 +141,11 @@ def find_files(
     if path.startswith(DATASET_PREFIX):
         return find_dataset(path, split or "train", patterns)
     located = resolve_file(path)
-    if located.is_dir() and located.suffix not in READERS:
+    if located.is_dir() and not is_readable(located.name):
         return files_in(located, split or "train", patterns)
-    if located.suffix not in READERS:
-        raise DataError(f"{path}: problem files must end in {', '.join(READERS)}, got {located.suffix!r}")
+    if not is_readable(located.name):
+        suffixes = ", ".join(FILE_SUFFIXES)
+        raise DataError(f"{path}: the name must end in {suffixes}, got {located.suffix!r}; .gz or .zst may follow text")
     if not located.is_file():
         raise DataError(f"{path}: not a file")
     return [located]
@@ -159,12 +155,13 @@ def numbered_rows(files: Sequence[RowFile], fields: Fields = None) -> Iterator[R
     """Yield the rows of all files. Row numbers continue from file to file."""
     number = 0
     for file in files:
+        require_content(file)
         with (
             nullcontext()
             if isinstance(file, Path)
             else hub_errors(f"{DATASET_PREFIX}{file.dataset}", "dataset", IN_PLACE_OF_NAME)
         ):
-            for location, row in READERS[file.suffix](file, fields):
+            for location, row in _READERS[file_format(file.name)[0]](file, fields):
                 number += 1
                 yield location if len(files) == 1 else f"{file}, row {number}", row
 

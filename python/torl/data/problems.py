@@ -51,7 +51,7 @@ def load_problems(
     keep: list[str] | None = None,
     files: str | list[str] | None = None,
 ) -> list[Problem]:
-    """Read a problem file (.jsonl, .json, .parquet or .csv) in its order.
+    """Read a problem file (.jsonl, .json, .parquet, .csv or .arrow) in its order.
 
     A row without an id gets an id from its location ("line-3"). Copies of a row, with its id, are dropped and counted.
 

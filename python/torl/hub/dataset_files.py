@@ -7,12 +7,29 @@ from pathlib import PurePosixPath
 
 from torl.errors import DataError
 
-_TABLE = ".csv"  # read only if a split has no other format
-FILE_SUFFIXES = (".parquet", ".jsonl", ".json", _TABLE)
-_SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")
+_TEXTS = (".jsonl", ".json", ".csv")
+_READ_LAST = (".csv", ".arrow")  # only if a split has no other format
+FILE_SUFFIXES = (".parquet", *_TEXTS, ".arrow")
+COMPRESSIONS = (".gz", ".zst")
+"""Suffixes of compressed files, after the suffix of the format."""
+_DESCRIPTIONS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")  # of `datasets`
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})$")
 _SHARD_OF_STEM = re.compile(r"-\d{5}-of-\d{5}.*")  # some stems end in a checksum
 _NUMBER_OF_STEM = re.compile(r"[\W\d_]+$")
 _SPLITS = ("train", "test", "validation", "dev")
+
+
+def file_format(name: str) -> tuple[str, str]:
+    """Return the suffix of the format of a file in lower case, and that of its compression: "a.JSONL.gz" has both."""
+    located = PurePosixPath(name)
+    compression = located.suffix.lower() if located.suffix.lower() in COMPRESSIONS else ""
+    return (located.with_suffix("") if compression else located).suffix.lower(), compression
+
+
+def is_readable(name: str) -> bool:
+    """Whether the name of a file is that of a format that is read: of compressed files, those with text."""
+    suffix, compression = file_format(name)
+    return suffix in (_TEXTS if compression else FILE_SUFFIXES)
 
 
 def select_files(path: str, split: str, patterns: Sequence[str], names: Iterable[str]) -> list[str]:
@@ -34,21 +51,21 @@ def select_files(path: str, split: str, patterns: Sequence[str], names: Iterable
     files = sorted(
         name
         for name in names
-        if PurePosixPath(name).suffix in FILE_SUFFIXES
-        and not PurePosixPath(name).name.startswith(".")
-        and PurePosixPath(name).name not in ("dataset_infos.json", "dataset_info.json")
+        if is_readable(name)
+        and not PurePosixPath(name).name.startswith((".", "cache-"))  # `datasets` caches results as cache-*.arrow
+        and PurePosixPath(name).name not in _DESCRIPTIONS
     )
     if patterns:
         wanted = [name for name in files if any(fnmatchcase(name, pattern) for pattern in patterns)]
     else:
         wanted = _files_of_split(split, files)
-    wanted = [name for name in wanted if not name.endswith(_TABLE)] or wanted
+    wanted = [name for name in wanted if file_format(name)[0] not in _READ_LAST] or wanted
     if not wanted:
         part = f"the names {', '.join(patterns)}" if patterns else f"the split {split!r}"
         raise DataError(f"{path}: has no readable files of {part} (files: {', '.join(files) or 'none'})")
     if not patterns:
         _require_one_configuration(path, split, wanted)
-    if len({PurePosixPath(name).suffix for name in wanted}) > 1:
+    if len({file_format(name) for name in wanted}) > 1:
         raise DataError(f"{path}: the split {split!r} has files in several formats: pass one of its files instead")
     _require_all_shards(path, split, wanted)
     return wanted
@@ -63,8 +80,13 @@ def _files_of_split(split: str, names: Sequence[str]) -> list[str]:
 
 def _split_names(name: str) -> set[str]:
     """Return the names that a split with only this file can have: the stem without a shard, and without a number."""
-    stem = _SHARD_OF_STEM.sub("", PurePosixPath(name).stem.lower())
+    stem = _SHARD_OF_STEM.sub("", PurePosixPath(without_suffixes(name)).name.lower())
     return {stem, _NUMBER_OF_STEM.sub("", stem)}
+
+
+def without_suffixes(name: str) -> str:
+    """Return the name of a file without the suffixes of its format and its compression."""
+    return name[: len(name) - len("".join(file_format(name)))]
 
 
 def _has_word(text: str, word: str) -> bool:
@@ -90,7 +112,7 @@ def _pattern(name: str, split: str) -> str:
     located = PurePosixPath(name)
     if not _has_word(located.name, split):  # the split is a directory, or the whole dataset
         return str(located.parent / "*")
-    stem = _SHARD_OF_STEM.sub("", located.stem)
+    stem = _SHARD_OF_STEM.sub("", without_suffixes(located.name))
     stem = stem if stem.lower() == split.lower() else _NUMBER_OF_STEM.sub("", stem)
     return str(located.parent / f"{stem}*")
 
@@ -101,9 +123,9 @@ def _require_all_shards(path: str, split: str, names: Collection[str]) -> None:
     Raises:
         DataError: A shard is missing.
     """
-    stems = {name.rpartition(".")[0] for name in names}
-    for name in names:
-        if shard := _SHARD.search(name):
-            shards = {f"{name[: shard.start()]}-{number:05d}-of-{shard[1]}" for number in range(int(shard[1]))}
+    stems = {without_suffixes(name) for name in names}
+    for stem in stems:
+        if shard := _SHARD.search(stem):
+            shards = {f"{stem[: shard.start()]}-{number:05d}-of-{shard[1]}" for number in range(int(shard[1]))}
             if missing := sorted(shards - stems):
                 raise DataError(f"{path}: a shard of the split {split!r} is missing: {missing[0]}; download it again")

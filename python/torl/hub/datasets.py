@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from torl.errors import DataError
-from torl.hub.dataset_files import FILE_SUFFIXES, select_files
+from torl.hub.dataset_files import COMPRESSIONS, FILE_SUFFIXES, is_readable, select_files
 from torl.hub.models import COMMIT, DATASET_PREFIX, dataset_name, hub_errors, is_name, snapshot, split_name
 from torl.paths import resolve_path
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo
 
-_DATA_FILES = [f"*{suffix}" for suffix in FILE_SUFFIXES]
+_DATA_FILES = [f"*{suffix}{compression}" for suffix in FILE_SUFFIXES for compression in ("", *COMPRESSIONS)]
 _BLOCK_BYTES = 2**20  # size of a request; up to two blocks are buffered
 IN_PLACE_OF_NAME = "instead of the name"
 
@@ -27,22 +27,12 @@ class RemoteFile:
     name: str
     """Path within the dataset."""
 
-    @property
-    def suffix(self) -> str:
-        """Suffix, as of `pathlib.Path`."""
-        return PurePosixPath(self.name).suffix
-
     def open(self, mode: str) -> IO[bytes]:
         """Open the file as `pathlib.Path.open` does. `mode` must be "rb"."""
         from huggingface_hub import HfFileSystem
 
         opened = HfFileSystem().open(f"datasets/{self.dataset}/{self.name}", mode, block_size=_BLOCK_BYTES)
         return cast(IO[bytes], opened)
-
-    def read_bytes(self) -> bytes:
-        """Read the file, as `pathlib.Path.read_bytes` does."""
-        with self.open("rb") as file:
-            return file.read()
 
     def __str__(self) -> str:
         return f"{DATASET_PREFIX}{self.dataset}/{self.name}"
@@ -106,7 +96,7 @@ def resolve_file(path: str) -> Path:
     try:
         return resolve_path(path)
     except DataError as error:
-        is_hub_name = is_name(path) and PurePosixPath(path).suffix not in FILE_SUFFIXES
+        is_hub_name = is_name(path) and not is_readable(path)
         hint = f"; the dataset of that name on the Hub is {DATASET_PREFIX}{path}" if is_hub_name else ""
         raise DataError(f"{error}{hint}") from error
 

@@ -10,6 +10,7 @@ from torl.data.layout import FIELDS, Layout
 from torl.data.problems import make_layout
 from torl.data.public_sets import public_sets
 from torl.errors import ConfigError
+from torl.hub.dataset_files import without_suffixes
 from torl.types import Problem
 
 _READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
@@ -74,7 +75,7 @@ def label_files(names: Sequence[str]) -> dict[str, str]:
 
 def _label(name: str) -> str:
     public = name.partition("=")[0].partition("@")[0]
-    return public if public in public_sets() else Path(name).stem
+    return public if public in public_sets() else without_suffixes(Path(name).name)
 
 
 def _layout(options: Mapping[str, Sequence[str]]) -> Layout:

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 from torl.config import ProblemChoice
 from torl.config.choices import PROBLEMS
-from torl.data.files import READERS
 from torl.data.layout import Layout
 from torl.data.public_sets import public_sets
 from torl.errors import ConfigError, DataError
 from torl.hub import DATASET_PREFIX
+from torl.hub.dataset_files import FILE_SUFFIXES, is_readable, without_suffixes
 from torl.options import suggestion
 
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -86,10 +86,10 @@ def set_sort_key(name: str) -> tuple[int, str]:
 
 def _location(name: str, directory: Path) -> str | None:
     """Return the location of a set, or None if it is unknown."""
-    if _is_function(name) or name.startswith(DATASET_PREFIX) or "=" in name or Path(name).suffix in READERS:
+    if _is_function(name) or name.startswith(DATASET_PREFIX) or "=" in name or is_readable(name):
         label, equals, path = name.partition("=")
         return path if equals and label not in public_sets() else name
-    files = [directory / f"{name}{suffix}" for suffix in READERS]
+    files = [directory / f"{name}{suffix}" for suffix in FILE_SUFFIXES]
     found = next((str(file) for file in files if file.is_file()), None)
     public = public_sets().get(name.partition("@")[0])
     return name if found is None and public is not None and public.address is not None else found
@@ -106,8 +106,8 @@ def _label(name: str) -> str:
         return label
     if name.startswith(DATASET_PREFIX):
         return name.partition("@")[0].rpartition("/")[2]
-    if Path(name).suffix in READERS:
-        return Path(name).stem
+    if is_readable(name):
+        return without_suffixes(Path(name).name)
     return name.partition("@")[0].rpartition(":")[2].replace("/", "-")
 
 
