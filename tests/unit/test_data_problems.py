@@ -1,9 +1,11 @@
 """Problem files: every format read right, every broken line named with its reason."""
 
+import datetime
 import gzip
 import json
 import logging
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,23 @@ def test_numbers_of_parquet_are_as_they_were_written(tmp_path: Path) -> None:
         table = pyarrow.table({"problem": ["p"] * len(answers), "answer": pyarrow.array(answers, type_)})
         pyarrow.parquet.write_table(table, tmp_path / "p.parquet")
         assert [problem.answer for problem in load_problems(tmp_path / "p.parquet")] == list(read)
+
+
+def test_decimals_of_parquet_are_answers(tmp_path: Path) -> None:
+    rows = [{"problem": "p", "answer": Decimal(text)} for text in ("2.50", "1E+2", "-3")]
+    read = [problem.answer for problem in load_problems(write_parquet(tmp_path / "p.parquet", *rows))]
+    assert read == ["2.50", "100.00", "-3.00"]  # a column has one number of decimals
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(b"p", "bytes"), (datetime.date(2026, 1, 1), "a date or a time"), (datetime.timedelta(1), "a date or a time")],
+)
+def test_types_of_parquet_are_named(tmp_path: Path, value: object, kind: str) -> None:
+    for field in ("problem", "answer"):
+        path = write_parquet(tmp_path / "p.parquet", {"problem": "p", "answer": "1"} | {field: value})
+        with pytest.raises(DataError, match=f", got {kind} "):
+            load_problems(path)
 
 
 def test_integer_that_python_refuses_to_read_is_text(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from datetime import date, time, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -23,6 +24,7 @@ from torl.hub.dataset_files import FILE_SUFFIXES, file_format, is_readable
 DatasetFinder: TypeAlias = Callable[[str, str, Sequence[str]], Sequence[RowFile]]
 """A function of the name of a dataset on the Hub, a split, and patterns, that returns the files."""
 
+_TIMES = (date, time, timedelta)  # a datetime is a date
 _MAX_CSV_FIELD = 2**31 - 1  # characters; the default of 131,072 ends the file at a longer field
 
 
@@ -184,6 +186,6 @@ def _parse_json(location: str, text: str) -> Any:
 
 
 def describe(value: Any) -> str:
-    """Return the type of a JSON value, for error messages."""
-    kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text"}
-    return kinds.get(type(value), "a number")
+    """Return the type of a value of a row, for error messages."""
+    kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text", bytes: "bytes"}
+    return kinds.get(type(value)) or ("a date or a time" if isinstance(value, _TIMES) else "a number")

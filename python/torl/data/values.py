@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from torl.data.files import InvalidRowError, NumberLiteral, describe
@@ -138,6 +139,8 @@ def read_answer(location: str, value: Any) -> str:
         raise InvalidRowError(location, "no_answer", f"the answer is {'an empty list' if value == [] else 'null'}")
     if isinstance(value, list):
         return ", ".join(read_answer(location, member) for member in value)
+    if isinstance(value, Decimal):
+        value = f"{value:f}"  # as text, 1E+2 for 100
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         message = f"the answer must be text, a number or a list of them, got {describe(value)}"
         raise InvalidRowError(location, "answer_not_text", message)
