@@ -22,7 +22,7 @@ ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
 """A source of examples: a function of its own options that returns pairs of id and fields."""
 
 _TRAJECTORIES = "trajectories"  # of a run directory
-# Of dialogues. Parquet gives each object the members of all others, with null for those that it does not have.
+# Of dialogues. Arrow gives each object the members of all others, with null for those that it does not have.
 _UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "tools", "functions")
 _TEXTS = ("content", "value")  # of a message; null is an empty text
 _FIELDS = {*(name for names, _ in EXAMPLE_FORMATS for name in names), *OPTIONAL_FIELDS}
@@ -63,7 +63,7 @@ def example_rows(
             is_empty = False
             name = prefix + location.removeprefix(f"{parent}/")
             try:
-                yield name, _fields(name, value, columns or {}, unified=found[0].suffix == ".parquet")
+                yield name, _fields(name, value, columns or {}, unified=found[0].suffix in (".parquet", ".arrow"))
             except InvalidRowError as invalid:
                 yield name, invalid
         if is_empty:
