@@ -27,6 +27,7 @@ def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
     [
         ("C", "\\text{(C) }12"), ("\\text{(C) }12", "C"), ("\\text{(C) }12", "12"), ("C", "C. 12"), ("C", "C) 12"),
         ("\\textbf{(B)}\\ 7", "7"), ("\\textbf{(B)}\\ 7", "B"), ("\\textbf{(B)}\\ 7", "(B) 7.0"),
+        ("12", "\\textbf{(A) }12"), ("12", "(A) 12.0"), ("\\frac12", "C. $0.5$"),
         ("B", "$\\mathrm{(B)}$"),
         ("D", "(D)"), ("D", "D) the area of the lake"), ("\\text{D}", "D."), ("5", "\\boldsymbol{5}"),
         ("True", "true"), ("true", "\\text{True}"), ("False", "false."),
@@ -52,6 +53,7 @@ def test_same_answer_in_another_form(reference: str, answer: str) -> None:
         ("C", "\\text{(D) }12"), ("\\text{(C) }12", "13"), ("\\text{(C) }12", "(C) 13"), ("\\text{(C) }12", "(D) 12"),
         ("B", "(B) or (C)"), ("B", "A"), ("A", "A or B"), ("C", "(C) is wrong"), ("C", "C. no"), ("C", "12"),
         ("C", "C+1"), ("C", "\\text{(C)} D"), ("B", "(B) 7, (C) 8"),
+        ("12", "\\textbf{(A) }13"), ("12", "(A) 12 or (B) 13"), ("12", "(A) not 12"), ("12", "(A) 3, (B) 12"),
         ("True", "false"), ("true", "1"), ("4", "five"), ("4", "four or five"), ("24", "twenty"), ("56", "five six"),
         ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(2,1)"), ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "(1,2,3)"),
         ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "1,2"), ("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}", "\\{1,2\\}"),

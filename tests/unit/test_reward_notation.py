@@ -18,7 +18,12 @@ SAME = [
     ("\\emptyset", "\\varnothing"), ("(-\\infty,2]", "x \\le 2"), ("(1,2)", "1<x<2"), ("[-2,3)", "-2\\le x<3"),
     ("x \\ge 5", "x ≥ 5"), ("-5", "\N{MINUS SIGN}5"), ("i", "\\sqrt{-1}"), ("-1", "i^2"), ("-i", "\\frac1i"),
     ("2i", "(1+i)^2"), ("2i", "\\sqrt{-4}"), ("1+i", "\\sqrt2 e^{i\\pi/4}"), ("\\frac{1+i}{2}", "0.5+0.5i"),
-    ("2i", "2I"), ("3+4i", "4i+3"), ("\\{1+i,1-i\\}", "1\\pm i"),
+    ("2i", "2I"), ("3+4i", "4i+3"), ("\\{1+i,1-i\\}", "1\\pm i"), ("n \\equiv 3 \\pmod 5", "n\\equiv 3\\pmod{5}"),
+    ("n\\equiv 3\\pmod{12}", "n\\equiv 3\\pmod 12"), ("45\\ ", "45"), ("45", "45\\ "), ("45\\", "45"),
+    ("\\mathbb{R}", "\\text{all real numbers}"), ("All real numbers.", "(-\\infty,\\infty)"),
+    ("3 \\text{ to } 2", "3:2"), ("3:2", "3 to 2"), ("7", "7 km/h"), ("7", "7 people"), ("7", "7 miles per hour"),
+    ("7", "7m/s."), ("9.8", "9.8 m/s^2"), ("10\\sqrt{3}", "10\\sqrt{3} cm^2"), ("\\frac12", "\\frac{1}{2} kg"),
+    ("1,200", "1200 students per year"),
 ]  # fmt: skip
 
 DIFFERENT = [
@@ -29,6 +34,12 @@ DIFFERENT = [
     ("i", "-i"), ("1", "i^2"), ("2i", "2"), ("1+i", "1-i"), ("i", "e^{i\\pi}"), ("x+i", "x+2i"), ("a_i", "a"),
     ("i", "j"), ("\\sum_{i=1}^{n} i", "i"), ("2\\pi", "2*p*i"), ("x^{12}", "x**1*2"), ("3.5", "3.5e1"),
     ("5", "0 \\le i \\le n"), ("\\frac12", "(0, i)"), ("3", "i > 0"), ("3", "\\max(i, 3)"), ("5", "3+2i \\le x"),
+    ("3\\pmod 5", "3\\pmod 7"), ("3\\pmod{5}", "3\\pmod 57"), ("45\\ ", "46"), ("3:2", "2 to 3"), ("3:2", "3 to 20"),
+    ("\\mathbb{R}", "all real numbers except 0"), ("\\mathbb{R}", "\\text{no real numbers}"), ("3 to 2", "\\frac32"),
+    ("7", "8 km/h"), ("7", "7 or 8 people"), ("30", "3 hours and 30 minutes"), ("30", "3 hours 30 min"), ("7", "-7 km"),
+    ("7", "7 million people"), ("7", "7 dozen cards"), ("7", "7 x"), ("7", "7 pi km"), ("7", "7 squared feet"),
+    ("57", "5 7 people"), ("7", "at least 7 people"), ("7", "7\\% people"), ("67", "5'7 in"), ("7", "7! km"),
+    ("7x", "7 m/s"), ("7 \\text{ km/h}", "7 m/s"),
     ("5", "i<i"), ("\\frac12", "x < x"), ("[1,2]", "1<x<x"), ("0", "\\{i \\mid i \\le 3\\}"),
 ]  # fmt: skip
 

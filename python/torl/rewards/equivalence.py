@@ -25,7 +25,7 @@ from torl.rewards.notation import (
     with_fractions,
 )
 from torl.rewards.numerals import multiplied, plain_numbers, without_noise
-from torl.rewards.units import have_other_units, without_currency, without_percent
+from torl.rewards.units import have_other_units, without_currency, without_percent, without_plain_unit
 from torl.types import ALTERNATIVE
 
 _EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
@@ -60,6 +60,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     reference, answer = plain_layout(reference), plain_layout(answer)
     if have_other_units(reference, answer):
         return False
+    answer = without_plain_unit(reference, answer)
     bases = read_in_base(reference), read_in_base(answer)
     if None not in bases:
         return bases[0] == bases[1]
@@ -123,8 +124,13 @@ def _equals_one(references: list[str], answer: str, exact: bool) -> bool:
 
 
 def _same_choice(reference: str, answer: str, exact: bool) -> bool | None:
-    """Return whether two choices are equal, by their letters and, if both have it, their text; None for other texts."""
+    """Return whether two choices are equal, by their letters and, if both have it, their text; None for other texts.
+
+    A choice with its text also answers a reference that is the text.
+    """
     gold, target = split_choice(reference), split_choice(answer)
+    if gold is None and target is not None and target[1] and is_single_choice(target[1]):
+        return equivalent(reference, target[1], exact=exact) or None
     if gold is None or (target is None and not gold[1]) or (target is not None and not is_single_choice(target[1])):
         return None
     if target is None:

@@ -26,6 +26,10 @@ _MARK = re.compile(r" ?([,:;]) ?(?!\d)")
 _NO_SOLUTION = re.compile(
     r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
 )
+_REALS = re.compile(r"(?:the\s+set\s+of\s+)?(?:all\s+real\s+numbers|all\s+reals|the\s+real\s+numbers)")
+_MODULUS = re.compile(r"\\pmod\s*(\d+)")
+_RATIO_IN_WORDS = re.compile(r"\s*\$?\s*(\d+)\s*(?:\\text\s*\{\s*to\s*\}|\bto\b)\s*(\d+)\s*\$?\s*")
+_LAST_BLANK = re.compile(r"(?<!\\)\\\s*\Z")  # a blank "\ ", or its backslash where a strip took the rest
 # Full-width forms have a fixed offset from ASCII; other spaces become the common one.
 _CHARACTERS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _CHARACTERS |= dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), ord(" "))
@@ -73,17 +77,25 @@ def plain_layout(text: str) -> str:
     r"""Return the text in a common layout.
 
     Characters and colons are plain, a line under the text and its color removed, numbers separated by ", ", vectors in
-    parentheses, angles of functions in radians; no solution is \emptyset.
+    parentheses, angles of functions in radians, moduli in braces; no solution is \emptyset, all real numbers are
+    \mathbb{R}, and "3 to 2" is 3:2.
     """
-    text = text.translate(_CHARACTERS)
+    text = _LAST_BLANK.sub("", text.translate(_CHARACTERS))
     if decorated := _DECORATED.fullmatch(bare(text)):
         text = decorated[1]
-    if len(text) < 100 and _NO_SOLUTION.fullmatch(without_text(bare(text)).strip().lower()):
-        return r"\emptyset"
+    if len(text) < 100:
+        words = without_text(bare(text)).strip().lower()
+        if _NO_SOLUTION.fullmatch(words):
+            return r"\emptyset"
+        if _REALS.fullmatch(words):
+            return r"\mathbb{R}"
+        if ratio := _RATIO_IN_WORDS.fullmatch(text):
+            return f"{ratio[1]}:{ratio[2]}"
     if pointed := _POINTED.fullmatch(text):
         text = f"({pointed[1]})"
     text = _CONJUNCTION.sub(", ", text)
     text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", text)
+    text = _MODULUS.sub(r"\\pmod{\1}", text)
     return _COLON.sub(":", _ANGLES.sub(r"(\1)", text))
 
 

@@ -46,6 +46,16 @@ _UNITS = MappingProxyType(
         for name in itertools.chain.from_iterable(map(str.split, _UNIT_NAMES))
     }
 )
+_COUNTED = (
+    "people persons children students boys girls points solutions books cards games marbles questions tickets workers"
+)
+# Names that cannot be variables: they have several letters. A single letter is a unit only in a rate, such as m/s.
+_PLAIN_NAME = "|".join(
+    name
+    for names in (*_UNIT_NAMES[len(_CURRENCY_NAMES) :], _COUNTED)
+    for name in names.split()
+    if len(name) > 1 and not name.startswith(("degree", "rad", "percent"))
+)
 _MONEY = "|".join(name for names in _CURRENCY_NAMES for name in names.split() if name.isalpha())
 _MAX_CHARACTERS = 100
 _COMMANDS = {"dollar": "$", "cent": "¢", "euro": "€", "sterling": "£", "pounds": "£", "yen": "¥"}
@@ -62,6 +72,12 @@ _WITH_UNIT = re.compile(
     rf"[+-]?[\d.,]+{_GAP}(?:\\(?:text|mathrm|textrm)\s*\{{\s*([A-Za-z]+)\s*\}}|([A-Za-z]+)|\\?(%))\.?"
 )
 _PERCENT = re.compile(rf"{_GAP}(?:\\?%|\\(?:text|mathrm|textrm)\s*\{{\s*(?:\\?%|percent)\s*\}}|percent){_GAP}$")
+_POWER = r"(?:\s*\^\s*(?:[23]|\{[23]\}))?"
+_PLAIN_UNIT = re.compile(
+    rf"([^'\"]*[\d}})]){_GAP}(?:(?:{_PLAIN_NAME}){_POWER}"
+    rf"|(?:{_PLAIN_NAME}|[mg])(?:\s*/\s*|\s+per\s+)(?:{_PLAIN_NAME}|[smh]){_POWER})"
+)
+_COMMAND_NAME, _LETTER = re.compile(r"\\[A-Za-z]+"), re.compile(r"[A-Za-z]")
 _DEGREE_SIGN = re.compile(r"\\circ|\N{DEGREE SIGN}")
 _RADIANS = re.compile(r"(?<![A-Za-z])rad(?:ians?)?(?![A-Za-z])")
 
@@ -79,6 +95,16 @@ def without_currency(text: str) -> str:
     """Return an amount of money without its currency, or the text."""
     amount = _amount(text)
     return text if amount is None else amount[0]
+
+
+def without_plain_unit(reference: str, answer: str) -> str:
+    r"""Return an answer without the unit that follows its value, as in 7 km/h, if the reference has no letters.
+
+    math-verify reads many units outside of \text as products of variables.
+    """
+    found = _PLAIN_UNIT.fullmatch(bare(answer)) if len(answer) < _MAX_CHARACTERS else None
+    has_letters = found is None or any(_LETTER.search(_COMMAND_NAME.sub("", each)) for each in (reference, found[1]))
+    return answer if found is None or has_letters else found[1]
 
 
 def without_percent(text: str) -> str:
