@@ -109,6 +109,7 @@ def test_reward_functions_of_trl_and_verl_also_off_the_main_thread() -> None:
         (["8"], "8", "9"),
         (np.array(["8", "9"]), "9, 8", "8"),
         ({"target": ["1/2", "2"]}, "0.5", "1/2, 2"),
+        ('["1/2", "2"]', "0.5", "1/2, 2"),  # Skywork-OR1
     ],
 )
 def test_references_may_be_values_of_a_data_set(reference: Any, right: str, wrong: str) -> None:

@@ -139,6 +139,29 @@ def test_thinking_before_a_call_and_results_that_are_objects_are_kept() -> None:
     assert content.messages[1]["tool_calls"][0]["function"]["name"] == "f"
 
 
+def test_end_of_thinking_in_the_code_of_a_call_is_code() -> None:
+    written = json.dumps({"name": "f", "arguments": {"code": "print('</think>')"}})
+    content = read_example("x", {"conversations": [{"from": "function_call", "value": written}]})
+    assert isinstance(content, Dialogue)
+    assert content.messages[0]["content"] == ""
+    assert content.messages[0]["tool_calls"][0]["function"]["arguments"] == {"code": "print('</think>')"}
+
+
+def test_messages_may_lack_content_where_it_can_be_empty() -> None:
+    messages = [{"role": "assistant", "thinking": "Hm."}, {"role": "tool", "name": "f"}]
+    content = read_example("x", {"messages": messages, "functions": "none"})
+    assert isinstance(content, Dialogue)
+    assert [message["content"] for message in content.messages] == ["", ""]
+    assert content.tools == ()
+
+
+def test_user_message_equal_to_the_system_message_is_another_message() -> None:
+    turns = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hi"}]
+    content = read_example("x", {"system": "Hi", "conversations": turns})
+    assert isinstance(content, Dialogue)
+    assert [message["role"] for message in content.messages] == ["system", "user", "assistant"]
+
+
 def test_system_message_and_tools_that_are_given_twice_are_read_once() -> None:
     """Hermes' files have a `tools` column, and a system message that describes the same tools."""
     system = f"You may call: <tools>{json.dumps(SCHEMA)}</tools>"
@@ -147,6 +170,7 @@ def test_system_message_and_tools_that_are_given_twice_are_read_once() -> None:
         (system, [SCHEMA], ()),
         (system, [SCHEMA | {"name": "other"}], ("other",)),
         ("<tools>", [SCHEMA], ("python",)),
+        ('Write <tools></tools>. Call "python".', [SCHEMA], ("python",)),
         ("Use python.", [SCHEMA], ("python",)),
     ):
         row = {"system": first, "conversations": [{"from": "system", "value": first}, *turns[1:]], "tools": tools}
@@ -174,7 +198,8 @@ def test_earlier_turns_of_alpaca_are_messages() -> None:
         ("assistant", "4"),
     ]
     assert content.weights == (0, 0, 1, 0, 1)
-    assert isinstance(read_example("x", row | {"system": "", "history": []}), SolvedProblem)
+    for system, history in (("", []), (None, None), ({}, "19th century")):
+        assert isinstance(read_example("x", row | {"system": system, "history": history}), SolvedProblem)
 
 
 def test_completion_alone_is_trained() -> None:

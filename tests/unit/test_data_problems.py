@@ -250,7 +250,7 @@ def test_an_empty_file(tmp_path: Path, content: str) -> None:
 def test_files_that_are_not_there_or_of_no_known_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         load_problems(tmp_path / "missing.jsonl")
-    suffixes = r"\.parquet, \.jsonl, \.json, \.csv, \.arrow"
+    suffixes = r"\.jsonl, \.json, \.parquet, \.csv, \.arrow"
     with pytest.raises(
         DataError, match=rf"the name must end in {suffixes}, got '\.tsv'; \.gz or \.zst may follow text"
     ):
@@ -266,13 +266,33 @@ ROWS = [GOOD, GOOD | {"id": "b"}]
 
 
 @pytest.mark.parametrize(
-    "content",
-    [{}, {"problem": {"0": "p"}, "answer": {"0": "1"}}, {"train": ROWS, "test": ROWS}, {"data": [1, 2]}, GOOD],
+    ("content", "message"),
+    [
+        (1, "must contain a list of rows, got a number"),
+        ({}, "the object is empty"),
+        ({"problem": {"0": "p"}, "answer": {"0": "1"}}, "the question must be text, got an object"),
+        ({"train": ROWS, "test": ROWS}, "the columns are: test, train"),
+        ({"steps": ROWS}, "the columns are: steps"),
+        ({"data": [1, 2]}, "a problem must be an object, got a number"),
+    ],
 )
-def test_json_without_one_list_of_rows_is_refused(tmp_path: Path, content: Any) -> None:
+def test_json_without_one_list_of_rows_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     (tmp_path / "o.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match="must contain a list of rows, or an object with one such list, got an object"):
+    with pytest.raises(DataError, match=message):
         load_problems(tmp_path / "o.json")
+
+
+def test_lone_object_in_a_json_file_is_a_row(tmp_path: Path) -> None:
+    for indent in (None, 1):
+        (tmp_path / "o.json").write_text(json.dumps(GOOD | {"steps": ROWS}, indent=indent) + "\n")
+        assert [problem.id for problem in load_problems(tmp_path / "o.json")] == [GOOD["id"]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"), [(["Steps, so \\boxed{4}."], "4"), (["5 + 4 = 9\n#### 9"], "9"), (["1", "2"], "1, 2")]
+)
+def test_solution_in_a_list_has_its_answer(tmp_path: Path, answer: list[str], read: str) -> None:
+    assert load_problems(write(tmp_path / "p.jsonl", {"problem": "p", "answer": answer}))[0].answer == read
 
 
 def test_json_lines_and_a_named_list_are_read_from_a_json_file(tmp_path: Path) -> None:
@@ -389,19 +409,18 @@ def indexed(question: str, index: Any, source: str | None = "a", split: str | No
     return verl_row(question, data_source=source, extra_info={"index": index, "split": split})
 
 
-def test_index_of_verl_counts_the_rows_of_a_split_of_a_source(tmp_path: Path) -> None:
-    rows = [indexed("p", 0), indexed("q", 1.0), indexed("r", 0, "b"), indexed("s", 0, "b", "test")]
-    rows += [indexed("t", 2, "b", None), indexed("u", 0.0, None, None), indexed("v", float("nan"))]
-    ids = ["a/train/0", "a/train/1", "b/train/0", "b/test/0", "b/2", "0", "row-7"]
+def test_index_of_verl_is_the_id(tmp_path: Path) -> None:
+    rows = [indexed("p", 0.0), indexed("q", 1.0), indexed("r", 0.0, "b"), indexed("v", float("nan"))]
+    ids = ["0", "1", "row-3", "row-4"]
     assert [problem.id for problem in load_problems(write_parquet(tmp_path / "p.parquet", *rows))] == ids
-    texts = [indexed("p", "b0-4e"), indexed("q", 7, "a", "")]
-    assert [problem.id for problem in load_problems(write(tmp_path / "p.jsonl", *texts))] == ["b0-4e", "a/7"]
+    texts = [indexed("p", "b0-4e"), indexed("q", 7)]
+    assert [problem.id for problem in load_problems(write(tmp_path / "p.jsonl", *texts))] == ["b0-4e", "7"]
 
 
 def test_index_that_repeats_for_another_problem_is_replaced(tmp_path: Path) -> None:
     rows = [indexed(question, 0) for question in "pqpqr"]
     problems = load_problems(write_parquet(tmp_path / "p.parquet", *rows))
-    assert [(each.id, each.question) for each in problems] == [("a/train/0", "p"), ("row-2", "q"), ("row-5", "r")]
+    assert [(each.id, each.question) for each in problems] == [("0", "p"), ("row-2", "q"), ("row-5", "r")]
 
 
 def test_columns_of_the_id_keep_the_layout_of_verl(tmp_path: Path) -> None:
@@ -411,6 +430,12 @@ def test_columns_of_the_id_keep_the_layout_of_verl(tmp_path: Path) -> None:
     assert [(each.id, each.question) for each in problems] == [("p/0", "p"), ("q/0", "q")]
     with pytest.raises(DataError, match="row 2: the id '0' was already used for another problem"):
         load_problems(path, columns={"id": "extra_info.index"})
+
+
+def test_columns_of_the_id_leave_the_other_columns_of_a_row_as_they_are(tmp_path: Path) -> None:
+    row = verl_row("q?") | {"problem": "own", "answer": "7", "uid": "u"}
+    (problem,) = load_problems(write(tmp_path / "p.jsonl", row), columns={"id": "uid"})
+    assert (problem.id, problem.question, problem.answer) == ("u", "own", "7")
 
 
 @pytest.mark.parametrize("value", ["3.0", "3", '"3"'])

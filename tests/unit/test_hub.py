@@ -18,6 +18,7 @@ from torl.data import load_problems, stream_problems
 from torl.data.public_sets import pinned_problems
 from torl.errors import ConfigError, DataError
 from torl.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
+from torl.hub.dataset_files import select_files
 from torl.report.console import Console
 from torl.training.pinning import pin_commits
 from torl.training.run import train
@@ -195,6 +196,20 @@ def test_a_split_is_read_from_all_of_its_files(repository: Repository) -> None:
     assert (tested.question, tested.answer) == ("9?", "9")
     with pytest.raises(DataError, match=r"no readable files of the split 'validation'.*data/test-00000"):
         load_problems("hf:GAIR/Sums", split="validation")
+
+
+@pytest.mark.parametrize(
+    ("names", "read"),
+    [
+        (("train.jsonl", "train.jsonl.gz"), "train.jsonl"),
+        (("train.parquet", "train.json.zst"), "train.parquet"),
+        (("train.csv", "train.arrow"), "train.csv"),
+        (("train.arrow", "cache-train.arrow"), "train.arrow"),
+        (("cache-train.jsonl",), "cache-train.jsonl"),
+    ],
+)
+def test_copies_of_a_split_in_rarer_formats_are_not_read(names: tuple[str, ...], read: str) -> None:
+    assert select_files("d", "train", [], names) == [read]
 
 
 def test_a_data_set_without_splits_is_one(repository: Repository) -> None:

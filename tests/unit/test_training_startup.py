@@ -1,6 +1,5 @@
 """The start of a run that resumes without a checkpoint."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,14 @@ import pytest
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import CheckpointError
+from torl.records.receipt import Receipt
 from torl.report.console import Console
 from torl.training import startup
 
 
-@pytest.mark.parametrize(
-    ("steps", "is_finished", "every", "is_refused"),
-    [
-        (0, False, 4, False),
-        (7, False, 4, False),  # the checkpoint of step 4 may not have been complete
-        (8, False, 4, True),
-        (8, False, 0, False),
-        (1, True, 0, True),  # the last step always writes one
-    ],
-)
+@pytest.mark.parametrize("had_checkpoint", [True, False])
 async def test_run_without_its_checkpoints_is_not_started_again(
-    steps: int, is_finished: bool, every: int, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    had_checkpoint: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class StartedError(Exception):
         pass
@@ -33,15 +24,15 @@ async def test_run_without_its_checkpoints_is_not_started_again(
         raise StartedError
 
     monkeypatch.setattr(startup, "machine_of", machine_of)  # the next thing that a start needs
-    if steps:
-        rows = "".join(json.dumps({"step": step}) + "\n" for step in range(1, steps + 1))
-        (tmp_path / "metrics.jsonl").write_text(rows)
-    if is_finished:
-        (tmp_path / "summary.json").write_text("{}")
-    settings = {"run.directory": str(tmp_path), "run.resume": "true", "checkpoint.every_steps": str(every)}
-    config = load_config(TrainConfig, find_config("demo"), settings)
+    manifest = tmp_path / "checkpoints" / "step_4" / "manifest.json"
+    receipt = Receipt.start(tmp_path, None, {})
+    if had_checkpoint:
+        manifest.parent.mkdir(parents=True)
+        manifest.write_text("{}")
+    receipt.append("row", 5, [])
+    manifest.unlink(missing_ok=True)
+    config = load_config(TrainConfig, find_config("demo"), {"run.directory": str(tmp_path), "run.resume": "true"})
     nothing: Any = None
-    with (
-        pytest.raises(CheckpointError, match="steps, but no checkpoint") if is_refused else pytest.raises(StartedError)
-    ):
+    refused = pytest.raises(CheckpointError, match="no longer has the checkpoints that the run wrote")
+    with refused if had_checkpoint else pytest.raises(StartedError):
         await startup.prepare_inputs(config, nothing, nothing, {}, tmp_path, Console(), nothing)

@@ -38,7 +38,7 @@ class SampleOptions(Section):
     """Sampling without training."""
 
     problems: ProblemChoice
-    """Problems to play: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
+    """Problems to play: a file, a set or a dataset, as in `data.train`, or package.module:Name for a custom source."""
     output: OutputPath
     """File that trajectories are appended to, one JSON object per line. An existing file is resumed."""
     samples_per_problem: PositiveInt = 1
@@ -66,7 +66,8 @@ class EvaluateOptions(Section):
     """Evaluation without training."""
 
     problems: ProblemChoice
-    """Problems to evaluate on: a file (.jsonl, .json or .parquet), or package.module:Name for a custom source."""
+    """Problems to evaluate on: a file, a set or a dataset, as in `data.train`, or package.module:Name for a custom
+    source."""
     use_tools: bool = True
     """Execute the model's tool calls; false is `evaluation.max_tool_calls = 0`."""
     output: Path | None = None

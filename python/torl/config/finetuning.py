@@ -34,8 +34,8 @@ class FinetuneOptions(Section):
     """Examples of supervised fine-tuning, and the tokens of them that are trained."""
 
     train: ExampleChoice
-    """Examples: a file (.jsonl, .json or .parquet), a dataset on the Hub, a run whose trajectories are imitated, or
-    package.module:name for a custom source."""
+    """Examples: a file (.jsonl, .json, .parquet, .csv or .arrow), a dataset on the Hub, a run whose trajectories are
+    imitated, or package.module:name for a custom source."""
     validation: ExampleChoice | None = None
     """Examples whose loss is measured at each evaluation."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0

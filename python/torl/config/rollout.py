@@ -99,8 +99,8 @@ class DataConfig(EvaluationSets):
     """Problems and prompts."""
 
     train: ProblemChoice
-    """Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set (`torl data sources`), a dataset
-    of the Hub (hf:owner/name), or package.module:Name for a custom source."""
+    """Problems to train on: a file (.jsonl, .json, .parquet, .csv or .arrow), a public set (`torl data sources`), a
+    dataset of the Hub (hf:owner/name), or package.module:Name for a custom source."""
     sampler: SamplerChoice = default_choice("shuffled")
     """Order of the problems: "shuffled" epochs, a "curriculum" that skips problems, or a "stream" that buffers a part
     of them."""

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torl.data.sampler import PromptSampler, require_available
+from torl.data.values import PASS_RATE
 from torl.errors import CheckpointError, DataError
 from torl.types import Prompt
-
-_PASS_RATE = "pass_rate"  # metadata field
 
 
 class CurriculumSampler(PromptSampler):
@@ -109,12 +108,12 @@ class CurriculumSampler(PromptSampler):
 
 
 def _is_in_range(prompt: Prompt, pass_rate_range: tuple[float, float] | None) -> bool:
-    return pass_rate_range is None or pass_rate_range[0] <= _number(prompt, _PASS_RATE) <= pass_rate_range[1]
+    return pass_rate_range is None or pass_rate_range[0] <= _number(prompt, PASS_RATE) <= pass_rate_range[1]
 
 
 def _number(prompt: Prompt, field: str | None) -> float:
     value = prompt.problem.metadata.get(field or "")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = f"; data.train.columns.{field} names another column" if field == _PASS_RATE else ""
+        hint = f"; data.train.columns.{field} names another column" if field == PASS_RATE else ""
         raise DataError(f"problem {prompt.problem.id} has no number in {field!r}, which data.sampler requires{hint}")
     return float(value)

@@ -68,7 +68,7 @@ def read_messages(location: str, field: str, messages: Any) -> Messages:
         older = message.get("function_call")
         if calls := message.get("tool_calls") or ([] if older is None else [older]):
             fields["tool_calls"] = [_call(where, call) for call in _objects(where, "tool_calls", calls)]
-        elif "content" not in message:
+        elif role != "tool" and not any(name in message for name in ("content", *REASONING)):
             raise DataError(f"{where}: 'content' is missing{name_columns(message)}")
         read.append(fields)
         weight = _weight(where, message) if role == "assistant" else 0.0
@@ -91,7 +91,9 @@ def read_conversation(location: str, conversation: Any, system: Any = None) -> M
         DataError: A message is invalid.
     """
     turns = _objects(location, "conversations", conversation)
-    repeats_system = bool(turns) and system in (turns[0].get("value"), turns[0].get("content"))
+    first = turns[0] if turns else {}
+    is_system = _SPEAKERS.get(str(first.get("from", first.get("role")))) == "system"
+    repeats_system = is_system and system in (first.get("value"), first.get("content"))
     messages = [{"role": "system", "content": system}] if system and not repeats_system else []
     if turns and all("from" not in turn and "role" in turn for turn in turns):
         return read_messages(location, "conversations", [*messages, *turns])
@@ -130,7 +132,9 @@ def read_tools(
     Raises:
         DataError: The value is not a list of objects with names.
     """
-    tools = row.get("functions") if row.get("tools") is None else row["tools"]  # OpenAI's older name
+    tools = row.get("tools")
+    if tools is None and isinstance(row.get("functions"), list):  # OpenAI's older name
+        tools = row["functions"]
     if isinstance(tools, str):
         tools = _parsed(location, "tools", tools) if tools.strip() else None
     schemas = [] if tools is None else _objects(location, "tools", tools)
@@ -141,7 +145,8 @@ def read_tools(
         if not isinstance(schema["function"], dict) or not isinstance(schema["function"].get("name"), str):
             raise DataError(f"{location}: 'tools' has a tool without a name")
     system = str(messages[0]["content"]) if messages and messages[0]["role"] == "system" else ""
-    if "<tools>" in system and all(json.dumps(schema["function"]["name"]) in system for schema in wrapped):
+    described = system.rpartition("<tools>")[2].partition("</tools>")[0] if "</tools>" in system else ""
+    if wrapped and all(json.dumps(schema["function"]["name"]) in described for schema in wrapped):
         return ()
     return tuple(wrapped)
 
@@ -167,7 +172,8 @@ def _written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
     """Return the thinking before calls, and the calls."""
     thinking = ""
     if isinstance(value, str):
-        before, end, written = value.rpartition("</think>")
+        is_json = value.lstrip().startswith(("{", "["))
+        before, end, written = ("", "", value) if is_json else value.rpartition("</think>")
         thinking, value = before + end, _parsed(where, "value", written)
     return thinking, value if isinstance(value, list) else [value]
 

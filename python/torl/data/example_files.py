@@ -13,6 +13,7 @@ from torl.errors import DataError
 from torl.guard import InvalidResultError
 from torl.guard import describe as describe_value
 from torl.hub import resolve_dataset
+from torl.hub.dataset_files import file_format
 from torl.options import suggestion
 
 ExampleRow: TypeAlias = tuple[str, Mapping[str, Any] | DataError]
@@ -24,6 +25,7 @@ ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
 _TRAJECTORIES = "trajectories"  # of a run directory
 # Of dialogues. Arrow gives each object the members of all others, with null for those that it does not have.
 _UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "tools", "functions")
+_ARROW = (".parquet", ".arrow")
 _TEXTS = ("content", "value")  # of a message; null is an empty text
 _FIELDS = {*(name for names, _ in EXAMPLE_FORMATS for name in names), *OPTIONAL_FIELDS}
 
@@ -37,7 +39,7 @@ def example_rows(
     """Yield the rows of example files. Ids do not depend on the directory that the files are in.
 
     Args:
-        path: File (.jsonl, .json or .parquet), dataset on the Hub (hf:owner/name), or run, whose training trajectories
+        path: File, as of problems, dataset on the Hub (hf:owner/name), or run, whose training trajectories
             are read; or several of them.
         split: Split of a dataset. The default is "train".
         files: Patterns of the files of a dataset, instead of a split, such as "data/math/*".
@@ -63,7 +65,7 @@ def example_rows(
             is_empty = False
             name = prefix + location.removeprefix(f"{parent}/")
             try:
-                yield name, _fields(name, value, columns or {}, unified=found[0].suffix in (".parquet", ".arrow"))
+                yield name, _fields(name, value, columns or {}, unified=file_format(found[0].name)[0] in _ARROW)
             except InvalidRowError as invalid:
                 yield name, invalid
         if is_empty:

@@ -147,7 +147,8 @@ def _solution_reader(question: str, response: str) -> Callable[[str, Mapping[str
 
 def _read_instruction(location: str, row: Mapping[str, Any]) -> ExampleContent:
     parts = [_text(location, name, row[name]) for name in ("instruction", "input") if row.get(name)]
-    if row.get("system") or row.get("history"):
+    system, history = row.get("system"), row.get("history")
+    if (system and isinstance(system, str)) or (history and isinstance(history, list)):
         return _read_earlier_turns(location, row, "\n\n".join(parts))
     metadata = {name: value for name, value in row.items() if name not in ("instruction", "input", "output")}
     return SolvedProblem(Problem(location, "\n\n".join(parts), "", metadata), _text(location, "output", row["output"]))
@@ -156,7 +157,7 @@ def _read_instruction(location: str, row: Mapping[str, Any]) -> ExampleContent:
 def _read_earlier_turns(location: str, row: Mapping[str, Any], question: str) -> Dialogue:
     """Return LLaMA-Factory's form of Alpaca's format: a system message, and earlier questions with their responses."""
     history = row.get("history") or []
-    if not isinstance(history, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
+    if not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
         raise DataError(f"{location}: 'history' must be a list of pairs of a question and a response")
     system = [{"role": "system", "content": row["system"]}] if row.get("system") else []
     turns = [

@@ -8,9 +8,10 @@ import csv
 import io
 import json
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import date, time, timedelta
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -25,6 +26,8 @@ DatasetFinder: TypeAlias = Callable[[str, str, Sequence[str]], Sequence[RowFile]
 """A function of the name of a dataset on the Hub, a split, and patterns, that returns the files."""
 
 _TIMES = (date, time, timedelta)  # a datetime is a date
+_LISTS = ("data", "rows", "examples", "problems", "questions", "items", "instances", "train")
+"""Names of the rows in a .json file that is an object; an object with other lists is a row."""
 _MAX_CSV_FIELD = 2**31 - 1  # characters; the default of 131,072 ends the file at a longer field
 
 
@@ -53,45 +56,45 @@ class NumberLiteral(str):
 
 def _read_json_lines(path: RowFile, fields: Fields) -> Iterator[Row]:
     with opened_file(path) as file:
-        for number, line in enumerate(file, start=1):
-            location = f"{path}, line {number}"
-            try:
-                text = _decode(location, line.rstrip(b"\r\n"))
-                if number == 1:
-                    text = text.removeprefix("\ufeff")
-                if text.strip():
-                    yield location, _parse_json(location, text)
-            except InvalidRowError as invalid:
-                yield location, invalid
+        yield from _rows_of_lines(path, file)
+
+
+def _rows_of_lines(path: RowFile, lines: Iterable[bytes]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        location = f"{path}, line {number}"
+        try:
+            text = _decode(location, line.rstrip(b"\r\n"))
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            if text.strip():
+                yield location, _parse_json(location, text)
+        except InvalidRowError as invalid:
+            yield location, invalid
 
 
 def _read_json(path: RowFile, fields: Fields) -> Iterator[Row]:
     with opened_file(path) as file:
-        data = file.read().removeprefix(BOM_UTF8)
-    if _is_json_lines(data):
-        yield from _read_json_lines(path, fields)
-        return
-    rows = _parse_json(str(path), _decode(str(path), data))
+        first, second = file.readline(), file.readline()
+        if second.strip() and _is_object(first):  # `to_json` of `datasets` writes JSON lines
+            yield from _rows_of_lines(path, chain((first, second), file))
+            return
+        text = _decode(str(path), (first + second + file.read()).removeprefix(BOM_UTF8))
+    rows = _parse_json(str(path), text)
+    del text  # twice the size of the rows, while they are read
     if isinstance(rows, dict):
-        lists = [value for value in rows.values() if isinstance(value, list) and _has_objects(value)]
-        rows = lists[0] if len(lists) == 1 else rows
+        lists = [name for name, value in rows.items() if isinstance(value, list)]
+        rows = rows[lists[0]] if len(lists) == 1 and lists[0] in _LISTS else [rows]
     if not isinstance(rows, list):
-        raise DataError(f"{path}: must contain a list of rows, or an object with one such list, got {describe(rows)}")
+        raise DataError(f"{path}: must contain a list of rows, got {describe(rows)}")
     for number, row in enumerate(rows, start=1):
         yield f"{path}, row {number}", row
 
 
-def _is_json_lines(data: bytes) -> bool:
-    """Whether a file continues after an object that ends with its first line (`to_json` of `datasets`)."""
-    first, _, others = data.strip().partition(b"\n")
+def _is_object(line: bytes) -> bool:
     try:
-        return bool(others) and isinstance(json.loads(first), dict)
+        return line.removeprefix(BOM_UTF8).lstrip().startswith(b"{") and isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _has_objects(values: Sequence[Any]) -> bool:
-    return bool(values) and all(isinstance(value, dict) for value in values)
 
 
 def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from torl.data.files import InvalidRowError, describe
 from torl.data.values import (
+    PASS_RATE,
     as_text,
     derive_answer,
     find_value,
@@ -29,9 +30,9 @@ from torl.data.values import (
     require_value,
 )
 from torl.data.verl_rows import INSTRUCTIONS, has_index, is_verl_row, question_and_answer, verl_id
-from torl.types import Problem
+from torl.types import ALTERNATIVE, Problem
 
-FIELDS = ("problem", "answer", "id", "pass_rate")
+FIELDS = ("problem", "answer", "id", PASS_RATE)
 """Names in `Layout.columns`."""
 _QUESTION_COLUMNS = ("problem", "question")
 _COLUMNS = (*_QUESTION_COLUMNS, "answer", "id")
@@ -100,7 +101,7 @@ class Layout:
             return None
         if isinstance(row, dict) and self._finds_columns:
             row = _with_lower_case_names(row, self.columns)
-        is_verl = self._finds_columns and is_verl_row(row)
+        is_verl = self._is_verl(row)
         values = self._verl_values(location, row) if is_verl else self._values(location, row)
         instructions = (*self.instructions, *(INSTRUCTIONS if is_verl else ()))
         question = read_question(location, values.question, tuple(map(_compiled, instructions)))
@@ -108,15 +109,19 @@ class Layout:
         if self.choices:
             question, answer = self._with_letters(location, row, question, answer)
         metadata = self._metadata(row, values.used)
-        if "pass_rate" in self.columns:
-            rate = read_pass_rate(location, require_value(location, row, self.columns["pass_rate"]))
-            metadata.pop("pass_rate", None)
-            metadata |= {} if rate is None else {"pass_rate": rate}
+        if PASS_RATE in self.columns:
+            rate = read_pass_rate(location, require_value(location, row, self.columns[PASS_RATE]))
+            metadata.pop(PASS_RATE, None)
+            metadata |= {} if rate is None else {PASS_RATE: rate}
         return Problem(read_id(location, values.identifier), question, answer, metadata)
 
     def has_replaceable_id(self, row: Any) -> bool:
         """Whether the id of a row is a mere index, so that another row of the file may have it too."""
-        return self._finds_columns and "id" not in self.columns and has_index(row)
+        return "id" not in self.columns and self._is_verl(row) and has_index(row)
+
+    def _is_verl(self, row: Any) -> bool:
+        has_own_columns = bool(self.columns) and any(name in row for name in _QUESTION_COLUMNS)
+        return self._finds_columns and is_verl_row(row) and not has_own_columns
 
     @property
     def _finds_columns(self) -> bool:
@@ -151,7 +156,7 @@ class Layout:
         if texts is not None:
             return read_alternatives(location, texts)
         answer = read_answer(location, value)
-        return derive_answer(location, answer) if isinstance(value, str) and is_solution(answer) else answer
+        return derive_answer(location, answer) if is_solution(answer) and ALTERNATIVE not in answer else answer
 
     def _with_letters(self, location: str, row: Any, question: str, answer: str) -> tuple[str, str]:
         """Return the question with all answers in an order that depends on its text alone, and the right letter."""
@@ -173,7 +178,7 @@ def _joined(location: str, row: Any, identifiers: Sequence[str]) -> Any:
 
 
 def _with_lower_case_names(row: dict[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    named = {name for path in columns.values() for name in path.split(",")}
+    named = {name.partition(".")[0] for path in columns.values() for name in path.split(",")}
     names = {name: name.lower() for name in row.keys() - named}
     names = {name: lower for name, lower in names.items() if lower in _COLUMNS and lower not in row}
     return {names.get(name, name): value for name, value in row.items()} if names else row

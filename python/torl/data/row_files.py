@@ -49,6 +49,8 @@ def arrow_errors(path: RowFile, kind: str) -> Iterator[None]:
 
     try:
         yield
+    except ConnectionError:
+        raise
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable {kind} file: {error}") from error
 

@@ -14,6 +14,9 @@ from torl.types import ALTERNATIVE
 FINAL_ANSWER_MARK = "####"
 """GSM8K's mark of the final answer in a solution."""
 
+PASS_RATE = "pass_rate"
+"""Metadata field of the measured fraction of right answers."""
+
 _MISSING = object()
 _MAX_SHOWN = 100  # characters of an invalid value
 _WHOLE_BOX = re.compile(r"[\s$]*\\(?:boxed|fbox)\s*\{.*\}[\s$.]*", re.DOTALL)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torl.data.files import InvalidRowError, describe
-from torl.data.values import as_text, find_value, name_columns, whole_number
+from torl.data.values import find_value, name_columns
 
 # ToRL's, verl's for MATH and GSM8K, Qwen2.5-Math's, Eurus-2's and DAPO's.
 INSTRUCTIONS = (
@@ -46,22 +46,13 @@ def question_and_answer(location: str, row: Mapping[str, Any]) -> tuple[Any, Any
 
 
 def verl_id(row: Mapping[str, Any]) -> Any:
-    """Return the id of a row, or None.
-
-    A number counts the rows of a split of a source: the id then starts with their names.
-    """
-    given, index = find_value(row, "extra_info.id"), find_value(row, "extra_info.index")
-    if given is not None or index is None:
-        return given
-    number = whole_number(index)
-    if number is None:
-        return index
-    names = (row.get("data_source"), find_value(row, "extra_info.split"))
-    return "/".join([*(as_text(name) for name in names if name), number])
+    """Return the id of a row, or None."""
+    given = find_value(row, "extra_info.id")
+    return find_value(row, "extra_info.index") if given is None else given
 
 
 def has_index(row: Any) -> bool:
-    """Whether the id of a row is an index, which repeats if files were joined."""
+    """Whether the id of a row is an index: it counts the rows of a source or a file, and repeats if they are joined."""
     return is_verl_row(row) and find_value(row, "extra_info.id") is None and verl_id(row) is not None
 
 

@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 from torl.errors import DataError
 
 _TEXTS = (".jsonl", ".json", ".csv")
-_READ_LAST = (".csv", ".arrow")  # only if a split has no other format
-FILE_SUFFIXES = (".parquet", *_TEXTS, ".arrow")
+FILE_SUFFIXES = (".jsonl", ".json", ".parquet", ".csv", ".arrow")
 COMPRESSIONS = (".gz", ".zst")
 """Suffixes of compressed files, after the suffix of the format."""
 _DESCRIPTIONS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")  # of `datasets`
@@ -52,14 +51,15 @@ def select_files(path: str, split: str, patterns: Sequence[str], names: Iterable
         name
         for name in names
         if is_readable(name)
-        and not PurePosixPath(name).name.startswith((".", "cache-"))  # `datasets` caches results as cache-*.arrow
+        and not PurePosixPath(name).name.startswith(".")
+        and not fnmatchcase(PurePosixPath(name).name, "cache-*.arrow")  # of `datasets`
         and PurePosixPath(name).name not in _DESCRIPTIONS
     )
     if patterns:
         wanted = [name for name in files if any(fnmatchcase(name, pattern) for pattern in patterns)]
     else:
         wanted = _files_of_split(split, files)
-    wanted = [name for name in wanted if file_format(name)[0] not in _READ_LAST] or wanted
+    wanted = [name for name in wanted if _rank(name) == min(map(_rank, wanted))]
     if not wanted:
         part = f"the names {', '.join(patterns)}" if patterns else f"the split {split!r}"
         raise DataError(f"{path}: has no readable files of {part} (files: {', '.join(files) or 'none'})")
@@ -69,6 +69,12 @@ def select_files(path: str, split: str, patterns: Sequence[str], names: Iterable
         raise DataError(f"{path}: the split {split!r} has files in several formats: pass one of its files instead")
     _require_all_shards(path, split, wanted)
     return wanted
+
+
+def _rank(name: str) -> int:
+    """Return the rank of a format: files of one are read only if a split lacks those of lower ranks."""
+    suffix, compression = file_format(name)
+    return 2 if compression or suffix == ".arrow" else int(suffix == ".csv")
 
 
 def _files_of_split(split: str, names: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ import atexit
 import threading
 from typing import Any
 
-from torl.data.values import read_answer
+from torl.data.values import read_alternatives, read_answer, read_texts
 from torl.rewards.grader import Grader
 from torl.text.answers import find_answer
 
@@ -48,7 +48,8 @@ def score(response: str, reference: Any, *, correct: float = 1.0, wrong: float =
 
 def _as_text(reference: Any) -> str:
     if isinstance(reference, str):
-        return reference
+        texts = read_texts(reference)
+        return reference if texts is None else read_alternatives("the reference", texts)
     return read_answer("the reference", _plain(reference))
 
 

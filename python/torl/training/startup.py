@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Generic, TypeVar
 
 from torl.component import RunContext
@@ -18,8 +18,8 @@ from torl.learner.messages import LearnerSetup
 from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
 from torl.placement.shape import ModelShape
-from torl.records.files import METRICS_FILE, SUMMARY_FILE
-from torl.records.reading import find_damage, read_metrics
+from torl.records.reading import find_damage
+from torl.records.receipt import CHECKPOINTS, read_receipt
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
@@ -88,7 +88,7 @@ async def prepare_inputs(
 def _resume(config: LearningConfig, sampler: Sampler, checkpoint: Path | None, console: Console) -> int:
     """Restore the sampler's state from a checkpoint and return the number of the next step."""
     if checkpoint is None:
-        _require_no_lost_checkpoint(config)
+        _require_no_lost_checkpoint(config.run.directory)
         console.warning(f"{config.run.directory} has no checkpoint: starting at the first step")
         return 0
     state = read_controller_state(checkpoint)
@@ -102,17 +102,12 @@ def _resume(config: LearningConfig, sampler: Sampler, checkpoint: Path | None, c
     return step
 
 
-def _require_no_lost_checkpoint(config: LearningConfig) -> None:
-    """Raise CheckpointError if a run must have had checkpoints: starting again would remove its records."""
-    directory, every = config.run.directory, config.checkpoint.every_steps
-    steps = (
-        max((row["step"] for row in read_metrics(directory)), default=0) if (directory / METRICS_FILE).exists() else 0
-    )
-    # One may still have been written when the run was killed, but not when the next one was due.
-    if (directory / SUMMARY_FILE).exists() or (every and steps >= 2 * every):
+def _require_no_lost_checkpoint(directory: Path) -> None:
+    """Raise CheckpointError if the receipt has checkpoints: starting again would remove the records of the run."""
+    if any(PurePath(name).match(CHECKPOINTS) for line in read_receipt(directory) for name in line["files"]):
         raise CheckpointError(
-            f"{directory} has the records of {steps} steps, but no checkpoint: it cannot be resumed, and "
-            "starting again would remove the records; choose another run.directory"
+            f"{directory} no longer has the checkpoints that the run wrote: it cannot be resumed, and starting again "
+            "would remove its records; choose another run.directory"
         )
 
 

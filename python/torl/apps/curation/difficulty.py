@@ -11,6 +11,7 @@ import numpy as np
 
 from torl.apps.curation.problem_files import encode_problems, encode_rows
 from torl.config import SampleConfig
+from torl.data.values import PASS_RATE
 from torl.errors import DataError
 from torl.records.files import append_atomically, atomic_write, training_files
 from torl.records.locks import locked_file
@@ -25,8 +26,6 @@ from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.supervision import run_with_watchers
 from torl.types import Problem, Prompt, ScoredGroup
 
-PASS_RATE = "pass_rate"
-"""Metadata field of the pass rate."""
 _BATCH_SIZE = 16_384  # problems whose prompts are in memory
 
 

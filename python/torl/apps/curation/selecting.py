@@ -6,8 +6,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from torl.apps.curation.difficulty import PASS_RATE, learning_impact
+from torl.apps.curation.difficulty import learning_impact
 from torl.data.problems import count_reasons
+from torl.data.values import PASS_RATE
 from torl.errors import DataError
 from torl.types import Problem
 

@@ -113,7 +113,7 @@ _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 16384  # vLLM's default depends on the GPU only if started from its command line, else it is 2048
 # Models whose entire state is parameters, which are sent. The other state of other models must be loaded from disk.
 _PARAMETERS_ONLY = {"llama", "mistral", "qwen2", "qwen3"}
-_EXPERT_COUNTS = {"num_experts", "num_local_experts", "n_routed_experts"}  # as models call it in their config.json
+_EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")  # in config.json
 # Job launchers set these variables for their own process group; vLLM would use them for its group.
 _LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -134,7 +134,7 @@ def engine_arguments(
         if name not in known:
             raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{suggestion(name, known)}")
     by_channel = options.arguments.get("quantization") == "fp8_per_channel"
-    if by_channel and not fixed["enforce_eager"] and not _EXPERT_COUNTS.isdisjoint(_model_config(setup.model)):
+    if by_channel and not fixed["enforce_eager"] and _has_experts(setup.model):
         # vLLM makes the kernels of these experts anew at each update, and the strides that captured graphs point to.
         raise ConfigError(
             "engine.arguments.quantization = 'fp8_per_channel' of a model with experts needs "
@@ -145,7 +145,7 @@ def engine_arguments(
 
 def _default_arguments(setup: EngineSetup, options: VllmOptions, on_cpu: bool) -> dict[str, Any]:
     """Arguments that `options.arguments` may override."""
-    drafts = "speculative_config" in options.arguments  # whose weights are not sent
+    drafts = bool(options.arguments.get("speculative_config"))  # with weights that are not sent
     loads = setup.load_weights or drafts or not _is_all_parameters(setup.model)
     loading: dict[str, Any] = {} if loads else {"load_format": "dummy"}
     if not on_cpu:
@@ -159,6 +159,12 @@ def _is_all_parameters(model: Path) -> bool:
     """Whether the parameters are the entire state of a model."""
     config = _model_config(model)
     return config.get("model_type") in _PARAMETERS_ONLY and "quantization_config" not in config
+
+
+def _has_experts(model: Path) -> bool:
+    config = _model_config(model)
+    config |= config.get("text_config") or {}
+    return any(config.get(name) for name in _EXPERT_COUNTS)
 
 
 def _model_config(model: Path) -> dict[str, Any]:
