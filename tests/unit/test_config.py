@@ -685,7 +685,7 @@ def test_help_tells_choices_apart() -> None:
     assert "[tis] " in words
     assert "--algorithm.aggregation.length INT [fixed_length" in words
     assert "replace those that it inherits. (default: unset)" in words  # of a table that is empty
-    assert "--data.train PATH Problems to train on: a file (.jsonl, .json, .parquet or .csv), a public set" in words
+    assert "--data.train PATH Problems to train on: a file (.jsonl, .json, .parquet, .csv or .arrow), a public" in words
     assert "(default: required for judge; unset for turn_scores)" in words
 
 
