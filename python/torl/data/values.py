@@ -73,13 +73,13 @@ def read_id(location: str, value: Any) -> str:
     """
     if _is_missing(value) or value == "":
         return row_id(location)
-    text = value if isinstance(value, str) and not isinstance(value, NumberLiteral) else whole_number(value)
+    text = value if isinstance(value, str) and not isinstance(value, NumberLiteral) else _whole_number(value)
     if text is None:
         raise InvalidRowError(location, "invalid_id", f"'id' must be text or an integer, got {describe(value)}")
     return encodable(location, "id", text)
 
 
-def whole_number(value: Any) -> str | None:
+def _whole_number(value: Any) -> str | None:
     """Return the digits of an integer, or of a whole float: pandas makes floats of integers if one is missing.
 
     None for another value.

@@ -51,9 +51,9 @@ def verl_id(row: Mapping[str, Any]) -> Any:
     return find_value(row, "extra_info.index") if given is None else given
 
 
-def has_index(row: Any) -> bool:
+def has_index(row: Mapping[str, Any]) -> bool:
     """Whether the id of a row is an index: it counts the rows of a source or a file, and repeats if they are joined."""
-    return is_verl_row(row) and find_value(row, "extra_info.id") is None and verl_id(row) is not None
+    return find_value(row, "extra_info.id") is None and verl_id(row) is not None
 
 
 def _user_message(location: str, prompt: Any) -> Any:
