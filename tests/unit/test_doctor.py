@@ -238,6 +238,19 @@ def test_credit_for_another_number_is_found() -> None:
     assert diagnosis.symptom.text.startswith("5 of 80 responses are correct")
 
 
+@pytest.mark.parametrize(("answer", "reference"), [("220110", "220110_3"), ("1061_9", "1061")])
+def test_a_numeral_without_its_base_is_no_other_number(answer: str, reference: str) -> None:
+    """From a run on MATH: Python's `float` reads the base of 220110_3 as a digit."""
+
+    def with_base(record: TrajectoryRecord) -> TrajectoryRecord:
+        prompt = record.trajectory.prompt
+        problem = replace(prompt.problem, answer=reference)
+        return played(graded(record, answer=answer, correct=True), prompt=replace(prompt, problem=problem))
+
+    case = records(lambda index, each: with_base(each) if index == 2 else each)
+    assert "credit-without-answer" in examine(case.history()).healthy
+
+
 @pytest.mark.parametrize("steps", [3, STEPS])
 def test_steps_in_which_the_critic_learns_alone_need_no_gradient(steps: int) -> None:
     """PPO's critic may learn first; a policy without a gradient after that is a disease."""

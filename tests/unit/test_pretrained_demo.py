@@ -16,6 +16,7 @@ from benchmarks.pretrained import demo_commands as commands
 from benchmarks.pretrained import demo_curve as curve
 from benchmarks.pretrained import demo_data as data
 from benchmarks.pretrained import demo_table as table
+from benchmarks.pretrained import gpu_table
 from builders import asked, call, failed, printed, scored, trajectory
 from demo_maker.interpreter import run_here
 from demo_maker.operations import OPERATIONS
@@ -357,3 +358,16 @@ def test_configuration_of_the_large_model_on_a_laptop_is_valid() -> None:
     assert config.model.adapters is not None
     assert config.learner.dtype == config.engine.options.dtype == "float32"  # bfloat16 is emulated on most laptops
     assert config.checkpoint.every_steps == 1
+
+
+def test_the_table_of_the_run_on_a_gpu_comes_from_its_metrics() -> None:
+    evidence = ROOT / "docs" / "evidence"
+    assert "\n".join(gpu_table.lines(evidence / "gpu_run.jsonl")) in (evidence / "gpu.md").read_text(encoding="utf-8")
+
+
+def test_configuration_of_the_run_on_a_gpu_is_valid() -> None:
+    problems = {"data.train": str(ROOT / "python" / "torl" / "demo" / "problems" / "train.jsonl")}
+    files = [find_config("torl_1.5b"), ROOT / "benchmarks" / "pretrained" / "gpu.toml"]
+    config = load_config(TrainConfig, files, problems)
+    assert config.learner.verify_weights
+    assert config.rollout.max_tool_calls == 1

@@ -226,6 +226,8 @@ def _member(
 
 
 def _contradicts(answer: str | None, reference: str) -> bool:
+    if "_" in f"{answer}{reference}":  # the base of a numeral, such as 1061_9, which Python would read as a digit
+        return False
     try:
         given, right = float(answer or ""), float(reference)
     except ValueError:
