@@ -99,6 +99,7 @@ def healthy_metrics(step: int) -> dict[str, Any]:
     noise = (0.01, -0.02, 0.015, -0.005, 0.0)[step % 5]
     return {
         names.TIME_STEP: 6.0,
+        names.TIME_ROLLOUT: 4.0,
         names.REWARD_MEAN: noise,
         names.ACCURACY: 0.5 + noise,
         names.ENTROPY: 1.2 + noise,
@@ -211,6 +212,12 @@ def slow_replica(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     return played(record, turns=turns, seconds=1.0 + 3.0 * replica)
 
 
+def with_slow_call(record: TrajectoryRecord) -> TrajectoryRecord:
+    """An episode of the whole rollout, most of which is its call."""
+    slow = tuple(replace(call, wait_seconds=3.5) for call in record.trajectory.tool_calls)
+    return played(record, seconds=4.0, tool_calls=slow)
+
+
 def rewarded_failure(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     """Half of the right responses have failed code, and no wrong one."""
     if index % 4:
@@ -301,6 +308,7 @@ SICK: dict[str, Case] = {
     "no-gradient": metric(names.GRADIENT_NORM, 0.0),
     "rate-without-effect": metric(names.CHANGED_WEIGHTS, 0.0),
     "stall": Case(metrics=lambda step, row: row | ({names.TIME_STEP: 4000.0} if step == STEPS - 1 else {})),
+    "slow-calls": Case(record=lambda step, index, each: with_slow_call(each) if late(step) and index == 5 else each),
     "lost-episodes": metric(names.FAILED_EPISODES, 6.0),
     "sick-worker": records(slow_replica, all_steps=True),
     "contamination": Case(evaluated=frozenset({"What is the sum of 29 and 1?", "And another question?"})),

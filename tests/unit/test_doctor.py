@@ -12,7 +12,7 @@ from builders import asked, failed, grade, play_trajectories, player
 from demo_maker import chat
 from demo_maker.chat_model import make_tokenizer
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
-from sick_runs import SICK, STEPS, Case, config, graded, inventing, played, records, slow_replica
+from sick_runs import SICK, STEPS, Case, config, graded, inventing, played, records, slow_replica, with_slow_call
 from torl.apps.doctor.facts import members_of
 from torl.apps.doctor.registry import DISEASES, History, examine
 from torl.apps.doctor.trends import kolmogorov_smirnov, mann_kendall
@@ -249,6 +249,25 @@ def test_a_numeral_without_its_base_is_no_other_number(answer: str, reference: s
 
     case = records(lambda index, each: with_base(each) if index == 2 else each)
     assert "credit-without-answer" in examine(case.history()).healthy
+
+
+def test_slow_call_that_delays_no_step_is_no_disease() -> None:
+    """Another episode is as long without a call, or started later: the step would not have ended sooner."""
+
+    def beside(step: int, index: int, each: TrajectoryRecord) -> TrajectoryRecord:
+        return played(each, seconds=3.8) if index == 6 else with_slow_call(each) if index == 5 else each
+
+    later = {names.TIME_ROLLOUT: 7.5}
+    slow = SICK["slow-calls"].record
+    for case in (Case(record=beside), Case(record=slow, metrics=lambda step, row: row | later)):
+        assert "slow-calls" in examine(case.history()).healthy
+    (found,) = examine(SICK["slow-calls"].history()).diagnoses
+    assert found.symptom.text == "58% of the steps' time passes waiting for one call, of up to 3.5 s"
+
+
+def test_a_learner_that_does_not_wait_has_no_slow_calls() -> None:
+    ahead = config(rollout__max_staleness=1, algorithm__importance_correction="tis")
+    assert "slow-calls" not in examine(Case(ahead, record=SICK["slow-calls"].record).history()).healthy
 
 
 @pytest.mark.parametrize("steps", [3, STEPS])

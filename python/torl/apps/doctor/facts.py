@@ -59,6 +59,8 @@ class Member:
         doubled: Number of these places with two end tokens.
         unseparated: Number of these places without an end token.
         replica: Number of the engine's replica that sampled the first turn.
+        seconds: Duration of the episode.
+        longest_wait: Seconds of its longest wait for a call.
         token_seconds: Time for each sampled token, without the time that the episode waited for tools.
         node_calls: Node, success and wait in seconds of each call whose node is known.
     """
@@ -92,6 +94,8 @@ class Member:
     doubled: int
     unseparated: int
     replica: int
+    seconds: float
+    longest_wait: float
     token_seconds: float
     node_calls: tuple[tuple[int, bool, float], ...]
 
@@ -216,6 +220,8 @@ def _member(
         doubled=int(tokens.doubled[own].sum()),
         unseparated=int(tokens.unseparated[own].sum()),
         replica=trajectory.turns[0].replica if trajectory.turns else 0,
+        seconds=trajectory.seconds,
+        longest_wait=max((call.wait_seconds for call in calls), default=0.0),
         token_seconds=max(0.0, trajectory.seconds - sum(call.wait_seconds for call in calls)) / max(1, sampled),
         node_calls=tuple(
             (call.outcome.details["worker_node"], call.outcome.ok, call.wait_seconds)

@@ -5,11 +5,12 @@ from functools import lru_cache
 from statistics import median
 
 from torl.apps.doctor.diagnosis import Finding, Limit, disease
-from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError
+from torl.apps.doctor.history import KEPT, RECENT, History, MissingInputError, Step
 from torl.records import metric_names as names
 
 _STALL = Limit(6.0, "6 times the median of the steps before, and above 30 minutes", "miles' dashboard")
 _STALL_SECONDS = 1800.0
+_WAITED = Limit(0.2, "above 0.2", "torl, after a run on a GPU")
 _LOST = Limit(0.05, "above 0.05", "miles' dashboard")
 _SHARED = Limit(0.01, "above 0.01 of the evaluation problems, by all of their 13-grams", "provenir")
 _NGRAM = 13
@@ -33,6 +34,38 @@ def stall(history: History) -> Finding | None:
     if now <= _STALL.value * usual or now <= _STALL_SECONDS:
         return None
     return Finding(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s")
+
+
+@disease(
+    "slow-calls",
+    "Steps wait for a single tool call, long after the other episodes have ended.",
+    metric="fraction of the steps' time in which all wait for the episode with the slowest call",
+    limits=(_WAITED,),
+    remedy="the tool's time limits, such as rollout.tools.python.cpu_seconds; rollout.max_staleness",
+    fires="above",
+)
+def slow_calls(history: History) -> Finding:
+    """Compare each step's longest episode with the longest without its slowest call."""
+    if history.config.rollout.max_staleness:
+        raise MissingInputError("the learner does not wait for all episodes of a step")
+    steps = [step for step in history.recent if any(each.calls for each in step.members)]
+    if not steps:
+        raise MissingInputError("no episode of the latest steps has a call")
+    if any(step.metrics.get(name) is None for step in steps for name in (names.TIME_ROLLOUT, names.TIME_STEP)):
+        raise MissingInputError(f"a step lacks {names.TIME_ROLLOUT} or {names.TIME_STEP}")
+    fraction = sum(map(_waited_seconds, steps)) / max(1e-9, sum(step.metrics[names.TIME_STEP] or 0 for step in steps))
+    slowest = sorted((each for step in steps for each in step.members), key=lambda each: -each.longest_wait)
+    text = f"{fraction:.0%} of the steps' time passes waiting for one call, of up to {slowest[0].longest_wait:.1f} s"
+    return Finding(fraction, text, slowest)
+
+
+def _waited_seconds(step: Step) -> float:
+    """Return the seconds of a step that its slowest call costs at least."""
+    longest = max(each.seconds for each in step.members)
+    without = max(each.seconds - each.longest_wait for each in step.members)
+    # Episodes that started later may have ended last: what their durations do not explain is not counted.
+    unexplained = max(0.0, (step.metrics[names.TIME_ROLLOUT] or 0.0) - longest)
+    return max(0.0, longest - without - unexplained)
 
 
 @disease(

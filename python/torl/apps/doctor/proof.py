@@ -45,7 +45,7 @@ ORIGINS: Final[Mapping[str, str]] = {
     "weights": "the learner, or its batches",
 }
 """The parts of torl by the kinds of the first difference that they can make."""
-_OF_RECORDS = ("contamination", "too-stale", "sick-worker")  # no step made again can show them
+_OF_RECORDS = ("contamination", "too-stale", "sick-worker", "slow-calls")  # no step made again can show them
 
 
 @dataclass(frozen=True, slots=True)
