@@ -39,6 +39,18 @@ def test_missing_and_other_versions_of_packages_fail_with_the_command(monkeypatc
     assert check.main([]) == 1
 
 
+def test_torl_that_is_imported_without_being_installed_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_none(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", of_none)
+    found = lines()
+    assert found["packages"].remedy == "pip install 'torl[cpu]'"
+    assert "imported but not installed" in found["packages"].text
+    assert "imported but not installed" in found["extras"].text
+    assert not any(line.fails for line in found.values())
+
+
 def test_an_unprepared_sandbox_is_not_prepared_by_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = lines()["sandbox"]

@@ -23,6 +23,7 @@ from torl.version import __version__
 _HUB_SECONDS = 5.0
 _MIN_FREE = 20 << 30  # of the disk: a checkpoint of a small model, and its export
 _OPTIONAL = ("view", "serve", "search", "gguf", "mcp", "ray")
+_NOT_INSTALLED = "unknown, since torl is imported but not installed"
 _MARKER = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")
 
 
@@ -104,7 +105,10 @@ def _disk() -> Line:
 
 def _packages(machine: Machine) -> Line:
     extra = "gpu" if machine.gpus else "cpu"
-    problems = missing_requirements(extra)
+    try:
+        problems = missing_requirements(extra)
+    except metadata.PackageNotFoundError:
+        return Line("packages", _NOT_INSTALLED, f"pip install 'torl[{extra}]'")
     names = ("torch", "transformers", "deepspeed")
     if not problems:
         return Line("packages", ", ".join(f"{name} {metadata.version(name)}" for name in names))
@@ -126,13 +130,20 @@ def _engine(machine: Machine) -> Line:
 
 
 def _options() -> Line:
-    missing = [extra for extra in _OPTIONAL if missing_requirements(extra)]
+    try:
+        missing = [extra for extra in _OPTIONAL if missing_requirements(extra)]
+    except metadata.PackageNotFoundError:
+        return Line("extras", _NOT_INSTALLED, "pip install 'torl[EXTRA]'")
     installed = ", ".join(extra for extra in _OPTIONAL if extra not in missing) or "none"
     return Line("extras", installed, f"for {', '.join(missing)}: pip install 'torl[EXTRA]'" if missing else "")
 
 
 def missing_requirements(extra: str) -> list[str]:
-    """Return the packages of an extra of torl that are missing, or have another version than it requires."""
+    """Return the packages of an extra of torl that are missing, or have another version than it requires.
+
+    Raises:
+        PackageNotFoundError: torl is not installed, for example imported from PYTHONPATH.
+    """
     problems: list[str] = []
     for requirement in metadata.requires("torl") or ():
         specification, _, marker = requirement.partition(";")
