@@ -120,7 +120,7 @@ def summarize(rows: list[dict[str, float]]) -> dict[str, Any]:
 def play_calls(model: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Run `rollout/tool_calls.py`, and return the seconds of batches with calls, relative to a batch without.
 
-    Its standard error, with the seconds of each batch, is ours: it takes an hour.
+    Its standard error is not captured: it shows the seconds of each batch during a run of an hour.
 
     Raises:
         RuntimeError: The command failed.

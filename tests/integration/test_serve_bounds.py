@@ -159,8 +159,8 @@ def test_a_client_that_goes_away_has_its_run_cancelled(small: Server) -> None:
 def test_a_client_that_goes_away_has_its_notebook_cancelled(small: Server) -> None:
     cancelled, ok = small.metric(CANCELLED), small.metric(OK)
     connection = send(small, "/run_jupyter", {"cells": ["x = 1", ENDLESS, ENDLESS]})
-    # The endless cell has to run: between two runs of a notebook there is none to cancel, and so none is counted. Two
-    # runs precede it: the start of the notebook, and the first cell.
+    # Wait until the endless cell runs: a disconnect between two runs of a notebook cancels no run. Two runs precede
+    # this cell: the start of the notebook, and the first cell.
     until(lambda: small.metric(OK) == ok + 2 and small.metric(RUNNING) == 1)
     connection.close()
     until(lambda: small.metric(CANCELLED) == cancelled + 1 and small.metric(OPEN) == 0, seconds=10)

@@ -53,18 +53,18 @@ def slow_calls(history: History) -> Finding:
         raise MissingInputError("no episode of the latest steps has a call")
     if any(step.metrics.get(name) is None for step in steps for name in (names.TIME_ROLLOUT, names.TIME_STEP)):
         raise MissingInputError(f"a step lacks {names.TIME_ROLLOUT} or {names.TIME_STEP}")
-    fraction = sum(map(_waited_seconds, steps)) / max(1e-9, sum(step.metrics[names.TIME_STEP] or 0 for step in steps))
+    fraction = sum(map(_waited_seconds, steps)) / max(1e-9, sum(step.metrics[names.TIME_STEP] for step in steps))
     slowest = sorted((each for step in steps for each in step.members), key=lambda each: -each.longest_wait)
     text = f"{fraction:.0%} of the steps' time passes waiting for one call, of up to {slowest[0].longest_wait:.1f} s"
     return Finding(fraction, text, slowest)
 
 
 def _waited_seconds(step: Step) -> float:
-    """Return the seconds of a step that its slowest call costs at least."""
+    """Return a lower bound of the seconds that a step waits for its slowest call."""
     longest = max(each.seconds for each in step.members)
     without = max(each.seconds - each.longest_wait for each in step.members)
     # Episodes that started later may have ended last: what their durations do not explain is not counted.
-    unexplained = max(0.0, (step.metrics[names.TIME_ROLLOUT] or 0.0) - longest)
+    unexplained: float = max(0.0, step.metrics[names.TIME_ROLLOUT] - longest)
     return max(0.0, longest - without - unexplained)
 
 
