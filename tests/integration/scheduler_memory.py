@@ -10,6 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ class Device:
     script: Callable[[str], Sequence[int]]
     version: int = 0
     reads_old: Container[str] = ()  # requests that may read what older weights computed
+    drafts: int = 0  # tokens sampled in a step after the first, as if they had been drafted and accepted
     computed: dict[str, int] = field(default_factory=dict)  # tokens of a request, until it sampled its first
     _slots: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (block, offset): version, token
     _requests: dict[str, _OnDevice] = field(default_factory=dict)
@@ -87,8 +89,10 @@ class Device:
             starts[request_id] = cached.num_computed_tokens[index]
         sampled = [self.compute(name, starts[name], count) for name, count in step.num_scheduled_tokens.items()]
         names = list(step.num_scheduled_tokens)
-        flat = [[token] for tokens in sampled for token in (tokens or [STOP])]
-        logprobs = LogprobsLists(np.array(flat), np.array(flat, np.float32) / -8, np.zeros(len(flat), np.int32))
+        starts_of_rows = [0, *accumulate(map(len, sampled))] if self.drafts else None
+        flat = [[token] for tokens in sampled for token in (tokens or [STOP] * (not self.drafts))]
+        values = np.array(flat, np.float32).reshape(-1, 1)
+        logprobs = LogprobsLists(values.astype(int), values / -8, np.zeros(len(flat), np.int32), starts_of_rows)
         return ModelRunnerOutput(names, {name: index for index, name in enumerate(names)}, sampled, logprobs)
 
     def compute(self, name: str, start: int, count: int) -> list[int]:
@@ -106,8 +110,9 @@ class Device:
             self.computed[name] = self.computed.get(name, 0) + count
         if start + count < request.known:
             return []
-        request.known += 1
-        return [token[start + count]]
+        sampled = token[start + count :][: 1 + self.drafts]
+        request.known += len(sampled)
+        return sampled
 
 
 class Bench:

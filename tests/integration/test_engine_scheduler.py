@@ -59,6 +59,59 @@ def test_turns_end_where_their_tokens_say(
 
 
 @KINDS
+@pytest.mark.parametrize("blocks", [400, 48], ids=["room", "crowded"])
+def test_skipped_allocations_would_have_changed_nothing(
+    tiny_model_directory: Path, in_flight: int, runner_v2: bool, blocks: int
+) -> None:
+    """Each step has the tokens, the blocks and the copies that it has if vLLM allocates for every token."""
+
+    class Recording(Device):
+        def run(self, step: Any) -> Any:
+            started = [(new.req_id, new.block_ids, new.num_computed_tokens) for new in step.scheduled_new_reqs]
+            cached, copies = step.scheduled_cached_reqs, step.kv_cache_block_copies or ()
+            continued = cached.req_ids, cached.new_block_ids, cached.num_computed_tokens
+            copied = [(copy.src_block_id, copy.dst_block_id) for copy in copies]
+            steps[-1].append(repr((step.num_scheduled_tokens, started, continued, copied)))
+            return super().run(step)
+
+    steps: list[list[str]] = []
+    for skips in (True, False):
+        steps.append([])
+        bench = Bench(tiny_model_directory, Recording(script), in_flight=in_flight, blocks=blocks, runner_v2=runner_v2)
+        manager = bench.scheduler.kv_cache_manager
+        assert {"allocate_slots", "cache_blocks"} <= vars(manager).keys()
+        if not skips:
+            del manager.allocate_slots, manager.cache_blocks
+        for number in range(24):
+            bench.add(f"{number % 6}/{number}", prompt(str(number % 6)), end=MARKER, max_tokens=150, priority=number)
+        bench.run()
+        for number in range(24):
+            name = f"{number % 6}/{number}"
+            context = [*prompt(name), *bench.turns[name].token_ids, *b"\n42\n```\n"]
+            bench.add(f"{name} again", context, end=MARKER, max_tokens=50)
+        bench.run()
+    assert steps[0] == steps[1]
+    assert len(steps[0]) > 150
+
+
+def test_turns_with_several_tokens_in_a_step(tiny_model_directory: Path) -> None:
+    """As with accepted drafts. Those after the end of a turn, the controller drops."""
+    device = Device(script, drafts=2)
+    bench = Bench(tiny_model_directory, device, in_flight=1, blocks=400, runner_v2=False)
+    names = [str(number) for number in range(24)]
+    for name in names:
+        bench.add(name, prompt(name), end=MARKER, max_tokens=150)
+    bench.run()
+    surplus = 0
+    for name in names:
+        turn, tokens = bench.turns[name], expected(name, 150)
+        assert turn.token_ids[: len(tokens)] == tokens
+        surplus += (more := len(turn.token_ids) - len(tokens))
+        assert more in (range(3) if turn.reason == "torl_end" else [0])
+    assert surplus
+
+
+@KINDS
 def test_following_turn_computes_only_new_tokens(tiny_model_directory: Path, in_flight: int, runner_v2: bool) -> None:
     """The observation, and the token that was sampled last; keys that a step in flight wrote too much are not used."""
     texts = {str(length): [*b"a" * length, *b"\n```python\n1\n```output\nand on" * 30] for length in range(40)}

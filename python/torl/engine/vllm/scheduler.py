@@ -10,26 +10,23 @@ than an end-of-sequence token. The scheduler also does the following:
   one per token, and the log-probabilities as bytes.
 - It announces steps that computed tokens, so that the controller can distinguish a slow engine from a hung one.
 - It reuses partly filled blocks, so that the next turn computes only the observation (`PartialBlocks`).
+- It does less for each token than vLLM's own: one message per turn, and no allocation where a block has room.
 
 Runs in the engine's core process only. vLLM calls its scheduler's interface internal: the overridden part is small, and
 the tests run it in the real engine.
 """
 
-from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
-from vllm.v1.core.kv_cache_utils import BlockHash, make_block_hash_with_group_id
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.request import RequestStatus
 
 from torl._core import Scanner
+from torl.engine.vllm.blocks import PartialBlocks, has_one_kind_of_blocks, skip_needless_allocation
 from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, Announcer, decode_turn, encode_reply
 from torl.engine.vllm.process_setup import ProcessSetup
 
@@ -38,70 +35,8 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
     from vllm.v1.metrics.stats import PrefillStats
+    from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
     from vllm.v1.request import Request
-
-
-_GROUP = 0  # the only group of layers, by its number
-
-
-def can_continue_blocks(manager: KVCacheManager) -> bool:
-    """Whether the state of a prefix is only the keys and values of one kind of layer, hashed block by block."""
-    managers = manager.coordinator.single_type_managers
-    return (
-        manager.enable_caching
-        and len(managers) == 1
-        and type(managers[0]) is FullAttentionManager
-        and managers[0].block_size == manager.block_pool.hash_block_size
-    )
-
-
-class PartialBlocks:
-    """Partly filled blocks in vLLM's prefix cache, which itself caches full blocks only.
-
-    They are free like all cached blocks of ended requests. vLLM evicts them when it needs room, the least recently used
-    first and each just before the full blocks that it continues.
-    """
-
-    def __init__(self, manager: KVCacheManager) -> None:
-        self._manager = manager
-        self._pool = manager.block_pool
-        self._block_tokens: int = self._pool.hash_block_size
-
-    def keep(self, request: "Request", computed_tokens: int) -> None:
-        """Cache the block in which a request's computed tokens end. Call this before its blocks are freed."""
-        full, rest = divmod(computed_tokens, self._block_tokens)
-        if rest:
-            block = self._manager.get_blocks(request.request_id).blocks[0][full]
-            key = make_block_hash_with_group_id(self._hash(request, full, rest), _GROUP)
-            self._pool._insert_block_hash(key, block, num_tokens=computed_tokens)
-
-    def extend(self, request: "Request", cached: KVCacheBlocks, computed_tokens: int) -> tuple[KVCacheBlocks, int]:
-        """Extend the cached blocks of a request by the partial block that continues them, if there is one.
-
-        At least one token of the request remains to be computed.
-        """
-        full = computed_tokens // self._block_tokens
-        for rest in range(min(self._block_tokens, request.num_tokens - computed_tokens) - 1, 0, -1):
-            if found := self._pool.get_cached_block(self._hash(request, full, rest), [_GROUP]):
-                blocks = (*cached.blocks[0], *found)
-                # A copy occupies one block more than the request, which may need all there are.
-                new = -(-request.num_tokens // self._block_tokens) - full
-                if new + sum(block.ref_cnt == 0 for block in blocks) <= self._pool.get_num_free_blocks():
-                    return KVCacheBlocks((blocks,)), computed_tokens + rest
-                break
-        return cached, computed_tokens
-
-    def forget(self, copied: Sequence["KVCacheBlock"]) -> None:
-        """Make partial blocks the first to be reused once freed, because the turns that continue them have a copy."""
-        partial = {block.block_id for block in copied if (block.block_hash_num_tokens or 0) % self._block_tokens}
-        self._pool.evict_blocks(partial)
-
-    def _hash(self, request: "Request", full: int, rest: int) -> BlockHash:
-        """Return the hash of the full blocks before a partial block, followed by the tokens in it."""
-        start = full * self._block_tokens
-        # As in vLLM, the hash of the first block contains the salt.
-        parent = request.block_hashes[full - 1] if full else (request.cache_salt or "").encode()
-        return BlockHash(parent + array("q", request.all_token_ids[start : start + rest]).tobytes())
 
 
 @dataclass(slots=True)
@@ -112,12 +47,27 @@ class _Turn:
     key: str
     is_message: bool  # of a chat: an end token ends it even after a call
     calls: bool = False  # whether a call has been closed
-    sampled: int = 0
     # (number of pauses so far, tokens sampled before): the policy changes only during a pause.
     spans: list[tuple[int, int]] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     logprobs: bytearray = field(default_factory=bytearray)  # of the tokens, float32
     prefill_stats: "PrefillStats | None" = None
+
+
+class _StepLogprobs:
+    """Log-probabilities of the tokens that a step sampled, in one array: vLLM would slice three for each request."""
+
+    def __init__(self, output: "ModelRunnerOutput", logprobs: "LogprobsLists") -> None:
+        self._rows = output.req_id_to_index
+        self._starts = logprobs.cu_num_generated_tokens  # of each row, if rows have other numbers of tokens than one
+        # The first column is of the sampled tokens.
+        self._bytes = memoryview(logprobs.logprobs[:, 0].astype(np.float32).tobytes())
+
+    def of(self, request_id: str, count: int) -> memoryview:
+        """Return those of a request's first tokens, as float32."""
+        row = self._rows[request_id]
+        start = row if self._starts is None else self._starts[row]
+        return self._bytes[4 * start : 4 * (start + count)]
 
 
 class _Turns:
@@ -135,16 +85,20 @@ class _Turns:
         self._vocabulary = setup.read_vocabulary()
         self._announcer = Announcer(setup.announcements)
         self._turns: dict[str, _Turn] = {}
+        self._has_only_turns = True  # and no request of another client of vLLM, such as a benchmark
+        self._step_logprobs: _StepLogprobs | None = None
         self._pauses = 0
-        alone = self.connector is None and self.num_spec_tokens == 0
-        self._partial_blocks = (
-            PartialBlocks(self.kv_cache_manager) if alone and can_continue_blocks(self.kv_cache_manager) else None
-        )
+        self._partial_blocks: PartialBlocks | None = None
+        if self.connector is None and self.num_spec_tokens == 0 and has_one_kind_of_blocks(self.kv_cache_manager):
+            self._partial_blocks = PartialBlocks(self.kv_cache_manager)
+            skip_needless_allocation(self.kv_cache_manager)
 
     def add_request(self, request: "Request") -> None:
         extra_args = request.sampling_params and request.sampling_params.extra_args
         if extra_args and TURN_KEY in extra_args:
             self._turns[request.request_id] = _Turn(*decode_turn(extra_args, self._vocabulary))
+        else:
+            self._has_only_turns = False
         super().add_request(request)  # type: ignore[misc]
 
     def set_pause_state(self, pause_state: PauseState) -> None:
@@ -160,8 +114,10 @@ class _Turns:
         if turn is None or not new_token_ids:
             return new_token_ids, stopped
         if not turn.spans or turn.spans[-1][0] != self._pauses:
-            turn.spans.append((self._pauses, turn.sampled))
-        turn.sampled += len(new_token_ids)
+            turn.spans.append((self._pauses, len(turn.token_ids)))
+        turn.token_ids += new_token_ids
+        if self._step_logprobs is not None:
+            turn.logprobs += self._step_logprobs.of(request.request_id, len(new_token_ids))
         if turn.scanner is not None:
             one = len(new_token_ids) == 1
             scan = turn.scanner.feed_token(new_token_ids[0]) if one else turn.scanner.feed(new_token_ids)
@@ -203,11 +159,15 @@ class _Turns:
         return super()._free_request(request, *args, **kwargs)  # type: ignore[misc]
 
     def update_from_output(
-        self, scheduler_output: "SchedulerOutput", *args: Any, **kwargs: Any
+        self, scheduler_output: "SchedulerOutput", model_runner_output: "ModelRunnerOutput"
     ) -> "dict[int, EngineCoreOutputs]":
         if scheduler_output.total_num_scheduled_tokens > 0:
             self._announcer.step()
-        batches: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+        logprobs = model_runner_output.logprobs
+        self._step_logprobs = _StepLogprobs(model_runner_output, logprobs) if logprobs is not None else None
+        if self._has_only_turns:
+            model_runner_output.logprobs = None  # else vLLM would copy them into outputs, where they are not read
+        batches: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
         for client in list(batches):
             batch = batches[client]
             batch.outputs = [merged for output in batch.outputs if (merged := self._buffer(output)) is not None]
@@ -220,9 +180,6 @@ class _Turns:
         turn = self._turns.get(output.request_id)
         if turn is None:
             return output
-        turn.token_ids += output.new_token_ids
-        if output.new_logprobs is not None:
-            turn.logprobs += output.new_logprobs.logprobs[:, 0].astype(np.float32, copy=False).tobytes()
         turn.prefill_stats = turn.prefill_stats or output.prefill_stats
         if output.finish_reason is None:
             return None
