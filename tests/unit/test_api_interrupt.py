@@ -11,8 +11,10 @@ import pytest
 
 pytestmark = pytest.mark.timeout(60)
 PROGRAM = """
-import asyncio, pathlib, sys, threading
+import asyncio, pathlib, signal, sys, threading
 from torl.api.event_loop import BackgroundLoop
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also if the tests are a background job, which ignores it
 
 async def until(file):
     while not pathlib.Path(file).exists():
