@@ -20,7 +20,7 @@ _SAMPLES = "unit/test_training_samples.py"
 _TEACHER_PROMPTS = "unit/test_training_teacher_prompts.py"
 _PLACEMENT = "unit/test_placement.py"
 _EXPORTING = "unit/test_learner_exporting.py"
-_TURNS = "integration/test_engine_scheduler.py"
+_TURN_SCHEDULER = "integration/test_engine_scheduler.py"
 _EMBEDDINGS = "integration/test_engine_embeddings.py"
 _LEDGER = "unit/test_placement_ledger.py"
 _CORES = "unit/test_placement_cores.py"
@@ -135,9 +135,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "    for module in ():\n        info",
         _EMBEDDINGS,
     ),
-    ("engine/vllm/blocks.py", "if has_room and end //", "if end //", _TURNS),
-    ("engine/vllm/blocks.py", "// block_tokens > blocks.num", "// block_tokens > 1 + blocks.num", _TURNS),
-    ("engine/vllm/scheduler.py", "row if self._starts is None else self._starts[row]", "row", _TURNS),
+    ("engine/vllm/blocks.py", "if has_room and end //", "if end //", _TURN_SCHEDULER),
+    (
+        "engine/vllm/blocks.py",
+        " and end // block_tokens <= blocks.num_cached_block.get(request_id, 0):",
+        ":",
+        _TURN_SCHEDULER,
+    ),
+    ("engine/vllm/scheduler.py", "row if self._starts is None else self._starts[row]", "row", _TURN_SCHEDULER),
     ("engine/vllm/embeddings.py", "for head in heads:", "for head in modules:", _EMBEDDINGS),
     ("engine/vllm/embeddings.py", "for head in heads:", "for head in ():", _EMBEDDINGS),
     ("learner/rows.py", "learned(versions) == policy_version", "learned(versions) >= 0", _BATCH),
