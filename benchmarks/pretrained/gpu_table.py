@@ -15,18 +15,18 @@ HEADER = (
 
 def line(row: dict[str, Any]) -> str:
     """Return the line of a step. Tokens per second are those of the update; the gap is between engine and learner."""
-    update = row["learner/update_seconds"]
+    update = row[names.UPDATE_SECONDS]
     cells = (
         str(row["step"] + 1),
         f"{row[names.ACCURACY]:.2f}",
-        f"{row['tool/code_ratio']:.2f}",
+        f"{row[names.CODE_RATIO]:.2f}",
         f"{row[names.SAMPLED_TOKENS]:.0f}",
         f"{row[names.TIME_ROLLOUT]:.1f}",
         f"{update:.2f}",
-        f"{row['learner/tokens'] / update:,.0f}",
+        f"{row[names.LEARNED_TOKENS] / update:,.0f}",
         f"{row[names.TIME_SYNC]:.2f}",
         f"{row[names.TIME_STEP]:.1f}",
-        f"{row['learner/logprob_gap_mean']:.4f}, at most {row['learner/logprob_gap_max']:.2f}",
+        f"{row[names.LOGPROB_GAP_MEAN]:.4f}, at most {row[names.LOGPROB_GAP_MAX]:.2f}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -13,35 +13,22 @@ The last line is JSON: `vs_vllm_N` is vLLM's time by torl's with N sequences, wi
 import argparse
 import json
 import logging
-import pickle
 import statistics
-import tempfile
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.sampling_params import RequestOutputKind, SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
-from vllm.v1.request import Request
 from vllm.v1.serial_utils import MsgpackEncoder
-from vllm.v1.structured_output import StructuredOutputManager
 
-from torl._core import StopCondition, Vocabulary
-from torl.engine.vllm.messages import encode_turn
-from torl.engine.vllm.process_setup import ProcessSetup
+from benchmarks.rollout.lone_scheduler import BLOCK, make_request, make_scheduler
+from torl._core import StopCondition
 from torl.engine.vllm.scheduler import AsyncTurnScheduler
 from torl.paths import resolve_path
 from torl.types import SamplingParameters, TurnRequest
 
-BLOCK = 16  # vLLM's default on a GPU
 PROMPT_TOKENS = 100
 WARM_UP = 20
 MARKER = StopCondition.marker(b"```output")
@@ -50,50 +37,26 @@ MARKER = StopCondition.marker(b"```output")
 class Side:
     """A scheduler with requests, and a device that computes nothing."""
 
-    def __init__(self, kind: Any, vocabulary: Path, sequences: int, steps: int) -> None:
+    def __init__(self, kind: Any, sequences: int, steps: int) -> None:
         max_tokens = PROMPT_TOKENS + WARM_UP + steps + 10
-        config = AsyncEngineArgs(
-            model=str(resolve_path("torl:demo/base_model")),
-            skip_tokenizer_init=True,
-            max_model_len=max_tokens,
-            max_num_seqs=sequences,
-            max_num_batched_tokens=max(16_384, PROMPT_TOKENS * sequences),
-            block_size=BLOCK,
-            enforce_eager=True,
-            kv_cache_memory_bytes=1 << 20,
-            scheduling_policy="priority",
-        ).create_engine_config()
-        config.scheduler_config.async_scheduling = True
-        config.cache_config.num_gpu_blocks = blocks = 1 + sequences * -(-max_tokens // BLOCK)
-        config.additional_config = ProcessSetup("", {}, str(vocabulary), "/nowhere")
-        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
-        self.scheduler = kind(
-            vllm_config=config,
-            kv_cache_config=KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)]),
-            structured_output_manager=StructuredOutputManager(config),
-            block_size=BLOCK,
-            log_stats=False,
-        )
-        self.scheduler.use_v2_model_runner = True  # vLLM's default on a GPU
+        limits = {
+            "max_model_len": max_tokens,
+            "max_num_seqs": sequences,
+            "max_num_batched_tokens": max(16_384, PROMPT_TOKENS * sequences),
+        }
+        model, blocks = resolve_path("torl:demo/base_model"), 1 + sequences * -(-max_tokens // BLOCK)
+        self.scheduler = make_scheduler(kind, model, limits, blocks=blocks, is_async=True, runner_v2=True)
         self.samples: list[float] = []
         self.messages: list[float] = []
         self._encoder = MsgpackEncoder()
         self._random = np.random.default_rng(0)
         self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
-        init_none_hash(sha256)
-        hasher = get_request_block_hasher(BLOCK, sha256)
         for number in range(sequences):
-            turn = encode_turn(TurnRequest(str(number), [], SamplingParameters(1), MARKER))
-            parameters = SamplingParams(
-                max_tokens=max_tokens,
-                stop_token_ids=[0],
-                logprobs=0,
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-                extra_args=turn if kind is AsyncTurnScheduler else None,
-            )
             prompt = [1 + (number + place) % 200 for place in range(PROMPT_TOKENS)]
-            self.scheduler.add_request(Request(str(number), prompt, parameters, None, block_hasher=hasher))
+            request = make_request(TurnRequest(str(number), prompt, SamplingParameters(max_tokens), MARKER))
+            if kind is AsyncScheduler:
+                request.sampling_params.extra_args = None
+            self.scheduler.add_request(request)
 
     def step(self) -> None:
         """Schedule a step, and take the results of the one before."""
@@ -127,11 +90,7 @@ def main() -> None:
     logging.disable(logging.WARNING)
     result: dict[str, float] = {}
     for sequences in options.sequences:
-        with tempfile.NamedTemporaryFile() as vocabulary:
-            vocabulary.write(pickle.dumps(Vocabulary([b"", *(bytes([value]) for value in range(1, 256))])))
-            vocabulary.flush()
-            kinds = (AsyncTurnScheduler, AsyncScheduler)
-            ours, theirs = (Side(kind, Path(vocabulary.name), sequences, options.steps) for kind in kinds)
+        ours, theirs = (Side(kind, sequences, options.steps) for kind in (AsyncTurnScheduler, AsyncScheduler))
         for _ in range(WARM_UP + options.steps):
             ours.step()
             theirs.step()

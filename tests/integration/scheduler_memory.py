@@ -5,8 +5,6 @@ version of the weights that computed it, and checks before each step that all sl
 should. That is the truth that cached prefixes, held blocks and copies are measured by.
 """
 
-import pickle
-import tempfile
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
@@ -15,27 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.sampling_params import RequestOutputKind, SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import LogprobsLists, ModelRunnerOutput
-from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
 
-from torl._core import StopCondition, Vocabulary
-from torl.engine.vllm.messages import decode_reply, encode_turn
-from torl.engine.vllm.process_setup import ProcessSetup
+from benchmarks.rollout.lone_scheduler import BLOCK, STOP, make_request, make_scheduler
+from torl._core import StopCondition
+from torl.engine.vllm.messages import decode_reply
 from torl.engine.vllm.scheduler import AsyncTurnScheduler, TurnScheduler
-from torl.types import SamplingParameters as TorlSampling
-from torl.types import TurnRequest
-
-BLOCK = 16
-STOP = 0
-VOCABULARY = Vocabulary([b"", *(bytes([value]) for value in range(1, 256))])
+from torl.types import SamplingParameters, TurnRequest
 
 
 @dataclass
@@ -119,46 +104,14 @@ class Bench:
     """A scheduler, a device, and this many steps in flight between them."""
 
     def __init__(self, model: Path, device: Device, *, in_flight: int, blocks: int, runner_v2: bool = False) -> None:
-        arguments = AsyncEngineArgs(
-            model=str(model),
-            skip_tokenizer_init=True,
-            dtype="float32",
-            max_model_len=640,
-            max_num_seqs=32,
-            max_num_batched_tokens=64,
-            enable_chunked_prefill=True,
-            enable_prefix_caching=True,
-            scheduling_policy="priority",
-            block_size=BLOCK,
-            enforce_eager=True,
-            kv_cache_memory_bytes=1 << 20,
-        )
-        config = arguments.create_engine_config()
-        config.scheduler_config.async_scheduling = in_flight > 1
-        config.scheduler_config.enable_chunked_prefill = True
-        config.cache_config.num_gpu_blocks = blocks
-        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=1, dtype=torch.float32)
-        cache = KVCacheConfig(blocks, [], [KVCacheGroupSpec(["layer"], spec)])
         kind: Any = AsyncTurnScheduler if in_flight > 1 else TurnScheduler
-        with tempfile.NamedTemporaryFile() as vocabulary:
-            vocabulary.write(pickle.dumps(VOCABULARY))
-            vocabulary.flush()
-            config.additional_config = ProcessSetup("", {}, vocabulary.name, "/nowhere")
-            self.scheduler = kind(
-                vllm_config=config,
-                kv_cache_config=cache,
-                structured_output_manager=StructuredOutputManager(config),
-                block_size=BLOCK,
-                log_stats=False,
-            )
-        self.scheduler.use_v2_model_runner = runner_v2
+        limits = {"max_model_len": 640, "max_num_seqs": 32, "max_num_batched_tokens": 64}
+        self.scheduler = make_scheduler(kind, model, limits, blocks=blocks, is_async=in_flight > 1, runner_v2=runner_v2)
         self.device = device
         self.turns: dict[str, Turn] = {}
         self.preempted = 0
         self._in_flight = in_flight
         self._steps: deque[tuple[Any, ModelRunnerOutput]] = deque()
-        init_none_hash(sha256)
-        self._hasher = get_request_block_hasher(BLOCK, sha256)
 
     def add(
         self,
@@ -170,18 +123,8 @@ class Bench:
         priority: int = 0,
         cache_salt: str | None = None,
     ) -> None:
-        parameters = SamplingParams(
-            max_tokens=max_tokens,
-            stop_token_ids=[STOP],
-            logprobs=0,
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            extra_args=encode_turn(TurnRequest(name, [], TorlSampling(1), end)),
-        )
-        request = Request(
-            name, [*prompt], parameters, None, priority=priority, cache_salt=cache_salt, block_hasher=self._hasher
-        )
-        self.scheduler.add_request(request)
+        turn = TurnRequest(name, prompt, SamplingParameters(max_tokens), end)
+        self.scheduler.add_request(make_request(turn, priority=priority, cache_salt=cache_salt))
 
     def step(self) -> None:
         """Schedule as long as there is room between scheduler and device, then take what the device has first."""

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_memory import BLOCK, STOP, VOCABULARY, Bench, Device
+from scheduler_memory import Bench, Device
 
+from benchmarks.rollout.lone_scheduler import BLOCK, STOP, VOCABULARY
 from torl._core import Scanner, StopCondition
 from torl.engine.vllm.arguments import VllmOptions
 from torl.engine.vllm.weights import EngineWeights

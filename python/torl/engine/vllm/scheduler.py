@@ -16,6 +16,7 @@ Runs in the engine's core process only. vLLM calls its scheduler's interface int
 the tests run it in the real engine.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,8 @@ class _Turn:
 class _StepLogprobs:
     """Log-probabilities of the tokens that a step sampled, in one array: vLLM would slice three for each request."""
 
-    def __init__(self, output: "ModelRunnerOutput", logprobs: "LogprobsLists") -> None:
-        self._rows = output.req_id_to_index
+    def __init__(self, rows: Mapping[str, int], logprobs: "LogprobsLists") -> None:
+        self._rows = rows  # of the requests, by their ids
         self._starts = logprobs.cu_num_generated_tokens  # of each row, if rows have other numbers of tokens than one
         # The first column is of the sampled tokens.
         self._bytes = memoryview(logprobs.logprobs[:, 0].astype(np.float32).tobytes())
@@ -164,7 +165,8 @@ class _Turns:
         if scheduler_output.total_num_scheduled_tokens > 0:
             self._announcer.step()
         logprobs = model_runner_output.logprobs
-        self._step_logprobs = _StepLogprobs(model_runner_output, logprobs) if logprobs is not None else None
+        rows = model_runner_output.req_id_to_index
+        self._step_logprobs = None if logprobs is None else _StepLogprobs(rows, logprobs)
         if self._has_only_turns:
             model_runner_output.logprobs = None  # else vLLM would copy them into outputs, where they are not read
         batches: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)  # type: ignore[misc]
