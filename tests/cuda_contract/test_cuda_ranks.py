@@ -10,13 +10,18 @@ from rank_on_fake_gpu import broadcast_from_cpu, share_row, walk
 
 CPU, GPU = ["cpu"], ["cuda:0"]
 BOTH: dict[str, Any] = {"kl": {"coefficient": 0.1}, "estimator": {"name": "ppo"}}
-SETTINGS = [(0, False, BOTH), (1, False, {}), (2, False, BOTH), (2, True, {}), (3, True, {}), (3, False, BOTH)]
 
 
 @pytest.mark.parametrize(
     ("stage", "lora", "algorithm"),
-    SETTINGS,
-    ids=["0-critic-reference", "1", "2-critic-reference", "2-lora", "3-lora", "3-critic-reference"],
+    [
+        pytest.param(0, False, BOTH, id="0-critic-reference"),
+        pytest.param(1, False, {}, id="1"),
+        pytest.param(2, False, BOTH, id="2-critic-reference"),
+        pytest.param(2, True, {}, id="2-lora", marks=pytest.mark.slow),
+        pytest.param(3, True, {}, id="3-lora"),
+        pytest.param(3, False, BOTH, id="3-critic-reference", marks=pytest.mark.slow),
+    ],
 )
 def test_rank_computes_on_the_gpu_and_leaves_it(
     stage: int, lora: bool, algorithm: dict[str, Any], tmp_path: Path

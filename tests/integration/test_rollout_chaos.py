@@ -52,7 +52,7 @@ async def disturb(
 @pytest.mark.parametrize(
     ("name", "samples"),
     [
-        pytest.param("zerotir", 8, id="zerotir, 128 episodes"),
+        pytest.param("zerotir", 4, id="zerotir, 64 episodes"),
         pytest.param("zerotir", 200, id="zerotir, 3200 episodes", marks=pytest.mark.slow),
         pytest.param("torl", 200, id="torl, 3200 episodes", marks=pytest.mark.slow),
     ],

@@ -56,8 +56,8 @@ def ended_as_foreseen(outcome: Execution, ends: str) -> bool:
     return False
 
 
-def open_pool(cpu_seconds: float, **guest: Any) -> SandboxPool:
-    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=60, memory_bytes=320 << 20, **guest)
+def open_pool(cpu_seconds: float, memory_bytes: int = 320 << 20, **guest: Any) -> SandboxPool:
+    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=60, memory_bytes=memory_bytes, **guest)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,14 @@ def kept() -> Iterator[dict[bool, SandboxPool]]:
         yield {True: hasty, False: patient}
         # What runs out of time may have to be ended with its worker: the last resort.
         assert patient.stats()["workers_replaced"] == 0
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[SandboxPool]:
+    """A sandbox for attacks on the memory, which is full sooner: the interpreter leaves them 48 MiB."""
+    with open_pool(PATIENCE * CPU_SECONDS, 224 << 20, **KEPT) as pool:
+        yield pool
+        assert pool.stats()["workers_replaced"] == 0
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +101,16 @@ def test_there_are_hundreds() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_ends_as_foreseen(
-    kept: dict[bool, SandboxPool], expected_after: str, memory_end: int, attack: Attack
+    kept: dict[bool, SandboxPool], small: SandboxPool, expected_after: str, memory_end: int, attack: Attack
 ) -> None:
     stopped = "timeout" in attack.ends
-    outcome = kept[stopped].run(attack.code.replace("END", str(memory_end)))
+    pool = small if attack.ends == "memory" else kept[stopped]
+    outcome = pool.run(attack.code.replace("END", str(memory_end)))
     assert ended_as_foreseen(outcome, attack.ends), outcome
     assert outcome.stdout == attack.printed
     if stopped:
         assert outcome.cpu_seconds < CPU_SECONDS + OVERSHOOT_SECONDS
-    assert kept[stopped].run(AFTER).stdout == expected_after
+    assert pool.run(AFTER).stdout == expected_after
 
 
 @pytest.mark.slow

@@ -31,13 +31,19 @@ SMALL = {
 }
 
 PPO = {
+    "run.steps": "4",
+    "rollout.max_staleness": "2",
+    "rollout.tools.python.interpreter_state": "episode",
     "algorithm.estimator": "ppo",
     "algorithm.estimator.gae_lambda": "0.95",
+    "algorithm.normalize_rewards": "true",
     "algorithm.normalize_advantages": "true",
+    "algorithm.importance_correction": "tis",
     "critic.learning_rate": "1e-3",
     "critic.epochs": "2",
     "critic.mini_batches": "2",
     "critic.pretrain_steps": "1",
+    "checkpoint.every_steps": "2",
     "learner.zero_stage": "2",
 }
 
@@ -83,28 +89,40 @@ def token_colors(directory: Path, step: int) -> dict[str, dict[str, Any]]:
     return {color["name"]: color for color in shown["sequence"]["tokens"]["colors"]}
 
 
-def test_ppo_with_a_critic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = run(tmp_path / "run", PPO)
-    assert [row["learner/updates"] for row in rows] == [0, 1, 1]  # the critic learns alone first
+def test_ppo_with_a_critic_and_rollouts_ahead_of_the_learner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "run"
+    rows = run(directory, PPO)
+    assert [row["learner/updates"] for row in rows] == [0, 1, 1, 1]  # the critic learns alone first
     assert "learner/loss" not in rows[0]
     assert all(row["learner/critic_loss"] > 0 and row["learner/critic_gradient_norm"] > 0 for row in rows)
     assert all(row["learner/critic_samples"] == 2 * 16 for row in rows)  # two epochs
     assert rows[-1]["learner/critic_value_mean"] != 0
-    # On the weights that sampled: engine and trainer agree, independent of the critic.
-    assert max(row["learner/logprob_gap_mean"] for row in rows[1:]) < 2e-6
-    lines = (tmp_path / "run" / "trajectories" / "step_000002.jsonl").read_text().splitlines()
-    advantages = [json.loads(line)["advantage"] for line in lines]
-    assert len(set(advantages)) > 4  # token by token: no two responses have the same mean
-    assert main([str(tmp_path / "run")]) == 0
+    assert rows[0]["rollout/staleness_max"] == 0
+    assert 0 < max(row["rollout/staleness_max"] for row in rows) <= 2
+    assert all(row["time/wait_for_rollout"] < row["time/step"] for row in rows)
+    # After each transfer engine and learner agree, independent of the critic.
+    assert max(row["learner/logprob_gap_probe"] for row in rows if "learner/logprob_gap_probe" in row) < 2e-6
+    for number in range(4):
+        records = [json.loads(line) for line in trajectory_file(directory, number).read_text().splitlines()]
+        assert len(records) == 16
+        for record in records:
+            versions = {version for version, _ in record["policy_versions"] if version >= 0}
+            assert number - 2 <= min(versions) <= max(versions) <= number
+        assert len({record["advantage"] for record in records}) > 4  # token by token: no two have the same mean
+    assert main([str(directory)]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert checks["advantages"]["compared"] == 3 * 16
+    assert checks["advantages"]["compared"] == 4 * 16
     assert checks["updates"]["compared"] > 0
-    colors = token_colors(tmp_path / "run", 2)
+    # The gap stays at rounding for every version whose weights are left, also where a response spans several.
+    assert checks["logprobs"]["compared"] >= 16
+    colors = token_colors(directory, 3)
     assert colors["value"]["range"] != [0, 0]
     assert len(set(colors["advantage"]["values"])) > 2  # token by token
     assert colors["entropy"]["range"][1] > 0
-    assert not token_files(tmp_path / "run").get(0) or not read_token_numbers(tmp_path / "run", 0)  # the critic alone
-    learner = tmp_path / "run" / "checkpoints" / "step_000003" / "learner"
+    assert not token_files(directory).get(0) or not read_token_numbers(directory, 0)  # the critic alone
+    learner = directory / "checkpoints" / "step_000004" / "learner"
     assert {file.name for file in learner.glob("critic_*")} == {
         f"critic_rank_{rank:05d}.safetensors" for rank in (0, 1)
     }
@@ -151,37 +169,6 @@ def test_imitation_of_observations_keeps_the_numbers_of_sampled_tokens(
     sampled = [value == 1 for value in colors["mask"]["values"]]
     assert [value is not None for value in colors["entropy"]["values"]] == sampled
     assert colors["value"]["missing"] == "the run has no critic"
-
-
-AHEAD = {
-    # Not "grpo", which the scale of the rewards does not change.
-    "algorithm.estimator": "dr_grpo",
-    "algorithm.normalize_rewards": "true",
-    "run.steps": "4",
-    "rollout.max_staleness": "2",
-    "rollout.tools.python.interpreter_state": "episode",
-    "algorithm.importance_correction": "tis",
-    "checkpoint.every_steps": "2",
-}
-
-
-def test_rollouts_ahead_of_the_learner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = run(tmp_path / "run", AHEAD)
-    assert rows[0]["rollout/staleness_max"] == 0
-    assert 0 < max(row["rollout/staleness_max"] for row in rows) <= 2
-    assert all(row["time/wait_for_rollout"] < row["time/step"] for row in rows)
-    assert max(row["learner/logprob_gap_probe"] for row in rows) < 2e-6  # after each transfer
-    for number in range(4):
-        lines = (tmp_path / "run" / "trajectories" / f"step_{number:06d}.jsonl").read_text().splitlines()
-        assert len(lines) == 16
-        for record in map(json.loads, lines):
-            versions = {version for version, _ in record["policy_versions"] if version >= 0}
-            assert number - 2 <= min(versions) <= max(versions) <= number
-    assert main([str(tmp_path / "run")]) == 0
-    checks = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert checks["advantages"]["compared"] == 4 * 16
-    # The gap stays at rounding for every version whose weights are left, also where a response spans several.
-    assert checks["logprobs"]["compared"] >= 16
 
 
 ADAPTERS = {

@@ -71,6 +71,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+class StartedReward(Reward):
+    """A reward that stays started after an audit."""
+
+    def __init__(self, started: Reward) -> None:
+        self._started = started
+
+    async def grade(self, group: Group) -> Sequence[Grade]:
+        return await self._started.grade(group)
+
+
+@pytest_asyncio.fixture(scope="module")
+async def graders(run: Path) -> AsyncIterator[Reward]:
+    """The run's reward, started once: its graders take longer to start than all checks."""
+    config = load_config(TrainConfig, run / "config.toml")
+    reward = make_reward(config.reward)
+    await reward.start(RunContext(seed=config.run.seed, directory=run))
+    yield reward
+    await reward.close()
+
+
+@pytest.fixture
+def started_graders(graders: Reward, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audits of the test use graders that run already."""
+    for module in ("run", "one"):
+        monkeypatch.setattr(f"torl.apps.audit.{module}.make_reward", lambda _: StartedReward(graders))
+
+
 def verified(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
     """The exit status and the checks by name."""
     status = main([str(run)])
@@ -79,7 +106,25 @@ def verified(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
     return status, json.loads(printed.out.splitlines()[-1])
 
 
-def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float, float | None]]:
+    """Progress lines that have ended: their description, what they completed, and of how many."""
+    waits: list[tuple[str, float, float | None]] = []
+    progress = Console.progress
+
+    @contextmanager
+    def recorded(console: Console, description: str, total: float | None = None) -> Iterator[ProgressLine]:
+        with progress(console, description, total) as wait:
+            yield wait
+        waits.append((description, wait.completed, wait.total))
+
+    monkeypatch.setattr(Console, "progress", recorded)
+    return waits
+
+
+def test_a_run_agrees_with_its_records(
+    run: Path, waits: list[tuple[str, float, float | None]], capsys: pytest.CaptureFixture[str]
+) -> None:
     status, checks = verified(run, capsys)
     assert status == 0, checks
     # Two steps of six groups with four trajectories, and two evaluations of two problems.
@@ -103,6 +148,8 @@ def test_a_run_agrees_with_its_records(run: Path, capsys: pytest.CaptureFixture[
     # Two steps and two evaluations by the engine, and trajectories that are not masked by the reference model.
     assert checks["logprobs"]["compared"] > 52
     assert checks["logprobs"]["note"] == f"policy versions 0, 1, 2; reference model {run.with_name(REFERENCE)}"
+    compared = checks["logprobs"]["compared"]
+    assert waits == [("checking steps and evaluations", 4, 4), ("comparing log-probabilities", compared, compared)]
 
 
 def test_engine_and_learner_sample_and_learn_at_one_temperature(run: Path) -> None:
@@ -132,31 +179,9 @@ def test_masked_trajectories_have_no_gradient(run: Path) -> None:
     assert improbable > 0
 
 
-@pytest_asyncio.fixture(scope="module")
-async def graders(run: Path) -> AsyncIterator[Reward]:
-    """The run's reward, started once: its graders take longer to start than all checks."""
-    config = load_config(TrainConfig, run / "config.toml")
-    reward = make_reward(config.reward)
-    await reward.start(RunContext(seed=config.run.seed, directory=run))
-    yield reward
-    await reward.close()
-
-
-class StartedReward(Reward):
-    """A reward that stays started after an audit."""
-
-    def __init__(self, started: Reward) -> None:
-        self._started = started
-
-    async def grade(self, group: Group) -> Sequence[Grade]:
-        return await self._started.grade(group)
-
-
 @pytest.mark.parametrize("name", PLANTS)
-async def test_audit_finds_planted_mistake(
-    name: str, run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+@pytest.mark.usefixtures("started_graders")
+async def test_audit_finds_planted_mistake(name: str, run: Path, tmp_path: Path) -> None:
     plant = PLANTS[name]
     copy = copy_of(run, tmp_path / "run")
     plant.make(copy)
@@ -165,28 +190,22 @@ async def test_audit_finds_planted_mistake(
     assert any(plant.words in example for example in audit[plant.check].examples), str(audit)
 
 
-async def test_audit_accepts_the_copy_that_mistakes_are_planted_in(
-    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+@pytest.mark.usefixtures("started_graders")
+async def test_audit_accepts_the_copy_that_mistakes_are_planted_in(run: Path, tmp_path: Path) -> None:
     assert (await verify_run(copy_of(run, tmp_path / "run"), 0)).ok
 
 
 @pytest.mark.parametrize("name", UNFINISHED)
-async def test_audit_accepts_a_run_in_progress(
-    name: str, run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+@pytest.mark.usefixtures("started_graders")
+async def test_audit_accepts_a_run_in_progress(name: str, run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     UNFINISHED[name](copy)
     audit = await verify_run(copy, 0)
     assert audit.ok, str(audit)
 
 
-async def test_failed_episode_of_an_evaluation_is_not_missing(
-    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
+@pytest.mark.usefixtures("started_graders")
+async def test_failed_episode_of_an_evaluation_is_not_missing(run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     PLANTS["evaluated trajectory removed"].make(copy)
     metric("evaluation/heldout/rollout/failed_episodes", 1)(copy)
@@ -196,11 +215,9 @@ async def test_failed_episode_of_an_evaluation_is_not_missing(
     assert audit["files"].examples == ["evaluation of heldout after step 0: expected 1 trajectories, found 2"]
 
 
-async def test_changed_problem_file_is_a_note(
-    run: Path, graders: Reward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("started_graders")
+async def test_changed_problem_file_is_a_note(run: Path, tmp_path: Path) -> None:
     """The checkpoint has a hash of the problems, so records are not blamed for a file that changed since."""
-    monkeypatch.setattr("torl.apps.audit.run.make_reward", lambda _: StartedReward(graders))
     copy = copy_of(run, tmp_path / "run")
     problems = run.with_name("problems.jsonl")
     (tmp_path / "problems.jsonl").write_text(problems.read_text().replace('"problem": "', '"problem": "Please: '))
@@ -213,6 +230,7 @@ async def test_changed_problem_file_is_a_note(
     assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
 
 
+@pytest.mark.usefixtures("started_graders")
 async def test_single_trajectories_agree_with_their_records(run: Path) -> None:
     async with TrajectoryAudit(run) as audit:
         for name in ("step_000001", "evaluation_000002_heldout"):
@@ -229,6 +247,7 @@ async def test_single_trajectories_agree_with_their_records(run: Path) -> None:
                 )
 
 
+@pytest.mark.usefixtures("started_graders")
 @pytest.mark.parametrize(
     ("check", "change"),
     [
@@ -256,24 +275,6 @@ async def test_change_of_one_trajectory_is_found_in_it_alone(
         assert len(found[check].examples) == 1
         other = next(index for index, row in enumerate(rows) if row["group"] != changed["group"])
         assert [each.name for each in await audit.verify(path, other) if each.wrong] == []
-
-
-def test_progress_reaches_its_total(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    waits: list[tuple[str, float, float | None]] = []
-    progress = Console.progress
-
-    @contextmanager
-    def recorded(console: Console, description: str, total: float | None = None) -> Iterator[ProgressLine]:
-        with progress(console, description, total) as wait:
-            yield wait
-        waits.append((description, wait.completed, wait.total))
-
-    monkeypatch.setattr(Console, "progress", recorded)
-    _, checks = verified(run, capsys)
-    compared = checks["logprobs"]["compared"]
-    assert waits == [("checking steps and evaluations", 4, 4), ("comparing log-probabilities", compared, compared)]
 
 
 def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
