@@ -20,6 +20,11 @@ PLAN = "TORL_BENCHMARK_PLAN"
 PROMPT_TOKENS = 24
 
 
+def text(tokens: list[int]) -> str:
+    """Return tokens as characters: finding some among thousands must not cost what is measured."""
+    return "".join(map(chr, tokens))
+
+
 @dataclass
 class Row:
     """A turn being sampled: its tokens so far, its length, and what it ends with."""
@@ -36,7 +41,7 @@ class ForcedCalls(LogitsProcessor):
         plan = json.loads(Path(os.environ[PLAN]).read_text())
         self.tokens: int = plan["tokens"]
         self.calls: list[list[int]] = plan["calls"]
-        self.marker: list[int] = plan["marker"]
+        self.marker = text(plan["marker"])
         self.end: int = plan["end"]
         self.banned = torch.tensor([*plan["banned"], self.end], device=device)
         self.rows: dict[int, Row] = {}
@@ -60,8 +65,7 @@ class ForcedCalls(LogitsProcessor):
 
     def row(self, prompt: list[int], sampled: list[int]) -> Row:
         calls = prompt[0]
-        size = len(self.marker)
-        turn = sum(prompt[at : at + size] == self.marker for at in range(len(prompt) - size + 1))
+        turn = text(prompt).count(self.marker)
         length = self.lengths(prompt[:PROMPT_TOKENS])[turn]
         return Row(sampled, length, self.calls[(prompt[1] + turn) % len(self.calls)] if turn < calls else [self.end])
 
