@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from builders import scored, trajectory
-from torl.apps.audit.receipt import check_records, detection_probability
+from torl.apps.audit.receipt_records import check_records, detection_probability
 from torl.apps.doctor.proof import StepMaker
 from torl.apps.replay import command, differences
 from torl.apps.replay.differences import row_differences, run_differences

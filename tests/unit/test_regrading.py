@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builders import grade, trajectory
+from builders import call, grade, printed, trajectory
 from torl.apps.audit.checks import Check, check_rewards
 from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.receipt import verify_receipt
@@ -30,6 +30,7 @@ from torl.rewards import Reward, make_reward
 from torl.rollout.grading import score_group
 from torl.rollout.regrading import ProblemsById, grade_again
 from torl.text.prompts import EncodedPrompts
+from torl.tools import PythonTool
 from torl.types import Grade, Group, Problem, Prompt, ScoredGroup
 
 CALL = '{"name": "add", "parameters": {"a": 1}}'
@@ -257,6 +258,37 @@ async def test_a_receipt_grades_with_the_token_limit_of_the_step(tmp_path: Path)
     assert (audit.graded, audit.wrong) == (4, [])
     assert audit.notes.count("calls of 'python' do not run in the sandbox") == 1
     assert audit.calls == (4, 0)
+
+
+async def test_a_receipt_runs_calls_again_in_one_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in the state that the calls before it left; the second sample's output is not what its code prints."""
+    overrides: dict[str, Any] = {
+        "reward": {"parts": {"answer": "math"}},
+        "rollout.tools.python.interpreter_state": "episode",
+    }
+    config = load_config(TrainConfig, find_config("demo"), overrides)
+    run = tmp_path / "run"
+    run.mkdir()
+    write_config(run, config)
+    prompt = Prompt(Problem("p", "1 + 1?", "2"), (1, 2, 3))
+    made = [
+        trajectory(
+            "a", "b", "c", prompt=prompt, sample=sample, calls=[call("x = 3", printed("")), call("print(x)", seen)]
+        )
+        for sample, seen in enumerate([printed("3\n"), printed("4\n")])
+    ]
+    reward = make_reward(config.reward)
+    await reward.start(RunContext(directory=run))
+    with RunWriter(run) as writer:
+        writer.write_trajectories(0, group_records(0, [await score_group(reward, Group(prompt, tuple(made), 160))]))
+        writer.write_metrics(0, {"time/step": 1.0})
+    await reward.close()
+    starts, start = list[object](), PythonTool.start
+    monkeypatch.setattr(PythonTool, "start", lambda self, context: (starts.append(self), start(self, context))[1])
+    audit = await verify_receipt(run, share=1.0)
+    assert audit.calls == (4, 4)
+    assert audit.wrong == ["step 0, 0/p, sample 1, call 1: another text when run again"]
+    assert len(starts) == 1
 
 
 async def test_a_receipt_is_checked_without_all_trajectories_in_memory(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""The records of a run against its receipt: the chain, and every byte of the files in it. Nothing runs."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torl.errors import RecordError
+from torl.records.content import canonical_json
+from torl.records.files import METRICS_FILE, SUMMARY_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY
+from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, file_entry, line_hash, read_receipt
+
+
+@dataclass(slots=True)
+class ReceiptAudit:
+    """The result of the check of a receipt.
+
+    Attributes:
+        head: Hash of the last line.
+        wrong: Mismatches.
+        notes: Parts that were not checked.
+        calls: Number of calls, and of those that were run again.
+        graded: Number of trajectories that were graded again.
+    """
+
+    head: str = ""
+    wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    calls: tuple[int, int] = (0, 0)
+    graded: int = 0
+
+    def __str__(self) -> str:
+        total, run = self.calls
+        lines = [*(f"WRONG: {each}" for each in self.wrong), *(f"note: {each}" for each in self.notes)]
+        lines.append(f"{run} of {total} calls ran again, {self.graded} trajectories were graded again")
+        for false in (0.01, 0.1):
+            lines.append(
+                f"if {false:.0%} of the calls were false, this would have found one with a probability of "
+                f"{detection_probability(total, run, false):.3f}"
+            )
+        return "\n".join([*lines, f"receipt {self.head}: {'WRONG' if self.wrong else 'ok'}"])
+
+
+def detection_probability(total: int, drawn: int, false: float) -> float:
+    """Return the probability that `drawn` of `total` calls, without replacement, include one of the false ones."""
+    wrong = round(total * false)
+    missed = 1.0
+    for index in range(drawn):
+        missed *= max(0, total - wrong - index) / (total - index)
+    return 1.0 - missed if wrong else 0.0
+
+
+def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
+    """Check the chain of a receipt and every byte of the files in it, without running anything.
+
+    Args:
+        directory: Run directory.
+        head: Hash of the last line as it was noted when the run ended. Without it, a rewrite of all records and the
+            whole chain is not found here.
+    """
+    audit = ReceiptAudit()
+    try:
+        lines = read_receipt(directory)
+    except RecordError as error:
+        audit.wrong.append(str(error))
+        return audit
+    if not lines:
+        audit.wrong.append(f"{directory / RECEIPT_FILE}: no receipt")
+        return audit
+    _check_chain(directory, lines, audit)
+    audit.head = lines[-1]["hash"]
+    if head is not None and head != audit.head:
+        audit.wrong.append(f"the receipt ends with {audit.head}, expected {head}")
+    files: dict[str, Mapping[str, Any]] = {name: entry for line in lines for name, entry in line["files"].items()}
+    for name, entry in files.items():
+        path = directory / name
+        if name.startswith("checkpoints/"):
+            if path.exists():
+                _check_file(path, entry, audit)
+                _check_checkpoint(path, audit)
+        else:
+            _check_file(path, entry, audit)
+    finished = (directory / SUMMARY_FILE).exists()  # a run that resumes removes it
+    _check_metrics(directory, lines, finished, audit)
+    patterns = (f"{TRAJECTORY_DIRECTORY}/*.jsonl", f"{TOKEN_DIRECTORY}/*.npz", CHECKPOINTS, "config*.toml")
+    found = {str(path.relative_to(directory)) for pattern in patterns for path in directory.glob(pattern)}
+    for name in sorted(found - files.keys()):
+        (audit.wrong if finished else audit.notes).append(f"{name} is not in the receipt")
+    if finished and lines[-1]["event"] != "end":  # the run was killed between its summary and the receipt's last line
+        audit.notes.append("model and summary are not sealed: the receipt has no end")
+    if lines[0]["step"] > 0:
+        audit.notes.append(f"the receipt begins at step {lines[0]['step']}")
+    audit.notes.append("not covered: logs, report.html, TensorBoard")
+    return audit
+
+
+def _check_chain(directory: Path, lines: Sequence[Mapping[str, Any]], audit: ReceiptAudit) -> None:
+    previous = FIRST
+    data = (directory / RECEIPT_FILE).read_bytes().splitlines(keepends=True)
+    for number, (line, text) in enumerate(zip(lines, data, strict=False)):
+        whole = line["number"] == number and line["previous"] == previous and line["hash"] == line_hash(line)
+        if not whole or text != canonical_json(line) + b"\n":
+            audit.wrong.append(f"{RECEIPT_FILE}, line {number + 1}: the chain is broken")
+        previous = line["hash"]
+    if len(data) > len(lines):
+        target = audit.wrong if (directory / SUMMARY_FILE).exists() else audit.notes
+        target.append(f"{RECEIPT_FILE}: the last line is unfinished")
+
+
+def _check_file(path: Path, entry: Mapping[str, Any], audit: ReceiptAudit) -> None:
+    try:
+        if file_entry(path) != dict(entry):
+            audit.wrong.append(f"{path}: has changed since it was written")
+    except RecordError as error:
+        audit.wrong.append(str(error))
+
+
+def _check_checkpoint(manifest: Path, audit: ReceiptAudit) -> None:
+    try:
+        entries = json.loads(manifest.read_bytes())["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        audit.wrong.append(f"{manifest}: damaged: {error}")
+        return
+    for name, entry in entries.items():
+        _check_file(manifest.parent / name, entry, audit)
+
+
+def _check_metrics(directory: Path, lines: Sequence[Mapping[str, Any]], finished: bool, audit: ReceiptAudit) -> None:
+    try:
+        rows = (directory / METRICS_FILE).read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        audit.wrong.append(f"{directory / METRICS_FILE}: {error.strerror}")
+        return
+    expected = [line["row"] for line in lines if "row" in line]
+    found = [hashlib.sha256(row).hexdigest() for row in rows]
+    for number, (one, other) in enumerate(zip(expected, found, strict=False), 1):
+        if one != other:
+            audit.wrong.append(f"{METRICS_FILE}, line {number}: has changed since it was written")
+    if len(found) < len(expected) or (finished and len(found) > len(expected)):
+        audit.wrong.append(f"{METRICS_FILE}: {len(found)} rows, expected {len(expected)}")
+    elif len(found) > len(expected):
+        audit.notes.append(f"{METRICS_FILE}: the last {len(found) - len(expected)} rows are not in the receipt")
