@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from torl.learner import launch
-from torl.learner.ranks import RankProcess
+from torl.learner.rank_process import RankProcess
 
 _IMPORTED = ["torl.learner.worker", "deepspeed", "peft", "transformers.models.qwen2.modeling_qwen2"]
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNAMO_DISABLE": "1"}
@@ -86,7 +86,7 @@ class _Forked:
 def _start_rank(
     rank: int, world_size: int, *, log_directory: Path, environment: Mapping[str, str], threads: int
 ) -> RankProcess:
-    """As `torl.learner.ranks.start_rank`."""
+    """As `torl.learner.launch.start_rank`."""
     assert threads == 1
     log_directory.mkdir(parents=True, exist_ok=True)
     log = log_directory / f"learner_rank_{rank}.log"

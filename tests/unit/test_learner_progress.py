@@ -16,7 +16,8 @@ import torch
 from torl.errors import LearnerError, LearnerHungError
 from torl.learner.batch import pack_batch
 from torl.learner.messages import Annotate, RankReply, RowComputed, ShardWritten
-from torl.learner.ranks import RankGroup, RankProcess
+from torl.learner.rank_process import RankProcess
+from torl.learner.ranks import RankGroup
 from torl.learner.update import evaluate_rows
 from torl.types import TrainingSample
 

@@ -14,7 +14,8 @@ from torl.errors import LearnerDiedError, LearnerError, WeightTransferError
 from torl.learner import ranks
 from torl.learner.launch import rank_specs
 from torl.learner.messages import Onload, RankReply, SendWeights
-from torl.learner.ranks import RankGroup, RankProcess
+from torl.learner.rank_process import RankProcess
+from torl.learner.ranks import RankGroup
 from torl.weights.rendezvous import Rendezvous
 
 BROKEN = RankReply(error="RuntimeError", message="Connection closed by peer")
@@ -31,7 +32,7 @@ class Nodes:
 @pytest_asyncio.fixture
 async def group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[tuple[RankGroup, list[Connection]]]:
     """Three ranks, and their ends of the connections."""
-    monkeypatch.setattr(ranks, "_CAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(ranks, "CAUSE_SECONDS", 0.01)
     group = RankGroup(timeout_seconds=100.0)
     nodes: Any = Nodes()
     group.nodes = nodes

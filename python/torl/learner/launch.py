@@ -11,7 +11,8 @@ from torl.errors import DataError
 from torl.learner.handshake import RankListener
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank_launcher import RankLaunchers, RankSpec, spawn_worker
-from torl.learner.ranks import RankGroup, RankProcess
+from torl.learner.rank_process import RankProcess
+from torl.learner.ranks import RankGroup
 from torl.runtime.cluster import Cluster
 from torl.runtime.processes.supervision import run_with_watchers
 

@@ -1,86 +1,25 @@
-"""The controller's handles of the rank processes: send commands, detect failures, end the ranks. No torch.
-
-Used from one event loop. A rank is a child process on a socket pair or, on a node of a cluster, a process that a
-launcher has started and that has connected to the controller.
-"""
+"""The ranks of a learner as one: send commands, detect failures, end the ranks. No torch, one event loop."""
 
 import asyncio
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
-from torl.learner.messages import RankReply, RankRequest, RankSetup, RowComputed, ShardWritten, ShutDown, request_name
+from torl.learner.messages import RankReply, RankRequest, RankSetup, ShardWritten, ShutDown, request_name
 from torl.learner.rank_launcher import RankLaunchers
-from torl.runtime.processes.children import describe_exit, first_line, log_tail
+from torl.learner.rank_process import CAUSE_SECONDS, RankProcess
+from torl.runtime.processes.children import describe_exit, first_line
 from torl.runtime.processes.scratch import ScratchDirectory
 from torl.runtime.processes.stacks import dump_stacks
 
 _EXIT_SECONDS = 30.0  # for a rank to exit after a shutdown
 _KILL_SECONDS = 10.0
-_CAUSE_SECONDS = 0.5  # the failure of one rank makes others fail: for the reply that contains the cause
 _LOSS_SECONDS = 60.0  # for the detection of a lost node, if ranks report only failed collectives
 _COLLECTIVE_ERRORS = ("RuntimeError", "DistBackendError")  # of the ranks that did not cause the failure
-
-
-class RankProcess:
-    """A rank: its connection, its log file and, if the controller started it, its process."""
-
-    def __init__(self, rank: int, connection: Connection, process: subprocess.Popen[bytes] | None, log: Path) -> None:
-        self.rank = rank
-        self.connection = connection
-        self.process = process
-        self.log = log
-        self.replies: asyncio.Queue[RankReply | None] = asyncio.Queue()
-        """Replies to requests. None after the connection was closed."""
-        self.shards: asyncio.Queue[ShardWritten] = asyncio.Queue()
-        """Reports of written checkpoints, which arrive at any time."""
-        self.on_row: Callable[[], object] | None = None
-        """Function that is called for each row that the rank has computed."""
-        self.closed = asyncio.Event()
-        asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
-        self._listening = True
-
-    def _receive(self) -> None:
-        try:
-            message: RankReply | RowComputed | ShardWritten = self.connection.recv()
-            match message:
-                case ShardWritten():
-                    self.shards.put_nowait(message)
-                case RowComputed():
-                    if self.on_row is not None:
-                        self.on_row()
-                case _:
-                    self.replies.put_nowait(message)
-        except (EOFError, OSError):
-            self.stop_listening()
-            self.mark_lost()
-
-    def mark_lost(self) -> None:
-        """Record that the rank exited or its machine was lost."""
-        self.replies.put_nowait(None)
-        self.closed.set()
-
-    def stop_listening(self) -> None:
-        """Remove the connection from the event loop."""
-        if self._listening:
-            asyncio.get_running_loop().remove_reader(self.connection.fileno())
-            self._listening = False
-
-    def describe_death(self) -> str:
-        """Return a sentence about how the process ended, and the end of its log."""
-        status = None
-        if self.process is not None:
-            try:
-                status = self.process.wait(timeout=_CAUSE_SECONDS)
-            except subprocess.TimeoutExpired:
-                status = None
-        how = "closed its connection" if status is None else describe_exit(status)
-        return f"learner rank {self.rank} {how}; end of {self.log}:\n{log_tail(self.log)}"
 
 
 class RankGroup:
@@ -291,7 +230,7 @@ class RankGroup:
 
     async def _raise_cause(self, waiting: Mapping[asyncio.Task[RankReply | None], RankProcess]) -> None:
         """Raise the most likely cause of several failures: first the exit of a rank that reported no error."""
-        deadline = time.monotonic() + _CAUSE_SECONDS
+        deadline = time.monotonic() + CAUSE_SECONDS
         while (remaining := deadline - time.monotonic()) > 0 and any(not future.done() for future in waiting):
             await asyncio.wait(waiting, timeout=remaining)
         if self.nodes is not None:
