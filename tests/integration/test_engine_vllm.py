@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ async def test_a_turn_ends_at_the_token_that_ends_it(engine, prompts, vocabulary
         ended_here = scan.overshoot is not None
         scanner = Scanner(vocabulary, end)
         assert blocks == [block.code for block in scanner.feed(sampled.token_ids[: scan.consumed - ended_here]).blocks]
+        if ended_here and not ended:  # also where its last token is the last one allowed
+            sampling = replace(sampling, max_tokens=scan.consumed)
+            limited = await engine.sample(TurnRequest(f"limited-{seed}", prompts[0].token_ids, sampling, end))
+            assert (limited.finish_reason, limited.token_ids) == ("end", sampled.token_ids)
         ended += ended_here
     assert 2 < ended < 20
 
@@ -201,6 +206,7 @@ async def check_that_a_kill_ends_every_request(engine: Any, victim: int, prompts
 
 
 @pytest.mark.usefixtures("temporary_directory")
+@pytest.mark.slow
 async def test_a_stopped_core_is_a_dead_engine(tiny_model_directory, prompts, tmp_path) -> None:
     """It aborts its requests and exits. Other engines can then sample the turns."""
     engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
@@ -244,7 +250,9 @@ async def test_a_core_that_hangs_ends_every_request(tiny_model_directory, prompt
     assert all(has_ended(process.pid) for process in processes)
 
 
-@pytest.mark.parametrize("processes", [0, 2], ids=["importing", "loading"])
+@pytest.mark.parametrize(
+    "processes", [pytest.param(0, id="importing"), pytest.param(2, id="loading", marks=pytest.mark.slow)]
+)
 def test_a_start_ends_with_its_controller(
     tiny_model_directory: Path, temporary_directory: Path, tmp_path: Path, processes: int
 ) -> None:

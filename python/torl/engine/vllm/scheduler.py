@@ -126,7 +126,7 @@ class _Turns:
                 for block in scan.blocks:
                     self._announcer.block(turn.key, block.code)
                 turn.calls |= bool(scan.blocks)
-            elif scan is not None and not stopped:
+            elif scan is not None and request.status != RequestStatus.FINISHED_STOPPED:  # also at the turn's limit
                 request.status = RequestStatus.FINISHED_STOPPED
                 request.stop_reason = STOP_CONDITION_MET
                 stopped = True
