@@ -40,9 +40,8 @@ async def check_logprobs(engine: Any, model: Path) -> None:
     assert torch.allclose(logprobs, torch.tensor(sampled.logprobs), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("family", "tied"), [(Qwen2Config, False), pytest.param(LlamaConfig, True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "tied"), [(Qwen2Config, False), (LlamaConfig, True)])
 async def test_embeddings_are_not_copied(
     tiny_model_directory, tmp_path, family: type[PretrainedConfig], tied: bool
 ) -> None:

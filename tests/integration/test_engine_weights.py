@@ -141,6 +141,7 @@ async def test_a_broken_transfer_stops_the_engine(tiny_model_directory, prompts,
         await engine.close()
 
 
+@pytest.mark.slow
 async def test_quantized_engine_takes_all_weights_of_a_checkpoint(tiny_model_directory, tmp_path) -> None:
     """It quantizes them again. The scales that it adds are not missing; a tensor of the checkpoint is."""
     arguments = {"quantization": "fp8_per_channel"}

@@ -44,7 +44,7 @@ def test_no_rank_holds_the_whole_model(names: str, tmp_path: Path) -> None:
             assert grown < 0.85 * whole, f"rank {rank}"
 
 
-@pytest.mark.parametrize("role", ["policy", "reference"])
+@pytest.mark.parametrize("role", ["policy", pytest.param("reference", marks=pytest.mark.slow)])
 async def test_ranks_refuse_a_model_that_mixes_packed_samples(role: str, tmp_path: Path) -> None:
     """No rule about configurations names the model: what it computes shows it."""
     model, bloom = write_tiny_model(tmp_path / "model"), tmp_path / "bloom"

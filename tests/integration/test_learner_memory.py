@@ -25,6 +25,7 @@ def resident_mib(process: int, name: str) -> float:
     return int(found[1]) / 1024
 
 
+@pytest.mark.slow
 async def test_temporary_tensors_leave_no_holes(model_directory: Path, tmp_path: Path) -> None:
     samples = random_samples(1, seed=1, shortest=TOKENS, longest=TOKENS)
     settings = {"gradient_checkpointing": True, "max_row_tokens": TOKENS}

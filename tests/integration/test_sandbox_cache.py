@@ -151,6 +151,7 @@ except SandboxError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_more_is_named(cache: Path) -> None:
     image = only(cache, ".image")
     image.unlink()

@@ -129,6 +129,7 @@ def test_code_that_is_too_long_is_refused_at_once(pool: SandboxPool) -> None:
     assert pool.run("print(1)" + "#" * (longest - 8)).stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_a_request_that_is_too_large_in_all_is_refused_at_once(pool: SandboxPool) -> None:
     session = pool.session()
     assert session.run("kept = b'x' * (600 << 20)").ok
