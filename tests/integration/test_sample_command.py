@@ -48,6 +48,7 @@ def test_a_killed_command_is_resumed_where_it_was(tmp_path: Path) -> None:
         assert "was played with other settings" in command.output()
 
 
+@pytest.mark.slow
 async def test_called_from_python(tmp_path: Path) -> None:
     """With a running event loop, as in a notebook."""
     output = tmp_path / "out.jsonl"

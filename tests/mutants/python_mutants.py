@@ -143,6 +143,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _TURN_SCHEDULER,
     ),
     ("engine/vllm/scheduler.py", "row if self._starts is None else self._starts[row]", "row", _TURN_SCHEDULER),
+    (
+        "engine/vllm/scheduler.py",
+        "elif scan is not None and request.status != RequestStatus.FINISHED_STOPPED:",
+        "elif scan is not None and not stopped:",
+        "integration/test_engine_vllm.py -k turn_ends",
+    ),
+    (
+        "apps/audit/receipt.py",
+        'row["tool_calls"][:number]:',
+        'row["tool_calls"][:0]:',
+        "unit/test_regrading.py -k again_in_one",
+    ),
     ("engine/vllm/embeddings.py", "for head in heads:", "for head in modules:", _EMBEDDINGS),
     ("engine/vllm/embeddings.py", "for head in heads:", "for head in ():", _EMBEDDINGS),
     ("learner/rows.py", "learned(versions) == policy_version", "learned(versions) >= 0", _BATCH),
