@@ -31,7 +31,7 @@ from torl.agents import AgentLimits
 from torl.engine import EngineSetup, VllmEngine
 from torl.engine.vllm.arguments import VllmOptions
 from torl.formats.chat import HermesFormat
-from torl.formats.chat.base import ChatCall
+from torl.formats.chat.calls import ChatCall
 from torl.rollout.agents.episode import AgentSettings
 from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.player import AgentPlayer, AgentResources

@@ -8,7 +8,7 @@ import pytest
 from demo_maker import chat, two_tools
 from demo_maker.chat_model import make_tokenizer
 from torl.formats.chat import HermesFormat
-from torl.formats.chat.base import ChatCall
+from torl.formats.chat.calls import ChatCall
 from torl.text.prompts import encode_prompts
 from torl.text.templates import load_template
 from torl.text.tokenizer import PlainTextEncoder

@@ -7,7 +7,7 @@ from torl.apps.audit.replay import MismatchError, ReplayContext, is_complete
 from torl.apps.audit.tokens import check_arrays, make_turn
 from torl.formats import ChatFormat, require_chat_format
 from torl.formats.base import turn_stop_condition
-from torl.formats.chat.base import ChatCall
+from torl.formats.chat.calls import ChatCall
 from torl.types import FinishReason, Markup, StopReason, ToolCall, Trajectory, Turn
 
 

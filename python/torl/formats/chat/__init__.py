@@ -1,8 +1,9 @@
 """The formats of chat models, as their chat templates write calls and results."""
 
 from torl.formats.chat.base import ChatFormat, ChatOptions, require_chat_format
-from torl.formats.chat.families import DeepSeekFormat, HermesFormat, KimiFormat, LlamaFormat, MistralFormat
+from torl.formats.chat.families import DeepSeekFormat, HermesFormat, KimiFormat, MistralFormat
 from torl.formats.chat.harmony import HarmonyFormat
+from torl.formats.chat.llama import LlamaFormat
 
 __all__ = [
     "ChatFormat",

@@ -2,19 +2,20 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torl._core import StopCondition
 from torl.errors import ConfigError
 from torl.formats.base import Format
-from torl.formats.chat.calls import TRUNCATED_CALL
+from torl.formats.chat.calls import TRUNCATED_CALL, ChatCall, json_end
+from torl.formats.chat.message import THINKING_BEGINS, THINKING_ENDS, ChatMessage, Tag, split_thinking
 from torl.formats.observation import ErrorStyle, render_outcome
 from torl.options import PositiveInt, Section
 from torl.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
 
-_THINKING_BEGINS, _THINKING_ENDS = "<think>", "</think>"
 _THINKING_TAG = re.compile("</?think>")
+_NOTHING = re.compile("(?!)")
 
 
 class ChatOptions(Section):
@@ -26,21 +27,6 @@ class ChatOptions(Section):
     generation_prefix: str = ""
     """Text that the template puts after the header of each model message, such as "<think>\\n" if it opens the thinking
     (R1, Qwen3's Thinking models)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatCall:
-    """A call as a chat model wrote it.
-
-    Attributes:
-        request: The parsed call.
-        name: Name that the result is addressed with, in templates that have one.
-        id: Id that the model gave the call, in templates that repeat it.
-    """
-
-    request: ToolRequest | MalformedCall
-    name: str = ""
-    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +50,25 @@ class ChatFormat(Format):
     plain text, even if they spell a control token. A message without calls is the last one, unless an environment
     replies to it.
 
+    A call between tags ends at the closing tag behind its JSON: a tag inside of a string is text. Tags inside the
+    thinking are not calls.
+
     Attributes:
         tags: Opening and closing tag of each call, in families that close a call before the end of the turn.
+        call_pattern: Text that opens a call, in families without tags. None if they read a whole message at once.
+        call_head: Text between the opening and the JSON of a call.
+        call_tail: Text between the JSON of a call and its closing tag.
+        surrounding: Texts around all calls of a message, which are no content.
         header: Text that the template puts before each message of the model.
         continues_after_results: Whether the model's message continues after results, without a header between them.
         tool_names: Pattern of the tool names that a call can be written for.
     """
 
     tags: ClassVar[tuple[str, str] | None] = None
+    call_pattern: ClassVar[str | None] = None
+    call_head: ClassVar[re.Pattern[str]] = re.compile(r"\s*")
+    call_tail: ClassVar[re.Pattern[str]] = re.compile(r"\s*")
+    surrounding: ClassVar[tuple[str, ...]] = ()
     header: ClassVar[str] = ""
     continues_after_results: ClassVar[bool] = False
     tool_names: ClassVar[str] = ".+"
@@ -80,6 +77,9 @@ class ChatFormat(Format):
         self.options = options or ChatOptions()
         self.every_block_is_a_call = self.tags is not None
         self.call_opening = None if self.tags is None else self.tags[0]
+        pattern = self.call_pattern if self.tags is None else re.escape(self.tags[0])
+        self._opening = _NOTHING if pattern is None else re.compile(pattern)
+        self._marks = re.compile(f"{_THINKING_TAG.pattern}|{self._opening.pattern}")
         self.tools = ToolNames(self.tool_names, (*self.control_tokens, *(self.tags or ())))
 
     @property
@@ -88,50 +88,93 @@ class ChatFormat(Format):
         return self.end_tokens[0]
 
     def calls(self, turn: Turn) -> Sequence[ChatCall]:
-        """Return the calls of a turn, in order: those between the tags, and one that was not closed.
-
-        Tags inside the model's thinking are not calls.
-        """
-        assert self.tags is not None, f"{type(self).__name__} has no tags: it reads the text of a turn"
-        opening, closing = self.tags
-        *closed, rest = self._without_thinking(turn).split(closing)
-        calls = [self.parse_call(text.partition(opening)[2]) for text in closed if opening in text]
-        if opening in rest:
-            calls.append(ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call was not closed by {closing}")))
-        return calls
-
-    def _thinking_tags(self, turn: Turn) -> list[re.Match[str]]:
-        """Return the places of <think> and </think> outside the text of a call."""
-        found = list(_THINKING_TAG.finditer(turn.text))
-        calls = [block for block in turn.blocks if self.speculative_call(block.code)] if found else []
-        return [tag for tag in found if not any(call.start <= tag.start() < call.stop for call in calls)]
-
-    def _message(self, turn: Turn) -> str:
-        """Return the text after the thinking, which ends at the first </think>."""
-        end = next((tag.end() for tag in self._thinking_tags(turn) if tag[0] == _THINKING_ENDS), 0)
-        return turn.text[end:]
-
-    def _without_thinking(self, turn: Turn) -> str:
-        """Return the text without any thinking, also one that is not closed. The template may have opened the first."""
-        tags, parts, start = self._thinking_tags(turn), list[str](), 0
-        opened = _THINKING_TAG.findall(self.options.generation_prefix)[-1:] == [_THINKING_BEGINS]
-        thinks = opened or (bool(tags) and tags[0][0] == _THINKING_ENDS)
-        for tag in tags:
-            if thinks and tag[0] == _THINKING_ENDS:
-                thinks, start = False, tag.end()
-            elif not thinks and tag[0] == _THINKING_BEGINS:
-                thinks = True
-                parts.append(turn.text[start : tag.start()])
-        return "".join(parts if thinks else [*parts, turn.text[start:]])
-
-    def parse_call(self, text: str) -> ChatCall:
-        """Return the call of the text between two tags."""
-        raise NotImplementedError(f"{type(self).__name__} has tags and no parse_call")
+        """Return the calls of a turn, in order; one that cannot be made is malformed."""
+        return self.read_message(turn.text).calls
 
     def content(self, turn: Turn) -> str:
-        """Return a message without its thinking, its calls and surrounding whitespace."""
-        text = self._message(turn)
-        return (text.partition(self.tags[0])[0] if self.tags and self.calls(turn) else text).strip()
+        """Return a message without its closed thinking, its calls and surrounding whitespace."""
+        return self.read_message(turn.text).text()
+
+    def read_message(self, text: str) -> ChatMessage:
+        """Return the parts of a message."""
+        opened = _THINKING_TAG.findall(self.options.generation_prefix)[-1:] == [THINKING_BEGINS]
+        thoughts, others, unclosed = split_thinking(text, self._thinking_tags(text, opened=opened), opened=opened)
+        parts = [part for other in others for part in self._parts(other)]
+        return ChatMessage([*parts, unclosed], "\n\n".join(filter(None, thoughts)) if thoughts else None)
+
+    def _thinking_tags(self, text: str, *, opened: bool) -> list[Tag]:
+        """Return the <think> and </think> outside of well-formed calls."""
+        tags, position, thinks = list[Tag](), 0, opened
+        if _THINKING_TAG.search(text) is None:
+            return tags
+        while (mark := self._marks.search(text, position)) is not None:
+            if mark[0] in (THINKING_BEGINS, THINKING_ENDS):
+                tags.append(Tag(mark.start(), mark[0]))
+                position, thinks = mark.end(), mark[0] == THINKING_BEGINS
+            else:
+                _, position = self.read_call(text, mark, thinks=thinks)
+        return tags
+
+    def _parts(self, text: str) -> list[str | ChatCall]:
+        """Return the calls in a text without thinking, and the texts before, between and after them."""
+        parts, start, position = list[str | ChatCall](), 0, 0
+        while (opening := self._opening.search(text, position)) is not None:
+            call, position = self.read_call(text, opening)
+            if call is None:
+                call, position = self.read_malformed_call(text, opening)
+            if call is not None:
+                parts += [text[start : opening.start()], replace(call, text=text[opening.start() : position])]
+                start = position
+        parts.append(text[start:])
+        return [self._without_surrounding(part) if isinstance(part, str) and start else part for part in parts]
+
+    def _without_surrounding(self, text: str) -> str:
+        for each in self.surrounding:
+            text = text.replace(each, "")
+        return text
+
+    def read_call(self, text: str, opening: re.Match[str], *, thinks: bool = False) -> tuple[ChatCall | None, int]:
+        """Return the well-formed call that begins at an opening, and where it ends.
+
+        Without one, return None and where the search for the next opening continues. `thinks` says whether the text is
+        thinking that is open there.
+        """
+        start, closing = opening.end(), "" if self.tags is None else self.tags[1]
+        stop, is_json = self._json_of_call(text, start)
+        if is_json:
+            tail = self.call_tail.match(text, stop)
+            stop = -1 if tail is None or not text.startswith(closing, tail.end()) else tail.end()
+        else:  # a format whose calls are not JSON
+            other = self._opening.search(text, start)
+            stop = text.find(closing, start, other.start() if other else len(text)) if closing else -1
+        call = None if stop < 0 else self.parse_call(text[start:stop])
+        return (None, start) if call is None or call.is_malformed else (call, stop + len(closing))
+
+    def read_malformed_call(self, text: str, opening: re.Match[str]) -> tuple[ChatCall | None, int]:
+        """Return the malformed call that begins at an opening, and where it ends.
+
+        If it is no call, return None and where the search for the next opening continues.
+        """
+        start = opening.end()
+        stop, is_json = self._json_of_call(text, start)
+        stop = stop if is_json else start
+        if self.tags is None:
+            other = self._opening.search(text, stop)
+            end = other.start() if other else len(text)
+            return self.parse_call(text[start:end]), end
+        end = text.find(self.tags[1], stop)
+        if end < 0:
+            return ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call was not closed by {self.tags[1]}")), len(text)
+        return self.parse_call(text[start:end]), end + len(self.tags[1])
+
+    def _json_of_call(self, text: str, start: int) -> tuple[int, bool]:
+        """Return where the JSON of the call ends whose opening ends at `start`, and whether there is a complete one."""
+        head = self.call_head.match(text, start)
+        return (start, False) if head is None else json_end(text, head.end())
+
+    def parse_call(self, text: str) -> ChatCall:
+        """Return the call of the text after its opening, without the closing tag."""
+        raise NotImplementedError(f"{type(self).__name__} has calls and no parse_call")
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         """Return the results of calls, starting after the end token of the message that made them.

@@ -1,21 +1,25 @@
-"""The chat formats of model families: Hermes and Qwen, Llama, Mistral, DeepSeek, Kimi."""
+"""The chat formats of model families whose calls have markup: Hermes and Qwen, Mistral, DeepSeek, Kimi."""
 
 # ruff: noqa: RUF001  # DeepSeek's tokens have characters that look like others
 
-import json
 import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from torl.formats.blocks import run_block
-from torl.formats.chat.base import ChatCall, ChatFormat
-from torl.formats.chat.calls import INVALID_CALL, TRUNCATED_CALL, make_call, parse_named_call
-from torl.types import MalformedCall, Markup, Turn
+from torl.formats.chat.base import ChatFormat
+from torl.formats.chat.calls import (
+    BARE_CALL_TAIL,
+    INVALID_CALL,
+    TRUNCATED_CALL,
+    ChatCall,
+    make_call,
+    parse_named_call,
+)
+from torl.types import MalformedCall, Markup
 
-_PYTHON_TAG = "<|python_tag|>"
 _MISTRAL_CALL, _MISTRAL_ARGS = "[TOOL_CALLS]", "[ARGS]"
-_DEEPSEEK_CALL = re.compile(r"\s*\w*<｜tool▁sep｜>([^\n]+)\n```json\n(.*)\n```\s*", re.DOTALL)
-_KIMI_CALL = re.compile(r"\s*(functions\.([^\s:]+):\d+)\s*<\|tool_call_argument_begin\|>(.*)", re.DOTALL)
+_DEEPSEEK_TAG = "<｜tool▁(?:call▁begin|call▁end|sep)｜>"
+_KIMI_TAG = r"<\|tool_call_(?:begin|end|argument_begin)\|>"
 
 
 class HermesFormat(ChatFormat):
@@ -46,54 +50,10 @@ class HermesFormat(ChatFormat):
         return [Markup("\n<|im_start|>user\n"), content, Markup("<|im_end|>")]
 
 
-class LlamaFormat(ChatFormat):
-    """Llama 3's calls (3.1 to 3.3): a message `{"name": ..., "parameters": {...}}`, one in a turn.
-
-    <|python_tag|> is followed by such an object, or by code for the tool "python". The result is a JSON string in a
-    message of the role "ipython" (the template of Llama 3.1).
-    """
-
-    name: ClassVar[str] = "llama3"
-    end_tokens = ("<|eot_id|>", "<|eom_id|>")
-    control_tokens = ("<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_header_id|>", _PYTHON_TAG)
-    visible_tokens = (_PYTHON_TAG,)
-    header = "<|start_header_id|>assistant<|end_header_id|>\n\n"
-
-    def calls(self, turn: Turn) -> Sequence[ChatCall]:
-        _, tag, tail = turn.text.partition(_PYTHON_TAG)
-        text = (tail if tag else turn.text).strip()
-        if not tag and not text.startswith("{"):
-            return []
-        request = parse_named_call(text, "parameters")
-        if isinstance(request, MalformedCall):
-            if tag and not text.startswith("{"):
-                return [ChatCall(run_block(text))]
-            if not tag and '"name"' not in text:
-                return []  # text that begins with a brace, such as a set
-        return [ChatCall(request)]
-
-    def content(self, turn: Turn) -> str:
-        before, tag, _ = super().content(turn).partition(_PYTHON_TAG)
-        return before.strip() if tag or not self.calls(turn) else ""
-
-    def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
-        parts: list[str | Markup] = []
-        for content in contents:
-            parts += [
-                Markup("<|start_header_id|>ipython<|end_header_id|>\n\n"),
-                json.dumps(content, ensure_ascii=False),
-            ]
-            parts.append(Markup("<|eot_id|>"))
-        return parts
-
-    def render_user(self, content: str) -> list[str | Markup]:
-        return [Markup("<|start_header_id|>user<|end_header_id|>\n\n"), content.strip(), Markup("<|eot_id|>")]
-
-
 class MistralFormat(ChatFormat):
-    """Mistral's calls from tokenizer version 13 on: `[TOOL_CALLS]python[ARGS]{...}`, several at the end of a message.
+    """Mistral's calls from tokenizer version 13 on: `[TOOL_CALLS]python[ARGS]{...}`, any number in a message.
 
-    Only the next call closes a call. Results and user messages are between special tokens, and the model continues
+    A call ends with its JSON. Results and user messages are between special tokens, and the model continues
     after them (mistral-common's `InstructTokenizerV13`).
     """
 
@@ -110,18 +70,15 @@ class MistralFormat(ChatFormat):
         "[/INST]",
     )
     visible_tokens = (_MISTRAL_CALL, _MISTRAL_ARGS)
-
-    def calls(self, turn: Turn) -> Sequence[ChatCall]:
-        return [self.parse_call(text) for text in turn.text.split(_MISTRAL_CALL)[1:]]
-
-    def content(self, turn: Turn) -> str:
-        return super().content(turn).partition(_MISTRAL_CALL)[0].strip()
+    call_pattern = re.escape(_MISTRAL_CALL)
+    call_head = re.compile(r"(?P<name>(?:(?!\[TOOL_CALLS\]|\[ARGS\]).)*)\[ARGS\]", re.DOTALL)
+    call_tail = BARE_CALL_TAIL
 
     def parse_call(self, text: str) -> ChatCall:
-        name, separator, arguments = text.partition(_MISTRAL_ARGS)
-        if not separator:
-            return ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call has no {_MISTRAL_ARGS}"))
-        return ChatCall(make_call(name.strip(), arguments))
+        head = self.call_head.match(text)
+        if head is None:
+            return ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call has no {_MISTRAL_ARGS} behind its name"))
+        return ChatCall(make_call(head["name"].strip(), text[head.end() :]))
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         parts: list[str | Markup] = []
@@ -156,14 +113,20 @@ class DeepSeekFormat(ChatFormat):
     )
     visible_tokens = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>")
     tags = ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")
+    surrounding = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+    call_head = re.compile(rf"\s*\w*<｜tool▁sep｜>(?P<name>(?:(?!{_DEEPSEEK_TAG})[^\n])+)\n```json\n")
+    call_tail = re.compile(r"\s*\n```\s*")
     header = "<｜Assistant｜>"
     continues_after_results = True
 
     def parse_call(self, text: str) -> ChatCall:
-        call = _DEEPSEEK_CALL.fullmatch(text)
-        if call is None:
+        head = self.call_head.match(text)
+        if head is None:
             return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no name followed by a block of JSON"))
-        return ChatCall(make_call(call[1].strip(), call[2]))
+        body = text[head.end() :].rstrip()
+        if not body.endswith("\n```"):
+            return ChatCall(MalformedCall(INVALID_CALL, "the block of JSON of the tool call is not closed by ```"))
+        return ChatCall(make_call(head["name"].strip(), body.removesuffix("```")))
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         parts: list[str | Markup] = [Markup("<｜tool▁outputs▁begin｜>")]
@@ -196,13 +159,18 @@ class KimiFormat(ChatFormat):
     )
     visible_tokens = ("<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>")
     tags = ("<|tool_call_begin|>", "<|tool_call_end|>")
+    surrounding = ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>")
+    call_head = re.compile(
+        rf"\s*(?P<id>functions\.(?P<name>(?:(?!{_KIMI_TAG})[^\s:])+):\d+)\s*<\|tool_call_argument_begin\|>"
+    )
     header = "<|im_assistant|>assistant<|im_middle|>"
 
     def parse_call(self, text: str) -> ChatCall:
-        call = _KIMI_CALL.fullmatch(text)
-        if call is None:
-            return ChatCall(MalformedCall(INVALID_CALL, "the tool call has no id such as functions.NAME:0"))
-        return ChatCall(make_call(call[2], call[3]), id=call[1])
+        head = self.call_head.match(text)
+        if head is None:
+            problem = "the tool call has no id such as functions.NAME:0 before <|tool_call_argument_begin|>"
+            return ChatCall(MalformedCall(INVALID_CALL, problem))
+        return ChatCall(make_call(head["name"], text[head.end() :]), id=head["id"])
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:
         parts: list[str | Markup] = []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torl.formats.chat.base import ChatCall
+from torl.formats.chat.calls import ChatCall
 from torl.rollout.agents.requests import ChatRequest, RequestError
 from torl.rollout.transcript import Transcript
 from torl.types import Turn

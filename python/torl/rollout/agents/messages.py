@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torl.formats.chat import ChatFormat
-from torl.formats.chat.base import ChatCall
+from torl.formats.chat.calls import ChatCall
 from torl.rollout.agents.requests import RequestError
 from torl.text.prompt_encoder import ControlTokenEscaper, unescape
 from torl.text.tokenizer import PlainTextEncoder
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MODEL = "policy"
 """Name of the model. Requests may use any other name."""
-_THOUGHT_BEGINS, _THOUGHT_ENDS = "<think>", "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Completion:
 
 def valid_calls(calls: Sequence[ChatCall]) -> list[ChatCall]:
     """The calls with a valid request. A message with an invalid call reaches the program as plain text."""
-    return [call for call in calls if isinstance(call.request, ToolRequest)]
+    return [call for call in calls if not call.is_malformed]
 
 
 def message_of(
@@ -57,12 +56,12 @@ def message_of(
         ids: The ids of these calls.
         stop: Stop sequences that may have ended the turn. They are cut from the content.
     """
-    thought, ends, reply = turn.text.partition(_THOUGHT_ENDS)
-    content = form.content(turn) if len(calls) == len(form.calls(turn)) else (reply if ends else turn.text).strip()
+    said = form.read_message(turn.text)
+    content = said.text(lambda call: call.is_malformed or not calls)
     content = min((content.partition(each)[0] for each in stop), key=len, default=content)
     message: dict[str, Any] = {"role": "assistant", "content": content if content or not calls else None}
-    if ends:
-        message["reasoning_content"] = thought.strip().removeprefix(_THOUGHT_BEGINS).strip()
+    if said.thinking is not None:
+        message["reasoning_content"] = said.thinking
     if calls:
         message["tool_calls"] = [_openai_call(call.request, id) for call, id in zip(calls, ids, strict=True)]
     return message
