@@ -127,29 +127,40 @@ class ChatModel:
 
 def message(family: str, *codes: str, said: str = "Let us see.", tool: str = "python") -> str:
     """A message that runs these codes by a tool, as a model of the family writes it; the end token included."""
-    calls = [(json.dumps({"code": code}, ensure_ascii=False), index) for index, code in enumerate(codes)]
+    calls = [(tool, json.dumps({"code": code}, ensure_ascii=False)) for code in codes]
+    return written_message(family, calls, said="" if family == "llama3" else said)
+
+
+def written_message(
+    family: str, calls: Sequence[tuple[str, str]], *, said: str = "", between: str = "", after: str = ""
+) -> str:
+    """A message with calls of these tools and arguments, which are JSON, and other text around them."""
+    section = ("", "")
     match family:
         case "hermes":
-            written = [f'\n<tool_call>\n{{"name": "{tool}", "arguments": {call}}}\n</tool_call>' for call, _ in calls]
-            return f"{said}{''.join(written)}<|im_end|>"
+            written = [
+                f'\n<tool_call>\n{{"name": "{tool}", "arguments": {call}}}\n</tool_call>' for tool, call in calls
+            ]
         case "llama3":
-            return "".join(f'{{"name": "{tool}", "parameters": {call}}}' for call, _ in calls) + "<|eot_id|>"
+            written = [f'{{"name": "{tool}", "parameters": {call}}}' for tool, call in calls]
         case "mistral":
-            return said + "".join(f"[TOOL_CALLS]{tool}[ARGS]{call}" for call, _ in calls) + "</s>"
+            written = [f"[TOOL_CALLS]{tool}[ARGS]{call}" for tool, call in calls]
         case "deepseek":
-            begin, end = "<\uff5ctool\u2581call\u2581begin\uff5c>", "<\uff5ctool\u2581call\u2581end\uff5c>"
-            separator = f"function<\uff5ctool\u2581sep\uff5c>{tool}"
-            written = [f"{begin}{separator}\n```json\n{call}\n```{end}" for call, _ in calls]
-            called = "\n".join(written)
-            section = [f"<\uff5ctool\u2581calls\u2581{edge}\uff5c>" for edge in ("begin", "end")]
-            return f"{said}{section[0]}{called}{section[1]}<\uff5cend\u2581of\u2581sentence\uff5c>"
+            begin, separator, end = (
+                f"<\uff5ctool\u2581{name}\uff5c>" for name in ("call\u2581begin", "sep", "call\u2581end")
+            )
+            written = [f"{begin}function{separator}{tool}\n```json\n{call}\n```{end}" for tool, call in calls]
+            section = tuple(f"<\uff5ctool\u2581calls\u2581{edge}\uff5c>" for edge in ("begin", "end"))
+            between = between or "\n"
         case "kimi":
             begin, middle, end = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-            written = [f"{begin}functions.{tool}:{index}{middle}{call}{end}" for call, index in calls]
-            section = [f"<|tool_calls_section_{edge}|>" for edge in ("begin", "end")]
-            return f"{said}{section[0]}{''.join(written)}{section[1]}<|im_end|>"
+            written = [f"{begin}functions.{tool}:{at}{middle}{call}{end}" for at, (tool, call) in enumerate(calls)]
+            section = tuple(f"<|tool_calls_section_{edge}|>" for edge in ("begin", "end"))
         case "harmony":
             thought = f"<|channel|>analysis<|message|>{said}<|end|><|start|>assistant"
-            header = f"<|channel|>commentary to=functions.{tool} <|constrain|>json<|message|>"
-            return thought + "".join(f"{header}{call}" for call, _ in calls) + "<|call|>"
-    raise ValueError(family)
+            header = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>"
+            return thought + "".join(f"{header.format(tool)}{call}{after}" for tool, call in calls) + "<|call|>"
+        case _:
+            raise ValueError(family)
+    end = {"llama3": "<|eot_id|>", "mistral": "</s>", "deepseek": "<\uff5cend\u2581of\u2581sentence\uff5c>"}
+    return f"{said}{section[0]}{between.join(written)}{section[1]}{after}{end.get(family, '<|im_end|>')}"

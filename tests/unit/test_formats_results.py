@@ -2,6 +2,7 @@
 
 import pytest
 
+from chat_models import FAMILIES, message
 from torl.formats import FORMATS, Format, HermesFormat
 from torl.formats.results import split_results, unread_markup
 from torl.options import load_object
@@ -17,6 +18,9 @@ CALLS = {
     "artist": f"Let me see.\n<python>{CODE}</python>",
     "search_r1": "Let me see.\n<search>six times seven</search>",
 }
+
+
+PYTHONIC = "with calls written as [NAME(KEY=VALUE)], which no format reads"
 
 
 def format_of(name: str) -> Format:
@@ -54,6 +58,10 @@ def test_text_without_a_closed_result_is_the_models(text: str) -> None:
         ('<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n<tool_response>1</tool_response>', []),
         ("<tool_call>\n{", []),
         ("</information> <information>", []),
+        ('<think>\n[weather(city="Rome")]</think> [1, 2] [f(x)] \\frac{1}{2}', []),
+        ('[weather(city="Rome")]<|im_end|>', [PYTHONIC]),
+        ('<think>hm</think>\n[Market Trends(kind="now"), time()]', [PYTHONIC]),
+        ('<|tool_call_start|>[now(), weather(\n city="Rome")]<|tool_call_end|> Soon.', [PYTHONIC]),
         (
             "<information>1</information>",
             ["with results between <information> and </information>, as rollout.format = 'search_r1' reads them"],
@@ -62,3 +70,21 @@ def test_text_without_a_closed_result_is_the_models(text: str) -> None:
 )
 def test_markup_that_a_format_does_not_read_is_found(text: str, found: list[str]) -> None:
     assert list(unread_markup(text, HermesFormat())) == found
+
+
+@pytest.mark.parametrize("other", FAMILIES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_calls_of_another_format_are_found(name: str, other: str) -> None:
+    """Llama's, which have no markup, are also read inside of Hermes' tags."""
+    text = message(other, "1")
+    found = list(unread_markup(text, format_of(name)))
+    read = name == other or (name, other) == ("llama3", "hermes")
+    assert found == (
+        [] if read else [f"with calls that rollout.format = {name!r} cannot read, as {other!r} reads them"]
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_malformed_calls_of_every_family_are_found(family: str) -> None:
+    text = message(family, "1").replace('"code": "1"}', '"code": 1')
+    assert list(unread_markup(text, format_of(family))) == [f"with calls that rollout.format = {family!r} cannot read"]

@@ -1,11 +1,16 @@
 """Results of tools in plain text: a model has invented them, or an example shows a whole response."""
 
+import re
 from collections.abc import Iterator
 from functools import cache
 
 from torl.formats import FORMATS, ChatFormat, Format
+from torl.formats.chat.calls import TRUNCATED_CALL
 from torl.options import load_object
 from torl.types import MalformedCall
+
+_PYTHONIC_CALLS = re.compile(r"(?:\A|\|>)\s*\[\s*[^\W\d][\w .:/-]*\(\s*(?:[^\W\d]\w*\s*=(?!=)|\)\s*[],])")
+"""Calls in data of Llama 4, LFM2 and ToolACE: `[weather(city="Rome")]`, at the beginning or behind a tag."""
 
 
 def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) -> Iterator[tuple[int, int]]:
@@ -55,15 +60,33 @@ def split_results(text: str, format: Format) -> Iterator[tuple[str, bool]]:
 
 
 def unread_markup(text: str, format: Format) -> Iterator[str]:
-    """Yield what a text of the model has that its format does not read: results of other formats, malformed calls."""
+    """Yield what a text of the model has that its format does not read: others' results and calls, malformed calls."""
     for (opening, closing), name in _formats_by_result_tags().items():
         if (opening, closing) != format.result_tags and closing in text.partition(opening)[2]:
             yield f"with results between {opening} and {closing}, as rollout.format = {name!r} reads them"
-    if isinstance(format, ChatFormat) and format.tags is not None:
-        opening, closing = format.tags
-        calls = [part.partition(opening)[2] for part in text.split(closing)[:-1] if opening in part]
-        if any(isinstance(format.parse_call(call).request, MalformedCall) for call in calls):
+    rest = text
+    if isinstance(format, ChatFormat):
+        message = format.read_message(text)
+        rest = message.text()
+        errors = [call.request.error for call in message.calls if isinstance(call.request, MalformedCall)]
+        if set(errors) - {TRUNCATED_CALL}:  # which may be the mention of a tag
             yield f"with calls that rollout.format = {format.name!r} cannot read"
+    other = next((name for name, each in _chat_formats() if name != format.name and _has_call(each, rest)), None)
+    if other is not None:
+        yield f"with calls that rollout.format = {format.name!r} cannot read, as {other!r} reads them"
+    elif _PYTHONIC_CALLS.search(rest) is not None:
+        yield "with calls written as [NAME(KEY=VALUE)], which no format reads"
+
+
+def _has_call(format: ChatFormat, text: str) -> bool:
+    return any(not call.is_malformed for call in format.read_message(text).calls)
+
+
+@cache
+def _chat_formats() -> list[tuple[str, ChatFormat]]:
+    """Return the registered chat formats, by their names."""
+    kinds = [(name, kind) for name, kind in FORMATS.items() if isinstance(kind, type) and issubclass(kind, ChatFormat)]
+    return [(name, kind()) for name, kind in kinds]
 
 
 @cache

@@ -68,6 +68,8 @@ class HarmonyFormat(ChatFormat):
             if end[0] == _CALL and position == len(text):
                 written = f"{_TOKEN.sub(' ', header).strip()} {content}"
                 yield replace(self._read_call(recipient, content), text=written)
+            elif mark[0] != _MESSAGE and begin == 0 and "<|channel|>" not in header:
+                yield header  # a text without messages
             elif recipient is None and "<|channel|>analysis" not in header:
                 yield f"{content.strip()}\n"
 
