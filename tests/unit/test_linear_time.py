@@ -8,6 +8,7 @@ import pytest
 from builders import failed, trajectory, turn
 from torl.apps.serve.submissions import extract_code
 from torl.data.dialogues import read_conversation
+from torl.formats import FORMATS, ChatFormat
 from torl.formats.observation import render_outcome
 from torl.formats.results import invented_results
 from torl.recipes.search_r1 import SearchR1Format
@@ -45,6 +46,23 @@ SEARCHES: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
         200_000,
     ),
 }
+
+
+for family, form in FORMATS.items():
+    if isinstance(form, type) and issubclass(form, ChatFormat):
+        opening = "".join(form.visible_tokens)
+        SEARCHES[f"calls of {family}"] = (
+            lambda text, form=form: form().read_message(f"{text}</think>"),  # type: ignore[misc]
+            (
+                opening,
+                f"</think>{opening}",
+                f"{opening}{{}}",
+                f'{opening}{{"a":"',
+                '{"name":',
+                '{"name": "a", "parameters": [',
+            ),
+            200_000,
+        )
 
 
 @pytest.mark.parametrize(("name", "unit"), [(name, unit) for name, (_, units, _) in SEARCHES.items() for unit in units])

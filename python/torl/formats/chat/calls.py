@@ -125,8 +125,8 @@ def json_end(text: str, start: int) -> tuple[int, bool]:
         window, is_cut = text[begin : begin + length], begin + length < len(text)
         try:
             stop = _LENIENT.raw_decode(window)[1]
-        except RecursionError:
-            return begin, False
+        except RecursionError:  # a value inside of it would be tried next, and is as deep
+            return begin + len(window), False
         except json.JSONDecodeError as error:
             ends_early = error.msg.startswith("Unterminated string") or error.pos > length - _LONGEST_TOKEN
             if not (is_cut and ends_early):
