@@ -217,5 +217,6 @@ async def test_sandbox_mcp_server_is_a_tool() -> None:
         status, text = await called(tools["run_python"], code="1 / 0")
         assert (status, text.splitlines()[-1]) == (OutcomeStatus.ERROR, "ZeroDivisionError: division by zero")
         _, text = await called(tools["run_python"], code="x = 41", session="new")
-        session = text.removeprefix("[session ").removesuffix("]")
+        assert text.startswith("[no output]\n[session ")
+        session = text.removeprefix("[no output]\n[session ").removesuffix("]")
         assert (await called(tools["run_python"], code="x + 1", session=session))[1].startswith("42")

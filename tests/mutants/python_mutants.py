@@ -44,6 +44,7 @@ _EPISODE = "unit/test_rollout_one_episode.py"
 _EPISODE_LAWS = "property/test_rollout_episode_laws.py"
 _CALLS = "unit/test_rollout_calls.py"
 _CHAT = "unit/test_formats_chat.py"
+_CALLS = "unit/test_chat_calls.py"
 _AGENT_LAWS = "property/test_agent_conversation_laws.py"
 _AGENT_SERVER = "unit/test_agent_server.py"
 _AGENT_PROGRAMS = "unit/test_agent_programs.py"
@@ -564,21 +565,33 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/slots.py", "self._sampling + self._waiting < _MAX_STARTED_FACTOR", "0 < _MAX_STARTED_FACTOR", _SCHEDULER),
     # --- formats and tools
     ("formats/base.py", "call if number < calls_left else TOO_MANY_CALLS", "call", _CHAT),
-    ("formats/chat/base.py", "if opening in rest:", "if opening in turn.text:", _CHAT),
-    ("formats/chat/base.py", "return turn.text[end:]", "return turn.text", _CHAT),
-    ("formats/chat/base.py", "parts if thinks else [", "[", _CHAT),
-    ("formats/chat/base.py", "thinks = opened or (", "thinks = (", _CHAT),
     ("formats/chat/base.py", "and not user_messages:", ":", _CHAT),
-    ("formats/chat/base.py", " if self.speculative_call(block.code)]", "]", _CHAT),
     ("formats/chat/calls.py", "parse_constant=_refuse, ", "", _CHAT),
-    ("formats/chat/base.py", "if self.tags is None:", "if False:", _CHAT),
     ("formats/chat/calls.py", "math.isfinite(number)", "True", _CHAT),
     ("formats/chat/calls.py", "json.dumps(value, ensure_ascii=False).encode()", "pass", _CHAT),
     ("formats/chat/families.py", '[*parts, Markup("<|im_end|>")]', "parts", _CHAT),
     ("formats/chat/families.py", 'user\\n"), content, Markup', 'user\\n"), Markup', _CHAT),
     ("formats/chat/families.py", "header, content, Markup", "content, Markup", _CHAT),
-    ("formats/chat/families.py", "if not tag and '\"name\"' not in text:", "if False:", _CHAT),
-    ("formats/chat/harmony.py", 'if not turn.text.endswith("<|call|>"):', "if False:", _CHAT),
+    (
+        "formats/chat/base.py",
+        "_, position = self.read_call(text, mark, thinks=thinks)",
+        "position = mark.end()",
+        _CALLS,
+    ),
+    ("formats/chat/base.py", "return None  # without tags", "pass  # without tags", _CHAT),
+    ("formats/chat/base.py", "stop = stop if is_json else start", "stop = start", _CALLS),
+    ("formats/chat/base.py", "if end < 0:", "if False:", _CHAT),
+    ("formats/chat/message.py", "thinks = opened or (", "thinks = (", _CALLS),
+    ("formats/chat/message.py", "return (thoughts, others, text[start:]) if thinks else", "return", _CALLS),
+    ("formats/chat/message.py", "thinks, start = False, ", "thinks, start = True, ", _CALLS),
+    ("formats/chat/calls.py", "    if call:\n", "    if False:\n", _CALLS),
+    ("formats/chat/calls.py", "if len(value) < len(pairs):", "if False:", _CALLS),
+    ("formats/chat/calls.py", "return begin + stop, True", "return begin + length, True", _CALLS),
+    ("formats/chat/llama.py", "and not thinks and", "and", _CALLS),
+    ("formats/chat/llama.py", 'and "name" in value and any(key in value for key in ARGUMENTS)', "", _CALLS),
+    ("formats/chat/harmony.py", "stop if is_json else start)", "start)", "property/test_tags_in_text.py"),
+    ("formats/chat/harmony.py", "if end[0] == _CALL and position == len(text):", "if end[0] == _CALL:", _CALLS),
+    ("formats/results.py", "name != format.name and _has_call(each, rest)", "False", "unit/test_formats_results.py"),
     ("rollout/transcript.py", "self.is_closed or (self.scan.overshoot", "(self.scan.overshoot", _CHAT),
     ("rollout/episode.py", "scanned.is_closed and has_room:", "has_room:", _ENVIRONMENT),
     ("rollout/environment.py", "self._answered = turn", "pass", _ENVIRONMENT),

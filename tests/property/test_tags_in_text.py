@@ -52,7 +52,7 @@ def test_calls_are_read_as_written_whatever_tags_their_arguments_have(
     said: tuple[str, str, str],
     ascii: bool,
 ) -> None:
-    """A law of every family: also behind calls that are thoughts, and with text around the calls."""
+    """A law of every family: also after calls that are thoughts, and with text around the calls."""
     form = ChatModel.of(family).form
     if family == "harmony":  # its message has one call, no text, and thinking in another message
         made, said = made[:1], ("", "", "")

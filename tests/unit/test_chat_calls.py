@@ -1,4 +1,4 @@
-"""What a message of each chat family says: its calls, wherever they stand, and the text around them."""
+"""Calls in messages of each chat family: in thinking, between other text, with the keys and values of other families."""
 
 import json
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ def test_other_braces_are_text_to_llama(text: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("more", ["}", "]}", ', "x": 1}', '"'])
-def test_json_that_goes_on_behind_the_call_is_malformed(family: str, more: str) -> None:
+def test_more_json_after_a_call_is_malformed(family: str, more: str) -> None:
     text = message(family, "1").replace('"code": "1"}', f'"code": "1"}}{more}')
     if family in NAMED:
         text = text.replace(f"}}{more}}}", f"}}}}{more}")
@@ -146,7 +146,7 @@ def test_a_malformed_call_reaches_a_program_as_written_and_without_the_end_token
 
 # --- what a call names --------------------------------------------------------------------------------------------
 
-VALUES = {  # of the arguments, and what is wrong with them
+VALUES = {  # of the arguments, and the error
     '{"code": "1"}': None,
     json.dumps(CODE): None,
     json.dumps(json.dumps({"code": "1"}, indent=1)): None,
@@ -179,7 +179,7 @@ def test_arguments_of_either_key_are_read(family: str, key: str) -> None:
 @pytest.mark.parametrize("key", ["args", "input", "kwargs", "parameter", "function", "thought"])
 @pytest.mark.parametrize("family", NAMED)
 def test_a_key_that_is_not_read_is_named(family: str, key: str, more: str) -> None:
-    """Alone, and beside arguments: a call never runs without them in silence."""
+    """Alone, and in addition to arguments: a call never runs without them."""
     named = CALL[family].replace('{"name"', f'{{{more}"name"')
     assert read(family, named) == ([FIRST], "")
     for text in (named.replace(f'"{KEYS[family]}"', f'"{key}"'), named.replace('"}}', f'"}}, "{key}": 1}}')):

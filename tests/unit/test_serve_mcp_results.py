@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from mcp.types import EmbeddedResource, TextContent
 
 from torl.apps.serve.mcp_server import result_of
 from torl.sandbox import Execution, OutcomeStatus
 from torl.sandbox.__main__ import _parser
+from torl.sandbox.execution import render_transcript
 
 
 def shown(status: OutcomeStatus, stdout: str, cpu_seconds: float = 0.0, wall_seconds: float = 0.0) -> tuple[str, Any]:
@@ -25,6 +27,28 @@ def shown(status: OutcomeStatus, stdout: str, cpu_seconds: float = 0.0, wall_sec
 )
 def test_a_timeout_names_its_limit(cpu_seconds: float, wall_seconds: float, said: str) -> None:
     assert shown(OutcomeStatus.TIMEOUT, "first\n", cpu_seconds, wall_seconds)[0] == f"first\n{said}"
+
+
+@pytest.mark.parametrize("stdout", ["", "\n", "  \n"])
+@pytest.mark.parametrize(
+    ("status", "line", "said"),
+    [
+        (OutcomeStatus.OK, None, "[no output]"),
+        (OutcomeStatus.ERROR, "SystemExit: 3", "SystemExit: 3"),
+        (OutcomeStatus.MEMORY, None, "[memory]"),
+        (OutcomeStatus.CRASH, None, "[crash]"),
+    ],
+)
+def test_no_block_is_blank(status: OutcomeStatus, line: str | None, said: str, stdout: str) -> None:
+    """Providers of models refuse blank blocks. An empty file is named in the text."""
+    type_name = line and line.partition(":")[0]
+    outcome = Execution(status, stdout, "", type_name, line, None, 0.0, 0.0, 0, files={"a.txt": b"", "b.txt": b"1"})
+    named = "\n[file a.txt, 0 bytes]\n[file b.txt, 1 bytes]"
+    text, *resources = result_of(outcome, None, 30.0, 100).content
+    assert isinstance(text, TextContent)
+    assert text.text.strip() == said + named
+    assert [resource.resource.text for resource in resources if isinstance(resource, EmbeddedResource)] == ["1"]
+    assert render_transcript(outcome).strip() == said
 
 
 def test_long_text_is_cut_in_the_middle_and_whole_in_the_structured_content() -> None:

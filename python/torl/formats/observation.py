@@ -13,6 +13,7 @@ from pydantic import Field
 
 from torl.formats.base import Format
 from torl.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
+from torl.types.tools import NO_OUTPUT
 
 ErrorStyle = Annotated[
     Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"],
@@ -25,7 +26,6 @@ ErrorStyle = Annotated[
 ]
 """The part of an error that the model sees. The description is the help of every option of this type."""
 
-NO_OUTPUT = "[no output]"
 ELLIPSIS = "..."
 _FILE = re.compile(r'File "[^"\n]*", ')
 # Not the words of any Python exception: the model can tell a limit from an error in its code.

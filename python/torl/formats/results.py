@@ -10,7 +10,7 @@ from torl.options import load_object
 from torl.types import MalformedCall
 
 _PYTHONIC_CALLS = re.compile(r"(?:\A|\|>)\s*\[\s*[^\W\d][\w .:/-]*\(\s*(?:[^\W\d]\w*\s*=(?!=)|\)\s*[],])")
-"""Calls in data of Llama 4, LFM2 and ToolACE: `[weather(city="Rome")]`, at the beginning or behind a tag."""
+"""Calls in data of Llama 4, LFM2 and ToolACE: `[weather(city="Rome")]`, at the beginning or after a tag."""
 
 
 def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import torl._core as _core
 from torl.types import OutcomeStatus
+from torl.types.tools import NO_OUTPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,25 @@ class Execution:
 
 
 def render_transcript(outcome: Execution) -> str:
-    """Render a run as in an interactive interpreter: output, value, traceback, and the limit that stopped it."""
-    return "\n".join(part.rstrip("\n") for part in _transcript_parts(outcome) if part)
+    """Render a run as in an interactive interpreter: output, value, traceback, and the limit that stopped it.
+
+    The text is never blank, which providers of models refuse: a successful run without output yields a notice.
+    """
+    text = "\n".join(part.rstrip("\n") for part in _transcript_parts(outcome) if part)
+    return text if text.strip() else NO_OUTPUT
 
 
 def _transcript_parts(outcome: Execution) -> Iterator[str]:
     yield outcome.stdout
     yield outcome.value or ""
     yield outcome.stderr
-    if not outcome.ok and outcome.exception_type is None:
+    if outcome.ok:
+        return
+    line = outcome.exception_line or outcome.exception_type
+    if line is None:
         yield f"[{outcome.status.value}]"
+    elif line not in outcome.stderr:  # sys.exit has no traceback
+        yield line
 
 
 @runtime_checkable

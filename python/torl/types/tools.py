@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+NO_OUTPUT = "[no output]"
+"""Notice for the model that a successful run had no output."""
+
 
 class OutcomeStatus(StrEnum):
     """The status of a tool call. Every status is data for the model, never a host failure.

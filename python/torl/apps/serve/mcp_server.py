@@ -170,7 +170,7 @@ def result_of(outcome: Execution, session: str | None, cpu_seconds: float, max_f
     content: list[ContentBlock] = [TextContent(text=_text(outcome, session, cpu_seconds))]
     remaining = max_file_bytes
     for path, data in outcome.files.items():
-        if len(data) <= remaining:
+        if data and len(data) <= remaining:  # providers refuse empty blocks; the text names the file
             content.append(_file(path, data))
             remaining -= len(data)
     structured: dict[str, Any] = {
@@ -214,7 +214,7 @@ def _text(outcome: Execution, session: str | None, cpu_seconds: float) -> str:
         if outcome.cpu_seconds < cpu_seconds:
             limit = f"[stopped after {outcome.wall_seconds:.0f} s, because the machine is busy]"
         transcript = transcript.removesuffix(f"[{outcome.status.value}]") + limit
-    lines = [_shortened(transcript)] if transcript else []
+    lines = [_shortened(transcript)]
     lines += [f"[file {_printable(path)}, {len(data)} bytes]" for path, data in outcome.files.items()]
     return "\n".join(lines if session is None else [*lines, f"[session {session}]"])
 

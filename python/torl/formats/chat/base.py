@@ -50,7 +50,7 @@ class ChatFormat(Format):
     plain text, even if they spell a control token. A message without calls is the last one, unless an environment
     replies to it.
 
-    A call between tags ends at the closing tag behind its JSON: a tag inside of a string is text. Tags inside the
+    A call between tags ends at the closing tag after its JSON: a tag inside a string is text. Tags inside the
     thinking are not calls.
 
     Attributes:
@@ -58,7 +58,7 @@ class ChatFormat(Format):
         call_pattern: Text that opens a call, in families without tags. None if they read a whole message at once.
         call_head: Text between the opening and the JSON of a call.
         call_tail: Text between the JSON of a call and its closing tag.
-        surrounding: Texts around all calls of a message, which are no content.
+        surrounding: Texts around all calls of a message. They are not part of the content.
         header: Text that the template puts before each message of the model.
         continues_after_results: Whether the model's message continues after results, without a header between them.
         tool_names: Pattern of the tool names that a call can be written for.
@@ -153,7 +153,7 @@ class ChatFormat(Format):
     def read_malformed_call(self, text: str, opening: re.Match[str]) -> tuple[ChatCall | None, int]:
         """Return the malformed call that begins at an opening, and where it ends.
 
-        If it is no call, return None and where the search for the next opening continues.
+        If there is none, return None and where the search for the next opening continues.
         """
         start = opening.end()
         stop, is_json = self._json_of_call(text, start)

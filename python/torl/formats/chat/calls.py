@@ -18,10 +18,10 @@ ARGUMENTS = ("arguments", "parameters")
 """Keys of a call's arguments: Hermes' and Llama's. A call has one of them in any family."""
 
 BARE_CALL_TAIL = re.compile(r"(?!\s*[\]},:\"])(?:\s*;(?=\s*\{))?")
-"""What follows a call that ends with its JSON: not more JSON. Several may be separated by semicolons."""
+"""Text after a call that ends with its JSON: not more JSON. Several may be separated by semicolons."""
 
 _SPACE = re.compile(r"\s*")
-_WINDOW, _LONGEST_TOKEN = 256, 16
+_WINDOW, _MAX_TOKEN = 256, 16
 _LENIENT = json.JSONDecoder(parse_constant=str, parse_float=str, parse_int=str)
 
 
@@ -116,8 +116,8 @@ def parse_json(text: str, subject: str = "the tool call") -> Any:
 def json_end(text: str, start: int) -> tuple[int, bool]:
     """Return where the JSON value that begins at `start` ends, and whether it is complete.
 
-    An incomplete value ends where it is no longer JSON. Tags inside of its strings are part of it. The time is
-    proportional to the length of the value, whatever follows: an error of the decoder counts the lines before it.
+    An incomplete value ends where it is no longer JSON. Tags inside its strings are part of it. The time is
+    proportional to the length of the value, not of the text: an error of the decoder counts the lines before it.
     """
     begin = _SPACE.match(text, start).end()  # type: ignore[union-attr]  # the pattern matches anywhere
     length = _WINDOW
@@ -125,10 +125,10 @@ def json_end(text: str, start: int) -> tuple[int, bool]:
         window, is_cut = text[begin : begin + length], begin + length < len(text)
         try:
             stop = _LENIENT.raw_decode(window)[1]
-        except RecursionError:  # a value inside of it would be tried next, and is as deep
+        except RecursionError:  # a value inside it would be tried next, and is as deep
             return begin + len(window), False
         except json.JSONDecodeError as error:
-            ends_early = error.msg.startswith("Unterminated string") or error.pos > length - _LONGEST_TOKEN
+            ends_early = error.msg.startswith("Unterminated string") or error.pos > length - _MAX_TOKEN
             if not (is_cut and ends_early):
                 return begin + error.pos, False
         else:

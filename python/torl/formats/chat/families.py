@@ -77,7 +77,7 @@ class MistralFormat(ChatFormat):
     def parse_call(self, text: str) -> ChatCall:
         head = self.call_head.match(text)
         if head is None:
-            return ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call has no {_MISTRAL_ARGS} behind its name"))
+            return ChatCall(MalformedCall(TRUNCATED_CALL, f"a tool call has no {_MISTRAL_ARGS} after its name"))
         return ChatCall(make_call(head["name"].strip(), text[head.end() :]))
 
     def render_results(self, calls: Sequence[ChatCall], contents: Sequence[str]) -> list[str | Markup]:

@@ -22,8 +22,8 @@ class _Object:
 
     Attributes:
         start: Place of its first character.
-        stop: Place behind it, or where it is no longer JSON.
-        end: Place behind the call that it would be.
+        stop: Place after it, or where it is no longer JSON.
+        end: Place after the call that it would be.
         is_whole: Whether it is complete.
         is_tagged: Whether it follows <|python_tag|>.
         is_call: Whether it is a call, perhaps a malformed one, and no other object or set: it begins the message and
@@ -39,7 +39,7 @@ class _Object:
 
     @classmethod
     def at(cls, text: str, opening: re.Match[str]) -> "_Object":
-        """Return the object that begins at `{` or behind <|python_tag|>."""
+        """Return the object that begins at `{` or after <|python_tag|>."""
         is_tagged = opening[0] != "{"
         start = opening.end() if is_tagged else opening.start()
         stop, is_whole = json_end(text, start)

@@ -18,7 +18,7 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """What a model wrote in a message.
+    """The content of a message of a model.
 
     Attributes:
         parts: The text outside the thinking, and the calls, in order.
