@@ -1,4 +1,4 @@
-"""Calls in messages of each chat family: in thinking, between other text, with the keys and values of other families."""
+"""Calls in messages of each chat family: in thinking, between other text, with keys and values of other families."""
 
 import json
 from collections.abc import Sequence

@@ -138,10 +138,10 @@ def json_end(text: str, start: int) -> tuple[int, bool]:
 
 
 def _kind(value: Any) -> str:
-    """Return what a JSON value is."""
-    if value is None or isinstance(value, bool | int | float):
-        return json.dumps(value)
-    return {str: "text", list: "a list", dict: "an object"}[type(value)] if value else json.dumps(value)
+    """Return a description of a JSON value."""
+    if isinstance(value, str | list | dict) and value:
+        return "text" if isinstance(value, str) else "a list" if isinstance(value, list) else "an object"
+    return json.dumps(value)
 
 
 def _quoted(*keys: str) -> str:
