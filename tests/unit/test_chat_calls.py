@@ -208,3 +208,12 @@ def test_a_call_may_have_no_arguments_and_must_have_a_name(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_call_without_the_name_of_a_tool_is_malformed(family: str) -> None:
     assert error(family, written_message(family, [("", CODE)])).startswith(("InvalidCall: ", "CutCall: "))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_malformed_call_ends_after_its_json_too(family: str) -> None:
+    """The error describes the whole call, not the part before a tag in a string."""
+    tags = "".join(form_of(family).tags or form_of(family).visible_tokens)
+    problem = error(family, written_message(family, [("python", json.dumps([tags]))]))
+    kind = "InvalidCall" if family in NAMED else "InvalidJSON"
+    assert problem == f"{kind}: the arguments of 'python' must be a JSON object, got a list"
