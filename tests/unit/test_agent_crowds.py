@@ -91,14 +91,12 @@ async def test_a_web_page_gets_no_turn(headers: str, status: int) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["deflate", "gzip"])
-async def test_a_body_that_cannot_be_decompressed_is_refused_without_a_record(
-    encoding: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_compressed_body_is_refused_without_a_record(encoding: str, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(agent_player(MODEL, turns("Yes.<|im_end|>"))) as player:
         episode = begun(player)
         connection = await Connection.to(player, episode)
         connection.ask(episode, b"\xff" * 100, headers=f"Host: localhost\r\nContent-Encoding: {encoding}\r\n")
-        assert await connection.status() == 400
+        assert await connection.status() == 415
         connection.writer.close()
         episode.close()
     assert [record for record in caplog.records if record.name.startswith(("aiohttp", "torl"))] == []

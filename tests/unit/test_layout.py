@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"_core"},
     {"errors", "types", "seeds", "version"},
-    {"guard", "paths"},
+    {"guard", "inputs", "paths"},
     {"options"},
     {"runtime"},
     {"algorithms", "component", "hub", "sandbox", "text", "weights"},

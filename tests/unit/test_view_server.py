@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 import torl
 from torl.__main__ import main
-from torl.apps.serve.asgi import RefuseWebPages
+from torl.apps.serve.asgi import CheckHeaders
 from torl.apps.view.live import LiveState
 from torl.apps.view.search import search_pattern
 from torl.apps.view.selection import Query, match
@@ -62,7 +62,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     for path, label in ((first, "first"), (second, "second")):
         indexed(path, label).close()
     state = LiveState([Target("first", first), Target("second", second)], None)
-    with TestClient(RefuseWebPages(application(state), "127.0.0.1"), base_url="http://127.0.0.1:8642") as opened:
+    with TestClient(CheckHeaders(application(state), "127.0.0.1"), base_url="http://127.0.0.1:8642") as opened:
         yield opened
 
 

@@ -6,7 +6,7 @@ sets of `data.evaluation` replace inherited ones. In a file, a table replaces it
 keys keeps the others.
 """
 
-import tomllib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from torl.config.explain import Layer, Sources, explain
 from torl.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
 from torl.errors import ConfigError
+from torl.inputs import parse_toml, read_toml
 from torl.options import Section, dotted_leaves, suggestion
 
 Config = TypeVar("Config", bound=Section)
@@ -95,7 +96,7 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
     Raises:
         ConfigError: A file cannot be read, or extends itself.
     """
-    if path.resolve() in (each.resolve() for each in extended_by):
+    if os.path.realpath(path) in map(os.path.realpath, extended_by):
         raise ConfigError(f"{path}: extends itself ({' -> '.join(map(str, [*extended_by, path]))})")
     try:
         tree = _read_toml(path)
@@ -193,10 +194,10 @@ def ignored_settings(
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors on Windows write a byte order mark
+        return read_toml(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
@@ -248,7 +249,7 @@ def _override(config_class: type[BaseModel], tree: dict[str, Any], name: str, va
 def _parse_value(text: str, is_text: bool) -> Any:
     """Parse a TOML value; a text that is not TOML, or a number for a text field, stays a text."""
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
     return text if is_text and not isinstance(value, str) else value

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from torl.data.files import describe
 from torl.data.values import name_columns
 from torl.errors import DataError
+from torl.inputs import parse_json
 from torl.text.example_encoder import REASONING
 
 Messages: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]
@@ -180,8 +181,8 @@ def _written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
 
 def _parsed(where: str, field: str, text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         raise DataError(f"{where}: {field!r} must be JSON: {error}") from error
 
 

@@ -6,7 +6,6 @@ loaded completely. A row that cannot be decoded is an `InvalidRowError`; only an
 
 import csv
 import io
-import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from torl.data.row_files import Fields, Row, RowFile, opened_file, require_conte
 from torl.errors import DataError
 from torl.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, files_in, hub_errors, resolve_file
 from torl.hub.dataset_files import FILE_SUFFIXES, file_format, is_readable
+from torl.inputs import parse_json
 
 DatasetFinder: TypeAlias = Callable[[str, str, Sequence[str]], Sequence[RowFile]]
 """A function of the name of a dataset on the Hub, a split, and patterns, that returns the files."""
@@ -92,8 +92,8 @@ def _read_json(path: RowFile, fields: Fields) -> Iterator[Row]:
 
 def _is_object(line: bytes) -> bool:
     try:
-        return line.removeprefix(BOM_UTF8).lstrip().startswith(b"{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+        return line.removeprefix(BOM_UTF8).lstrip().startswith(b"{") and isinstance(parse_json(line), dict)
+    except ValueError:
         return False
 
 
@@ -183,8 +183,8 @@ def _parse_json(location: str, text: str) -> Any:
     # Numbers keep their spelling: 0.10 must not become 0.1, nor 1e400 infinity. NaN stands for a missing value: pandas
     # writes it.
     try:
-        return json.loads(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=lambda _: None)
-    except (json.JSONDecodeError, RecursionError) as error:
+        return parse_json(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=lambda _: None)
+    except ValueError as error:
         raise InvalidRowError(location, "not_json", f"not valid JSON: {error}") from error
 
 

@@ -9,6 +9,7 @@ from typing import IO, Any, TypeAlias
 from torl.errors import DataError
 from torl.hub import RemoteFile
 from torl.hub.dataset_files import COMPRESSIONS, file_format
+from torl.inputs import open_file
 
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
@@ -62,6 +63,10 @@ def require_content(file: RowFile) -> None:
         DataError: The file is such a pointer.
     """
     if isinstance(file, Path):
-        with file.open("rb") as opened:
-            if opened.read(len(_LFS_POINTER)) == _LFS_POINTER:
-                raise DataError(f"{file}: a pointer of Git LFS, not the file: run `git lfs pull` in its repository")
+        try:
+            with open_file(file) as opened:
+                is_pointer = opened.read(len(_LFS_POINTER)) == _LFS_POINTER
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+        if is_pointer:
+            raise DataError(f"{file}: a pointer of Git LFS, not the file: run `git lfs pull` in its repository")

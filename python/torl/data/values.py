@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from torl.data.files import InvalidRowError, NumberLiteral, describe
+from torl.inputs import parse_json
 from torl.text.answers import find_boxes
 from torl.types import ALTERNATIVE
 
@@ -170,8 +171,8 @@ def read_texts(value: Any) -> list[str] | None:
     if not isinstance(value, str) or not value.lstrip().startswith("["):
         return None
     try:
-        members = json.loads(value)
-    except (ValueError, RecursionError):
+        members = parse_json(value)
+    except ValueError:
         return None
     is_list_of_texts = isinstance(members, list) and all(isinstance(member, str) for member in members)
     return members if is_list_of_texts and members else None

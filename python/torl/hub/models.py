@@ -4,7 +4,6 @@ A name is `owner/name`, optionally with `@revision` for a branch, a tag or a com
 Python package (`torl.hub.packages`).
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 from torl.errors import DataError
 from torl.hub.packages import PACKAGE_MODEL_PREFIX, converted_directory, resolve_packaged_model
+from torl.inputs import parse_json, read_file
 from torl.paths import PACKAGE_PREFIX, resolve_path
 
 DATASET_PREFIX = "hf:"
@@ -102,7 +102,7 @@ def require_trainable(directory: Path, setting: str = "model.path") -> None:
     if not path.is_file():
         return
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
+        stated = parse_json(read_file(path))
     except (OSError, ValueError):
         stated = None  # transformers reports the error
     if isinstance(stated, dict) and (reason := _stated_reason(stated)):

@@ -1,12 +1,12 @@
 """The shape of a model, read from its config.json: numbers of parameters, and bytes per token."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torl.errors import ConfigError, DataError
+from torl.inputs import parse_json, read_file, reason
 
 # All types are decoders with gated MLP, grouped-query attention and RMS norms. Additions in each layer:
 _QKV_BIAS = {"qwen2"}
@@ -55,9 +55,9 @@ class ModelShape:
             ConfigError: The model type is not supported, or attention has sliding windows.
         """
         try:
-            config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+            config = parse_json(read_file(model / "config.json"))
         except (OSError, ValueError) as error:
-            raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
+            raise DataError(f"{model / 'config.json'}: cannot be read: {reason(error)}") from error
         return cls.from_config(config)
 
     @classmethod

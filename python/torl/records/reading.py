@@ -1,11 +1,11 @@
 """Read the records of a run."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
+from torl.inputs import open_file, parse_json, read_file
 from torl.records.files import METRICS_FILE, step_of_file, trajectory_files
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 
@@ -25,7 +25,7 @@ class MetricsTail:
     def __init__(self, path: Path) -> None:
         """Start at the end of a file."""
         self._path = path
-        self._offset = path.stat().st_size if path.exists() else 0
+        self._offset = path.stat().st_size if path.is_file() else 0
 
     def read(self) -> list[dict[str, Any]]:
         """Return the rows since the last call.
@@ -34,11 +34,11 @@ class MetricsTail:
             RecordError: The file cannot be read, or a row is damaged.
         """
         try:
-            with self._path.open("rb") as file:
+            with open_file(self._path) as file:
                 file.seek(self._offset)
                 *lines, _ = file.read().split(b"\n")
             self._offset += sum(len(line) + 1 for line in lines)
-            return [json.loads(line) for line in lines]
+            return [parse_json(line) for line in lines]
         except OSError as error:
             raise RecordError(f"{self._path}: cannot be read: {error.strerror}") from error
         except ValueError as error:
@@ -73,14 +73,17 @@ def find_damage(run_directory: Path, step: int, max_bytes: int = 1 << 28) -> Rec
     """
     files = [(step_of_file(path) or 0, path) for path in trajectory_files(run_directory)]
     for _, path in sorted((file for file in files if file[0] < step), reverse=True):
-        max_bytes -= path.stat().st_size
-        if max_bytes < 0:
-            break
         try:
+            max_bytes -= path.stat().st_size
+            if max_bytes < 0:
+                break
             lines = sum(1 for _ in read_rows(path))
+            is_whole = read_file(path).endswith(b"\n")  # the files are written as a whole
         except RecordError as error:
             return error
-        if not path.read_bytes().endswith(b"\n"):  # the files are written as a whole
+        except OSError as error:
+            return RecordError(f"{path}: cannot be read: {error.strerror}")
+        if not is_whole:
             return RecordError(f"{path}, line {lines + 1}: damaged: the line is cut")
     return None
 
@@ -92,14 +95,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         RecordError: The file is missing, or a finished line is damaged.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     return  # the writer was killed while writing it
                 try:
-                    row = json.loads(line.decode("utf-8"))  # json guesses the encoding of bytes
-                except UnicodeDecodeError as error:
-                    raise RecordError(f"{path}, line {number}: damaged: not UTF-8") from error
+                    row = parse_json(line)
                 except ValueError as error:
                     raise RecordError(f"{path}, line {number}: damaged: {error}") from error
                 if not isinstance(row, dict):

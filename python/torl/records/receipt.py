@@ -15,11 +15,13 @@ plays again, and its start names the hash of the last removed line.
 """
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
 from torl.errors import RecordError
+from torl.inputs import open_file
 from torl.records.content import canonical_json
 from torl.records.files import EXPORT_DIRECTORY, SUMMARY_FILE, append_atomically, atomic_write
 from torl.records.reading import read_rows
@@ -123,7 +125,7 @@ def read_receipt(run_directory: Path) -> list[dict[str, Any]]:
         RecordError: A line is damaged.
     """
     path = run_directory / RECEIPT_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     lines = list(read_rows(path))
     for number, line in enumerate(lines):
@@ -145,7 +147,7 @@ def file_entry(path: Path) -> dict[str, Any]:
         RecordError: The file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
     except OSError as error:

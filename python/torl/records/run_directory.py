@@ -1,6 +1,7 @@
 """The run directory: opening it, and the configuration of each start."""
 
 import itertools
+import os
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
+from torl.inputs import open_file, read_toml, reason
 from torl.options import dotted_leaves
 from torl.records.files import CONFIG_FILE, atomic_write, record_errors
 from torl.records.locks import locked_directory
@@ -99,7 +101,7 @@ def read_configs(directory: Path) -> list[tuple[int, TrainConfig | FinetuneConfi
     Raises:
         ConfigError: A configuration cannot be read.
     """
-    earlier = itertools.takewhile(Path.exists, _earlier_files(directory))
+    earlier = itertools.takewhile(os.path.lexists, _earlier_files(directory))
     files = [*earlier, directory / CONFIG_FILE]
     return [(_first_step(file), _load(file)) for file in files]
 
@@ -107,7 +109,7 @@ def read_configs(directory: Path) -> list[tuple[int, TrainConfig | FinetuneConfi
 def _load(path: Path) -> TrainConfig | FinetuneConfig:
     """Load a configuration, of fine-tuning if it has its section."""
     with suppress(OSError, ValueError):
-        if "finetune" in tomllib.loads(path.read_text(encoding="utf-8")):
+        if "finetune" in read_toml(path):
             return load_config(FinetuneConfig, path)
     return load_config(TrainConfig, path)
 
@@ -115,8 +117,8 @@ def _load(path: Path) -> TrainConfig | FinetuneConfig:
 def _first_step(path: Path) -> int:
     """Return the number in the first line of a configuration, or 0 without such a line."""
     before, after = _FIRST_STEP.split("{}")
-    with suppress(OSError, ValueError), path.open(encoding="utf-8") as file:
-        return int(file.readline().removeprefix(before).removesuffix(after))
+    with suppress(OSError, ValueError), open_file(path) as file:
+        return int(file.readline().decode().removeprefix(before).removesuffix(after))
     return 0
 
 
@@ -127,12 +129,12 @@ def changed_keys(directory: Path, config: LearningConfig) -> list[ChangedKey]:
         RecordError: The configuration of the latest start cannot be read.
     """
     path = directory / CONFIG_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     try:
-        before = dict(dotted_leaves(tomllib.loads(path.read_text(encoding="utf-8"))))
+        before = dict(dotted_leaves(read_toml(path)))
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
     now = dict(dotted_leaves(tomllib.loads(str(config))))
     keys = [key for key in {**before, **now} if key != _START_KEY]
     pairs = [ChangedKey(key, before.get(key), now.get(key)) for key in keys]

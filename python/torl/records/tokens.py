@@ -5,6 +5,7 @@ value for each trajectory: "groups", "samples", "branches" (place in `episode_tr
 (number of tokens with a loss). An array that some trajectories lack is NaN there.
 """
 
+import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torl.errors import RecordError
+from torl.inputs import open_file
 from torl.records.files import atomic_write, record_errors, token_file
 from torl.records.rows import TrajectoryRecord
 from torl.types import UpdateNumbers
@@ -72,8 +74,10 @@ def read_token_numbers(run_directory: Path, step: int) -> dict[TokenKey, UpdateN
         RecordError: The file is damaged or cannot be read.
     """
     path = token_file(run_directory, step)
+    if not os.path.lexists(path):
+        return {}
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         names = ("groups", "samples", "branches", "updates", "lengths")
         groups, samples, branches, updates, lengths = (arrays.pop(name).tolist() for name in names)
@@ -88,8 +92,6 @@ def read_token_numbers(run_directory: Path, step: int) -> dict[TokenKey, UpdateN
             )
             for index, (key, update) in enumerate(zip(keys, updates, strict=True))
         }
-    except FileNotFoundError:
-        return {}
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

@@ -1,13 +1,13 @@
 """The report of a run: one HTML file that is made from the run directory alone and works offline."""
 
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from torl.errors import RecordError
+from torl.inputs import parse_toml, read_file, reason
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.records.reading import read_metrics
@@ -115,10 +115,10 @@ def read_config(run_directory: Path) -> tuple[str, dict[str, Any]]:
     """
     path = run_directory / CONFIG_FILE
     try:
-        text = path.read_text(encoding="utf-8")
-        return text, tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from error
+        text = read_file(path).decode("utf-8")
+        return text, parse_toml(text)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _subtitle(rows: Sequence[Row], config: Mapping[str, Any]) -> str:

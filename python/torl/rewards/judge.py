@@ -5,12 +5,14 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from torl.component import RunContext
 from torl.errors import RewardError
+from torl.inputs import parse_json
 from torl.options import PositiveFloat, PositiveInt, Section
 from torl.rewards.base import Reward
+from torl.runtime.http import client_session, read_reply
 from torl.text.answers import shown_reference
 from torl.types import Grade, Group, Problem
 
@@ -73,7 +75,7 @@ class JudgeClient(Generic[Parsed]):
         """Open the connection."""
         import aiohttp
 
-        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self._timeout_seconds))
+        self._session = client_session(timeout=aiohttp.ClientTimeout(total=self._timeout_seconds))
 
     async def close(self) -> None:
         """Cancel open questions and close the connection."""
@@ -129,9 +131,9 @@ class JudgeClient(Generic[Parsed]):
             async with self._session.post(self.url, json=request, headers=headers) as response:
                 if response.status != 200:
                     return None
-                reply: Mapping[str, Any] = await response.json()
+                reply = parse_json(await read_reply(response))
                 return self._parse_reply(reply["choices"][0]["message"]["content"])
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError, RecursionError):
+        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, IndexError, TypeError):
             return None
 
 

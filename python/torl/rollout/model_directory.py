@@ -1,6 +1,5 @@
 """A model on disk, its prompts, and its context window."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from torl.config.choices import EnvironmentChoice, ToolChoice
 from torl.environments import ToolSchema, make_environment
 from torl.errors import ConfigError, DataError
 from torl.hub import resolve_model
+from torl.inputs import open_file, parse_json, read_file, reason
 from torl.options import Section
 from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
@@ -153,9 +153,9 @@ def context_window(model: Path) -> int | None:
         DataError: The model has no readable config.json.
     """
     try:
-        settings = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        settings = parse_json(read_file(model / "config.json"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{model / 'config.json'}: cannot be read: {error}") from error
+        raise DataError(f"{model / 'config.json'}: cannot be read: {reason(error)}") from error
     if not isinstance(settings, dict):
         raise DataError(f"{model / 'config.json'}: must be an object, got {settings!r:.60}")
     settings = settings.get("text_config") or settings
@@ -171,8 +171,8 @@ def _matrix_layers(model: Path) -> set[str]:
     layers: set[str] = set()
     for path in model.glob("*.safetensors"):
         try:
-            with path.open("rb") as file:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            with open_file(path) as file:
+                header = parse_json(file.read(int.from_bytes(file.read(8), "little")))
         except (OSError, ValueError, MemoryError, OverflowError):
             return set()  # the learner reports damaged files
         layers |= {

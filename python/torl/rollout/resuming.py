@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import ConfigError, RecordError
+from torl.inputs import read_file
 from torl.records.files import write_if_changed
 from torl.records.receipt import file_entry
 from torl.types import Problem
@@ -84,7 +85,7 @@ class PlayedOutput:
 
     def _read(self, record: Path, subject: str) -> bytes:
         try:
-            return record.read_bytes()
+            return read_file(record)
         except FileNotFoundError as error:
             raise ConfigError(
                 f"{self.path} has episodes, but {record.name} with their {subject} is missing: choose another output"

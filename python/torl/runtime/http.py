@@ -1,30 +1,97 @@
-"""Protection of HTTP servers without authentication: from web pages, and from unused connections."""
+"""Protection of HTTP servers without authentication, and of clients: from web pages, unused connections, and bodies
+that are far larger when decompressed.
+"""
 
 import asyncio
 import logging
-from collections.abc import Container
+import re
+from collections.abc import Container, Iterable
 from ipaddress import ip_address
-from typing import Any, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    import aiohttp
+    from aiohttp import web
+
+MAX_REPLY_BYTES: Final = 64 << 20
+"""Maximum size of the reply of a server."""
+
+_AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\])(?::(0|[1-9][0-9]{0,4}))?")
+_MAX_PORT: Final = 65535
+_PLAIN: Final = ("", "identity")  # content encodings of a body as it is
 
 
-def refusal(host: str | None, origin: str | None, address: str) -> tuple[int, str] | None:
-    """Return the status and the reason to refuse a request that may come from a web page, or None.
+def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str] | None:
+    """Return the status and the reason to refuse a request because of its headers, or None.
 
     A browser sends the requests of any page to any address, and opens WebSockets to it. It names the page in `Origin`.
-    A page whose name resolves to a local address (DNS rebinding) shows in `Host`.
+    A page whose name resolves to a local address (DNS rebinding) shows in `Host`. A page of another port of this
+    machine is accepted: the program that serves it can send requests itself.
+
+    Compressed bodies are refused, because some KB can become some GB. So are requests with two lengths, which a proxy
+    and a server read differently.
 
     Args:
-        host: Header `Host` of the request.
-        origin: Header `Origin` of the request.
+        headers: All headers of the request, as pairs of name and value.
         address: IP address that the server listens on. `Host` is checked if it is a loopback address.
     """
-    local = is_loopback(address)
-    if local and host is not None and not is_loopback(_hostname(host)):
-        return 421, f"Host: {host!r} is not a name of this machine, and the server listens on {address}"
-    if origin is not None and not _is_own_page(origin, host, local=local):
-        return 403, f"Origin: requests of the page {origin!r} are refused"
+    given: dict[str, list[str]] = {}
+    for name, value in headers:
+        given.setdefault(name.lower(), []).append(value)
+    hosts, local = given.get("host", []), is_loopback(address)
+    for host in hosts if local else ():
+        if not is_loopback(_hostname(host)):
+            return 421, f"Host: {host!r} is not a name of this machine, and the server listens on {address}"
+    for origin in given.get("origin", []):
+        if not _is_own_page(origin, hosts, local=local):
+            return 403, f"Origin: requests of the page {origin!r} are refused"
+    if "content-length" in given and "transfer-encoding" in given:
+        return 400, "Content-Length: a request with Transfer-Encoding must have none"
+    for encoding in given.get("content-encoding", []):
+        if encoding.strip().lower() not in _PLAIN:
+            return 415, f"Content-Encoding: {encoding!r} is refused; send the body without compression"
     return None
+
+
+def server_runner(app: "web.Application", **limits: Any) -> "web.AppRunner":
+    """Return the runner of an aiohttp application, with further options of aiohttp.
+
+    It does not decompress bodies: aiohttp does so as they arrive, before a handler can refuse them. A client that
+    disconnects cancels the handler of its request.
+    """
+    from aiohttp import web
+
+    return web.AppRunner(app, access_log=None, auto_decompress=False, handler_cancellation=True, **limits)
+
+
+def client_session(**options: Any) -> "aiohttp.ClientSession":
+    """Return a client session that asks for plain replies, for `read_reply`, with further options of aiohttp."""
+    import aiohttp
+
+    return aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}, **options)
+
+
+async def read_reply(response: "aiohttp.ClientResponse", max_bytes: int = MAX_REPLY_BYTES) -> bytes:
+    """Return the body of a reply.
+
+    Args:
+        response: Response of a `client_session`.
+        max_bytes: Maximum size of the body.
+
+    Raises:
+        aiohttp.ClientError: The body is compressed, too large or incomplete.
+    """
+    from aiohttp import ClientPayloadError
+
+    for encoding in response.headers.getall("Content-Encoding", []):
+        if encoding.strip().lower() not in _PLAIN:
+            raise ClientPayloadError(f"the reply has the Content-Encoding {encoding!r}, which was not accepted")
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > max_bytes:
+            raise ClientPayloadError(f"the reply has more than {max_bytes} bytes")
+    return bytes(body)
 
 
 def is_loopback(name: str) -> bool:
@@ -35,17 +102,16 @@ def is_loopback(name: str) -> bool:
         return False
 
 
-def _is_own_page(origin: str, host: str | None, *, local: bool) -> bool:
-    authority = origin.partition("://")[2]
-    return authority == host or (local and is_loopback(_hostname(authority)))
+def _is_own_page(origin: str, hosts: Container[str], *, local: bool) -> bool:
+    scheme, _, authority = origin.partition("://")
+    name = _hostname(authority)
+    return scheme in ("http", "https") and name != "" and (authority in hosts or (local and is_loopback(name)))
 
 
 def _hostname(authority: str) -> str:
-    """Return the host of "host:port", or "" if it is missing or invalid."""
-    try:
-        return urlsplit(f"//{authority}").hostname or ""
-    except ValueError:
-        return ""
+    """Return the host of "host" or "host:port", or "" for anything else."""
+    found = _AUTHORITY.fullmatch(authority)
+    return (found[1] or found[2]).lower() if found and int(found[3] or 0) <= _MAX_PORT else ""
 
 
 def log_no_malformed_requests() -> None:

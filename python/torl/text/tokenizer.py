@@ -1,6 +1,5 @@
 """The tokenizer of a model directory, loaded offline, and an encoder for text that must stay plain text."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torl._core import Vocabulary
 from torl.errors import DataError
+from torl.inputs import parse_json, read_file
 from torl.text.vocabulary import build_vocabulary
 from torl.types import Markup, ObservationText
 
@@ -56,7 +56,7 @@ def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[in
         if not path.is_file():
             continue
         try:
-            value: Any = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            value: Any = parse_json(read_file(path)).get("eos_token_id")
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
         stop_ids.update(value if isinstance(value, list) else [] if value is None else [value])

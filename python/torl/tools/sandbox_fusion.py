@@ -13,7 +13,9 @@ from pydantic import model_validator
 
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
+from torl.inputs import parse_json
 from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.runtime.http import client_session, read_reply
 from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.python import MISSING_CODE, PythonTool, code_argument
 from torl.tools.retry import TransientError, retry
@@ -146,7 +148,7 @@ class FusionClient:
         except ModuleNotFoundError as error:
             raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[serve]'") from error
         # The slots limit the connections. A limit here would count the wait for a connection as time of the request.
-        self._session = aiohttp.ClientSession(
+        self._session = client_session(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=self._options.timeout_seconds),
         )
@@ -190,7 +192,7 @@ class FusionClient:
             async with self._session.post(
                 f"{self._url}/run_code", data=body, headers={"Content-Type": "application/json"}
             ) as response:
-                reply = await response.read()
+                reply = await read_reply(response)
         except TimeoutError as error:
             raise TransientError(f"no reply within {self._options.timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -238,8 +240,8 @@ def _seconds(text: str | None) -> float:
 def _run_result(reply: bytes, text: str) -> Json:
     """Return the `run_result` of a reply; raise `TransientError` if it has no outcome."""
     try:
-        fields = json.loads(reply)
-    except (ValueError, RecursionError) as error:
+        fields = parse_json(reply)
+    except ValueError as error:
         raise TransientError(f"a reply that is not JSON: {text}") from error
     result = fields.get("run_result") if isinstance(fields, dict) else None
     if not isinstance(result, dict) or fields.get("status") not in ("Success", "Failed"):

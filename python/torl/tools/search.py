@@ -1,7 +1,6 @@
 """Search in a corpus as a tool: BM25 in this process, or a retrieval server over HTTP."""
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,8 +10,10 @@ from pydantic import field_validator
 
 from torl.component import RunContext
 from torl.errors import ConfigError, ToolUnavailableError
+from torl.inputs import parse_json
 from torl.options import PositiveInt, Section
 from torl.paths import resolve_path
+from torl.runtime.http import client_session, read_reply
 from torl.tools.base import Tool
 from torl.tools.retry import wait_for_server
 from torl.tools.search_index import Bm25Index, Corpus, open_index
@@ -128,7 +129,7 @@ class RetrievalTool(Tool):
         except ModuleNotFoundError as error:
             raise ConfigError(f"the tool 'retrieval' needs {error.name}: pip install 'torl[search]'") from error
         # `BoundedTool` limits the concurrent requests and their time.
-        self._connections = aiohttp.ClientSession(
+        self._connections = client_session(
             connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None)
         )
         await wait_for_server(self._retrieve(_HEALTH_CHECK_QUERY), self.options.url)
@@ -150,14 +151,14 @@ class RetrievalTool(Tool):
         url, request = self.options.url, {"queries": [query], "topk": self.options.top_k, "return_scores": True}
         try:
             async with self._connections.post(url, json=request) as response:
-                body = await response.read()
+                body = await read_reply(response)
         except (aiohttp.ClientError, OSError) as error:
             raise ToolUnavailableError(f"{url}: {type(error).__name__}: {error}") from error
         try:
             if response.status != 200:
                 raise ValueError(f"HTTP {response.status}")
-            return _contents(json.loads(body))[: self.options.top_k]
-        except (ValueError, RecursionError) as error:
+            return _contents(parse_json(body))[: self.options.top_k]
+        except ValueError as error:
             text = body[:_MAX_SHOWN].decode(errors="replace")
             raise ToolUnavailableError(f"{url} does not answer as a retrieval server: {error}: {text}") from error
 

@@ -1,7 +1,6 @@
 """A BM25 index of a corpus, built once and kept next to the corpus."""
 
 import hashlib
-import json
 import mmap
 import os
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torl.errors import ConfigError, DataError
+from torl.inputs import parse_json
 
 if TYPE_CHECKING:
     from bm25s import BM25
@@ -68,8 +68,8 @@ class Corpus:
 
     def _contents(self, line: bytes, location: str) -> str:
         try:
-            passage = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            passage = parse_json(line)
+        except ValueError as error:
             raise DataError(f"{self.path}: {location}: invalid JSON: {error}") from error
         fields = passage if isinstance(passage, dict) else {}
         if isinstance(contents := fields.get("contents"), str):

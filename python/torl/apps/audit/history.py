@@ -1,5 +1,6 @@
 """The history of a run according to its directory: configurations, steps, evaluations, and the records that exist."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ class RunHistory:
         # Files before rows: a run in progress writes the file of a step before its row.
         played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         checkpoints = checkpoint_steps(directory)
-        finished = (directory / SUMMARY_FILE).exists()
+        finished = os.path.lexists(directory / SUMMARY_FILE)
         supervised = isinstance(configs[-1][1], FinetuneConfig)
         step_rows: dict[int, Mapping[str, Any]] = {}
         evaluation_rows: dict[int, Mapping[str, Any]] = {}
@@ -173,7 +174,7 @@ def read_file(path: Path, files: Check, expected: str) -> list[TrajectoryRecord]
         files: Check that counts files.
         expected: Number of trajectories that the file should contain, as text.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         files.add(False, f"{path.name}: expected {expected}, found no file")
         return None
     try:

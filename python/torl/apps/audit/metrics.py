@@ -1,6 +1,5 @@
 """The check of metrics: the values that follow from trajectories, computed again."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from torl.apps.audit.checks import Check
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.replay import is_complete
 from torl.config import LearningConfig, TrainConfig
+from torl.inputs import parse_json, read_file
 from torl.records import metric_names as names
 from torl.records.dynamics import code_ratio, dynamics_by_value, staleness, training_dynamics
 from torl.records.files import SUMMARY_FILE
@@ -68,7 +68,7 @@ def check_summary(check: Check, history: RunHistory) -> None:
     if not history.finished:
         return
     with check.reading(SUMMARY_FILE):
-        found = json.loads(path.read_bytes())
+        found = parse_json(read_file(path))
         for name, value in summarize(history.directory, read_metrics(history.directory)).items():
             if name != "report":
                 check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))

@@ -1,13 +1,13 @@
 """The records of a run against its receipt: the chain, and every byte of the files in it. Nothing runs."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
+from torl.inputs import parse_json, read_file
 from torl.records.content import canonical_json
 from torl.records.files import METRICS_FILE, SUMMARY_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY
 from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, file_entry, line_hash, read_receipt
@@ -98,7 +98,7 @@ def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
 
 def _check_chain(directory: Path, lines: Sequence[Mapping[str, Any]], audit: ReceiptAudit) -> None:
     previous = FIRST
-    data = (directory / RECEIPT_FILE).read_bytes().splitlines(keepends=True)
+    data = read_file(directory / RECEIPT_FILE).splitlines(keepends=True)
     for number, (line, text) in enumerate(zip(lines, data, strict=False)):
         whole = line["number"] == number and line["previous"] == previous and line["hash"] == line_hash(line)
         if not whole or text != canonical_json(line) + b"\n":
@@ -119,7 +119,7 @@ def _check_file(path: Path, entry: Mapping[str, Any], audit: ReceiptAudit) -> No
 
 def _check_checkpoint(manifest: Path, audit: ReceiptAudit) -> None:
     try:
-        entries = json.loads(manifest.read_bytes())["files"]
+        entries = parse_json(read_file(manifest))["files"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         audit.wrong.append(f"{manifest}: damaged: {error}")
         return
@@ -129,7 +129,7 @@ def _check_checkpoint(manifest: Path, audit: ReceiptAudit) -> None:
 
 def _check_metrics(directory: Path, lines: Sequence[Mapping[str, Any]], finished: bool, audit: ReceiptAudit) -> None:
     try:
-        rows = (directory / METRICS_FILE).read_bytes().splitlines(keepends=True)
+        rows = read_file(directory / METRICS_FILE).splitlines(keepends=True)
     except OSError as error:
         audit.wrong.append(f"{directory / METRICS_FILE}: {error.strerror}")
         return

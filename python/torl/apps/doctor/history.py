@@ -1,6 +1,7 @@
 """The history of a run as the doctor sees it: metrics of all steps, facts of the first and the latest ones."""
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +100,7 @@ class History:
         """
         step, metrics = row["step"], {name: value for name, value in row.items() if name not in ("step", "time")}
         path = trajectory_file(directory, step)
-        if with_episodes and path.is_file():
+        if with_episodes and os.path.lexists(path):
             self.add(step, metrics, list(read_trajectories(path)), read_token_numbers(directory, step))
         else:
             self.add(step, metrics, [], {})

@@ -20,6 +20,7 @@ from torl.apps.evaluation.sets import set_sort_key
 from torl.config import ProblemChoice
 from torl.config.choices import PROBLEMS
 from torl.errors import RecordError
+from torl.inputs import parse_json, read_file, reason
 from torl.records.files import write_if_changed
 from torl.rollout.group_file import GroupFile
 from torl.rollout.resuming import PlayedOutput
@@ -127,7 +128,7 @@ def read_problem_source(directory: Path, set_name: str) -> ProblemChoice:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = parse_json(read_file(path))
         return content
     except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from error
+        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error

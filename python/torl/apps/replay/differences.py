@@ -1,7 +1,6 @@
 """The first difference of two records of a step, and of two runs."""
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
+from torl.inputs import read_toml, reason
 from torl.options import dotted_leaves
 from torl.records import metric_names as names
 from torl.records.content import KINDS, content_of, episode_rows, is_content
@@ -148,10 +148,9 @@ def _settings(first: Path, second: Path) -> Iterator[Difference]:
     leaves = []
     for run in (first, second):
         try:
-            text = (run / CONFIG_FILE).read_text(encoding="utf-8")
-            leaves.append(dict(dotted_leaves(tomllib.loads(text))))
+            leaves.append(dict(dotted_leaves(read_toml(run / CONFIG_FILE))))
         except (OSError, ValueError) as error:
-            raise RecordError(f"{run / CONFIG_FILE}: cannot be read: {error}") from error
+            raise RecordError(f"{run / CONFIG_FILE}: cannot be read: {reason(error)}") from error
     for key in leaves[0] | leaves[1]:
         if key not in _PLACES and leaves[0].get(key) != leaves[1].get(key):
             yield Difference("settings", key, leaves[0].get(key), leaves[1].get(key))

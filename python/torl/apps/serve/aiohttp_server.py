@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from torl.apps.serve.settings import ServerSettings, address_of
-from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal
+from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
 
 _BACKLOG = 1024  # connections waiting to be accepted
 _LINGERING_SECONDS = 10.0  # for the remainder of a refused request
@@ -44,11 +44,11 @@ async def send(request: web.Request, response: web.StreamResponse, seconds: floa
 
 
 def _guard(address: str, busy: set[object]) -> Middleware:
-    """Return a middleware that refuses requests of web pages, and adds connections with a request to `busy`."""
+    """Return a middleware that refuses requests by their headers, and adds connections with a request to `busy`."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refused = refusal(request.headers.get("Host"), request.headers.get("Origin"), address)
+        refused = refusal(request.headers.items(), address)
         if refused is not None:
             return web.json_response({"detail": refused[1]}, status=refused[0])
         busy.add(request.protocol)
@@ -75,10 +75,8 @@ def _send_with_timeout(seconds: float) -> Middleware:
 
 
 async def _serve(app: web.Application, settings: ServerSettings, listener: socket.socket, busy: set[object]) -> None:
-    runner = web.AppRunner(
+    runner = server_runner(
         app,
-        access_log=None,
-        handler_cancellation=True,  # cancels the run of a client that disconnects
         keepalive_timeout=settings.idle_timeout_seconds,  # also the timeout of request headers
         lingering_time=min(settings.idle_timeout_seconds, _LINGERING_SECONDS),
         shutdown_timeout=settings.grace_period_seconds / 2,  # aiohttp waits twice

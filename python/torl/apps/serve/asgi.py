@@ -125,8 +125,8 @@ def _start(status: int, text: bytes) -> Message:
     return {"type": "http.response.start", "status": status, "headers": headers}
 
 
-class RefuseWebPages:
-    """An ASGI application that refuses the requests and WebSockets of web pages."""
+class CheckHeaders:
+    """An ASGI application that refuses requests and WebSockets by their headers (`torl.runtime.http.refusal`)."""
 
     def __init__(self, app: Application, address: str) -> None:
         """Wrap an application that listens on an IP address."""
@@ -138,7 +138,9 @@ class RefuseWebPages:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        refused = refusal(header(scope, b"host"), header(scope, b"origin"), self._address)
+        refused = refusal(
+            ((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]), self._address
+        )
         if refused is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":

@@ -17,6 +17,7 @@ from typing import Any
 from torl.apps.serve.settings import ServerSettings
 from torl.data import load_problems
 from torl.errors import ConfigError, DataError, RewardError, TorlError
+from torl.inputs import parse_json
 from torl.options import load_object
 from torl.rewards.grader import Grader
 from torl.rewards.probes import as_reward_function, audit
@@ -109,14 +110,14 @@ async def _grade(options: argparse.Namespace) -> None:
 def _row(number: int, line: bytes) -> dict[str, Any]:
     """Parse a pair of texts or numbers. A row with "error" stands for another line."""
     try:
-        row = json.loads(line.decode("utf-8"))
+        row = parse_json(line)
         if all(
             isinstance(value, str | int | float) and not isinstance(value, bool)
             for value in (row["reference"], row["answer"])
         ):
             return {name: value for name, value in row.items() if name != "error"}
         reason = "reference and answer must be text or numbers"
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         reason = f"not valid JSON: {error}"  # also in another encoding
     except (KeyError, TypeError):
         reason = "must be an object with reference and answer"

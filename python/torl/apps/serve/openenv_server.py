@@ -4,7 +4,6 @@ Its routes are the routes of the library's own server (`/ws`, `/reset`, `/step`,
 Actions and observations are the ones of its coding environment, whose client works unchanged.
 """
 
-import json
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from torl.apps.serve.asgi import Application, Message, Receive, Scope, Send
 from torl.apps.serve.fusion_api import command_result
 from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.uvicorn_server import listen
+from torl.inputs import parse_json
 from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import SessionSettings, SessionStore
@@ -180,8 +180,8 @@ class JsonMessages:
 
 def _is_object(text: str | None) -> bool:
     try:
-        return isinstance(json.loads(text or ""), dict)
-    except (ValueError, RecursionError):
+        return isinstance(parse_json(text or ""), dict)
+    except ValueError:
         return False
 
 

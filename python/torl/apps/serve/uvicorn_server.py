@@ -10,7 +10,7 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
-from torl.apps.serve.asgi import Application, CancelOnDisconnect, RefuseWebPages
+from torl.apps.serve.asgi import Application, CancelOnDisconnect, CheckHeaders
 from torl.apps.serve.settings import ServerSettings, address_of
 from torl.errors import SandboxError
 
@@ -27,7 +27,7 @@ def listen(
 ) -> None:
     """Serve an application until SIGTERM or SIGINT, and print its address followed by `path`.
 
-    Web pages are refused. Requests of clients that disconnect are cancelled.
+    Web pages and compressed bodies are refused. Requests of clients that disconnect are cancelled.
 
     Args:
         app: Application.
@@ -39,7 +39,7 @@ def listen(
     logging.getLogger("uvicorn.error").addFilter(_is_server_problem)
     cancelled = CancelOnDisconnect(app, settings.body_mib << 20)
     config = uvicorn.Config(
-        RefuseWebPages(cancelled, listener.getsockname()[0]),
+        CheckHeaders(cancelled, listener.getsockname()[0]),
         http=_bounded_protocol(settings.idle_timeout_seconds, settings.max_connections()),
         ws=_websocket_protocol(),
         log_level="warning",
@@ -48,6 +48,7 @@ def listen(
         timeout_keep_alive=int(settings.idle_timeout_seconds),
         timeout_graceful_shutdown=int(settings.grace_period_seconds),
         ws_max_size=settings.body_mib << 20,
+        ws_per_message_deflate=False,
     )
     _Server(config, cancelled, f"{address_of(listener)}{path}", on_end).run(sockets=[listener])
 

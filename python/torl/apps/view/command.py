@@ -83,6 +83,8 @@ def _index(target: Target, cache: Path | None) -> None:
 
     try:
         indexer.update(report)
+        for each in indexer.unreadable:
+            print(f"warning: {each}", file=sys.stderr)
         indexer.store_vocabulary()
     finally:
         indexer.close()

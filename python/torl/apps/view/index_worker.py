@@ -19,6 +19,7 @@ from torl.runtime.processes.children import die_with_parent
 
 _POLL_SECONDS: Final = 1.0
 _REPORT_SECONDS: Final = 0.2
+_MAX_NAMED: Final = 5  # files that cannot be read
 
 
 class _Worker:
@@ -40,7 +41,7 @@ class _Worker:
             # After the rows, because reading a tokenizer takes a second; again with new rows if it was missing.
             if not self._has_vocabulary and (changes or not self._last):
                 self._has_vocabulary = self._indexer.store_vocabulary()
-            self._report(done=1.0, error=None)
+            self._report(done=1.0, error=_summary(self._indexer.unreadable))
         except (OSError, sqlite3.Error, DamagedIndexError) as error:
             self._report(done=None, error=f"the index cannot be written: {error}")
 
@@ -53,6 +54,11 @@ class _Worker:
         if state != self._last:
             self._last = state
             print(json.dumps({"run": self._target.label, **state}), flush=True)
+
+
+def _summary(unreadable: Sequence[str]) -> str | None:
+    more = len(unreadable) - _MAX_NAMED
+    return "\n".join([*unreadable[:_MAX_NAMED], *([f"and {more} more files"] if more > 0 else [])]) or None
 
 
 def follow(targets: Sequence[Sequence[Any]]) -> None:

@@ -26,6 +26,7 @@ from torl.apps.view.index import (
 from torl.apps.view.members import read_members
 from torl.apps.view.sources import Source, Target
 from torl.apps.view.vocabulary import store_vocabulary
+from torl.inputs import open_file, reason, stat_file
 
 _BATCH_ROWS: Final = 2000
 _BATCH_BYTES: Final = 16 << 20
@@ -54,8 +55,7 @@ class _Stat:
     mtime_ns: int
 
     @classmethod
-    def from_path(cls, path: Path | int) -> "_Stat":
-        found = os.stat(path)
+    def of(cls, found: os.stat_result) -> "_Stat":
         return cls(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
@@ -73,6 +73,8 @@ class Indexer:
         """
         self._target = target
         self._path = path
+        self.unreadable: list[str] = []
+        """Files of the last update that cannot be read, each with the reason."""
         self._database = self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -81,7 +83,7 @@ class Indexer:
         except DamagedIndexError:
             remove_index(self._path)
             database = open_index(self._path, create=True)
-        self._inode = _Stat.from_path(self._path).inode
+        self._inode = self._path.stat().st_ino
         return database
 
     def close(self) -> None:
@@ -91,16 +93,16 @@ class Indexer:
     def update(self, on_progress: Callable[[Progress], object] = lambda _: None) -> int:
         """Index everything that was written since the last update, and return the number of changes.
 
-        An unfinished last line is left for a later update. A damaged index is built again.
+        An unfinished last line is left for a later update. A damaged index is built again. A file that cannot be read
+        is named in `unreadable`, and has no rows in the index.
 
         Args:
             on_progress: Callback after each batch.
 
         Raises:
-            OSError: A file of trajectories cannot be read.
             sqlite3.OperationalError: The index cannot be written.
         """
-        if not self._path.exists() or _Stat.from_path(self._path).inode != self._inode:
+        if not self._path.exists() or self._path.stat().st_ino != self._inode:
             self._database.close()  # another process has removed it
             self._database = self._open()
         try:
@@ -121,16 +123,13 @@ class Indexer:
         return store_vocabulary(self._database, self._target)
 
     def _update(self, on_progress: Callable[[Progress], object]) -> int:
-        sources = list(self._target.sources())
+        self.unreadable = []
+        sources = [(source, stat) for source in self._target.sources() if (stat := self._stat(source)) is not None]
         known = indexed_files(self._database)
-        changes = self._remove(set(known) - {source.name for source in sources})
+        changes = self._remove(set(known) - {source.name for source, _ in sources})
         pending: list[tuple[Source, int]] = []
         done = total = 0
-        for source in sources:
-            try:
-                stat = _Stat.from_path(source.path)
-            except FileNotFoundError:
-                continue  # removed by a resumed run
+        for source, stat in sources:
             total += stat.size
             file = known.get(source.name)
             if file is not None and (file.inode, file.size, file.mtime_ns) == (stat.inode, stat.size, stat.mtime_ns):
@@ -138,11 +137,27 @@ class Indexer:
             else:
                 pending.append((source, stat.size))
         for source, size in pending:
-            for position in self._index_file(source):
-                changes += 1
-                on_progress(Progress(done + position, total))
+            try:
+                for position in self._index_file(source):
+                    changes += 1
+                    on_progress(Progress(done + position, total))
+            except OSError as error:
+                self._leave_out(source, error)
+                changes += self._remove({source.name})
             done += size
         return changes
+
+    def _stat(self, source: Source) -> _Stat | None:
+        try:
+            return _Stat.of(stat_file(source.path))
+        except OSError as error:
+            self._leave_out(source, error)
+            return None
+
+    def _leave_out(self, source: Source, error: OSError) -> None:
+        """Note why a file cannot be read, unless it was removed, as by a resumed run."""
+        if os.path.lexists(source.path):
+            self.unreadable.append(f"{source.path}: cannot be read: {reason(error)}")
 
     def _remove(self, names: set[str]) -> int:
         if names:
@@ -154,13 +169,9 @@ class Indexer:
 
     def _index_file(self, source: Source) -> Iterator[int]:
         """Index the new lines of a file in batches; yield the number of bytes indexed after each batch."""
-        try:
-            opened = source.path.open("rb")
-        except FileNotFoundError:
-            return
-        with opened:
+        with open_file(source.path) as opened:
             descriptor = opened.fileno()
-            stat, is_done = _Stat.from_path(descriptor), False
+            stat, is_done = _Stat.of(os.fstat(descriptor)), False
             while not is_done:
                 with transaction(self._database):
                     file = indexed_files(self._database).get(source.name)

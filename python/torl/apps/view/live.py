@@ -37,7 +37,7 @@ class ViewedTarget:
         self.progress: float | None = 0.0
         """Indexed fraction of the files. None if the index cannot be written."""
         self.error: str | None = None
-        """Error of the process that writes the index."""
+        """Error of the process that writes the index, or the files that it cannot read."""
         self._read_error: str | None = None
         self._audit = JsonChild(_AUDIT_MODULE, str(target.path), environment=_OFFLINE)
         self._audit_lock = asyncio.Lock()

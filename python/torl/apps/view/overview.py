@@ -1,7 +1,7 @@
 """The overview of several runs: their state, curves over the steps, and the settings in which they differ."""
 
+import os
 import threading
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +9,7 @@ from typing import Any, Final
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.history import changes
 from torl.errors import RecordError
+from torl.inputs import read_file, read_toml, reason
 from torl.options import dotted_leaves
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
@@ -49,7 +50,7 @@ class RunRecordsReader:
                 self._stamp, self._error = stamp, None
                 rows: Sequence[Mapping[str, Any]] = []
                 try:
-                    if self.reader.target.is_run and (directory / METRICS_FILE).exists():
+                    if self.reader.target.is_run and os.path.lexists(directory / METRICS_FILE):
                         rows = read_metrics(directory)
                 except RecordError as error:
                     self._error = str(error)
@@ -60,9 +61,9 @@ class RunRecordsReader:
         if not self.reader.target.is_run:
             return {}
         try:
-            return tomllib.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
+            return read_toml(directory / CONFIG_FILE)
         except (OSError, ValueError) as error:
-            self._error = f"{directory / CONFIG_FILE}: cannot be read: {error}"
+            self._error = f"{directory / CONFIG_FILE}: cannot be read: {reason(error)}"
             return {}
 
     def changes(self) -> list[dict[str, Any]]:
@@ -75,7 +76,7 @@ class RunRecordsReader:
     def config_text(self) -> str:
         """Return the configuration as TOML; empty without one."""
         try:
-            return (self.reader.target.directory / CONFIG_FILE).read_text(encoding="utf-8", errors="replace")
+            return read_file(self.reader.target.directory / CONFIG_FILE).decode("utf-8", errors="replace")
         except OSError:
             return ""
 

@@ -9,8 +9,10 @@ import json
 import os
 import re
 import sys
+from typing import BinaryIO
 
 from torl.apps.view.members import first_members
+from torl.inputs import open_file
 from torl.runtime.processes.children import die_with_parent
 
 
@@ -24,24 +26,24 @@ def main() -> None:
 
 def _matching(expression: re.Pattern[str], batch: list[tuple[str, int, int]]) -> list[int]:
     found: list[int] = []
-    opened: tuple[str, int] | None = None
+    opened: tuple[str, BinaryIO] | None = None
     try:
         for index, (path, offset, length) in enumerate(batch):
             if opened is None or opened[0] != path:
                 if opened is not None:
-                    os.close(opened[1])
+                    opened[1].close()
                     opened = None
                 try:
-                    opened = path, os.open(path, os.O_RDONLY)
+                    opened = path, open_file(path)
                 except OSError:
                     continue  # replaced by a resumed run
-            line = os.pread(opened[1], length, offset).decode("utf-8", errors="replace")
+            line = os.pread(opened[1].fileno(), length, offset).decode("utf-8", errors="replace")
             text = first_members(line, ("text",)).get("text", "")
             if isinstance(text, str) and expression.search(text):
                 found.append(index)
     finally:
         if opened is not None:
-            os.close(opened[1])
+            opened[1].close()
     return found
 
 

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from torl.apps.view.children import ChildError
 from torl.apps.view.errors import CannotReplayError
 from torl.errors import TorlError
+from torl.inputs import parse_json
 
 _CHANGE_HEADER: Final = "x-torl-view"
 """Header that requests with effects have. A page of another origin cannot send it."""
@@ -52,7 +53,10 @@ async def read_body(request: Request) -> dict[str, Any]:
     """
     if request.headers.get(_CHANGE_HEADER) != "1":
         raise PermissionError(f"the header {_CHANGE_HEADER} is missing")
-    body = json.loads(await request.body())
+    try:
+        body = parse_json(await request.body())
+    except ValueError as error:
+        raise ValueError(f"the body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise ValueError("expected a JSON object")
     return body

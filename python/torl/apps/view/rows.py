@@ -1,6 +1,5 @@
 """Find trajectories in an index by their place, read them from their files, and summarize them for lists."""
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from torl.apps.view.facets import FINISHES, Flag, status_names
 from torl.apps.view.members import first_members
 from torl.apps.view.selection import Matches
 from torl.errors import RecordError
+from torl.inputs import open_file, parse_json
 from torl.text.answers import shown_reference
 
 MAX_ROW_BYTES: Final = 256 << 20
@@ -54,7 +54,7 @@ class Place:
         path = self.reader.target.path_of(self.file)
         offset, length = (int(self.columns[name][self.position]) for name in ("offset", "length"))
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 before = b"\n" if offset == 0 else os.pread(file.fileno(), 1, offset - 1)
                 data = os.pread(file.fileno(), min(length + 1, max_bytes), offset)
         except OSError as error:
@@ -74,8 +74,8 @@ class Place:
         if self.columns["length"][self.position] >= MAX_ROW_BYTES:
             raise RecordError(f"{place}: longer than {MAX_ROW_BYTES >> 20} MiB")
         try:
-            row = json.loads(self.read())
-        except (ValueError, RecursionError) as error:
+            row = parse_json(self.read())
+        except ValueError as error:
             raise RecordError(f"{place}: damaged: {error}") from error
         if not isinstance(row, dict):
             raise RecordError(f"{place}: damaged: not an object")

@@ -1,13 +1,13 @@
 """The texts of a run's tokens, which the index keeps, so that tokens are shown where the model is missing."""
 
 import sqlite3
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from torl.apps.view.index import damage_as_error, transaction
 from torl.apps.view.sources import Target
 from torl.errors import DataError
+from torl.inputs import read_toml
 from torl.records.exchange import model_token_bytes
 from torl.records.files import CONFIG_FILE
 
@@ -56,5 +56,5 @@ def _models(target: Target) -> Iterator[str]:
         yield target.tokenizer
         return
     with suppress(OSError, ValueError, KeyError, TypeError):
-        yield str(tomllib.loads((target.directory / CONFIG_FILE).read_text(encoding="utf-8"))["model"]["path"])
+        yield str(read_toml(target.directory / CONFIG_FILE)["model"]["path"])
     yield str((target.directory / "model").resolve())

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.errors import CheckpointError
+from torl.inputs import open_file, parse_json, read_file, reason
 
 MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"
@@ -154,9 +155,9 @@ def read_controller_state(directory: Path) -> dict[str, Any]:
         CheckpointError: The file cannot be read.
     """
     try:
-        state: dict[str, Any] = json.loads((directory / CONTROLLER).read_bytes())
+        state: dict[str, Any] = parse_json(read_file(directory / CONTROLLER))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"checkpoint {directory}: {CONTROLLER} cannot be read: {error}") from error
+        raise CheckpointError(f"checkpoint {directory}: {CONTROLLER} cannot be read: {reason(error)}") from error
     return state
 
 
@@ -178,8 +179,8 @@ def latest_checkpoint(run_directory: Path) -> Path | None:
         except CheckpointError as error:
             damaged.append(error)
             continue
-        for reason in damaged:
-            _log.warning("skipping a damaged checkpoint: %s", reason)
+        for each in damaged:
+            _log.warning("skipping a damaged checkpoint: %s", each)
         return directory
     if damaged:
         reasons = "".join(f"\n  {reason}" for reason in damaged)
@@ -232,13 +233,13 @@ def _step_of(checkpoint: Path) -> int:
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
+        manifest: dict[str, Any] = parse_json(read_file(directory / MANIFEST))
         if manifest["format"] != _FORMAT:
             raise CheckpointError(f"checkpoint {directory} has format {manifest['format']}; this torl reads {_FORMAT}")
         if not {"facts", "files"} <= manifest.keys():
             raise ValueError("entries are missing")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"checkpoint {directory}: {MANIFEST} cannot be read: {error}") from error
+        raise CheckpointError(f"checkpoint {directory}: {MANIFEST} cannot be read: {reason(error)}") from error
     return manifest
 
 
@@ -252,7 +253,7 @@ def _flushed_entry(path: Path) -> dict[str, Any]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from torl.inputs import parse_json
 from torl.records.exchange.token_sequence import Span
 
 Message: TypeAlias = Mapping[str, Any]
@@ -159,14 +160,14 @@ def call_row(tool: str, arguments: Mapping[str, Any], text: str, start: int, sto
 
 def _call(call: Any) -> dict[str, Any]:
     if isinstance(call, str):
-        call = json.loads(call)
+        call = parse_json(call)
     function = call.get("function", call)
     if isinstance(function, str):  # Inspect: {"function": name, "arguments": ...}
         function = {"name": function, "arguments": call.get("arguments")}
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = parse_json(arguments)
         except ValueError:
             arguments = {"arguments": arguments}
     if not isinstance(arguments, Mapping):

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from torl.errors import RecordError
+from torl.inputs import open_file, parse_json, read_file
 from torl.records.exchange.atif import is_atif, row_from_atif
 from torl.records.exchange.decoding import Decode
 from torl.records.exchange.dumps import is_dump, read_dump
@@ -32,6 +33,7 @@ def foreign_format(path: Path) -> str | None:
         RecordError: The file cannot be read, or is a damaged parquet file.
     """
     try:
+        open_file(path).close()  # not a named pipe, at which the readers would wait
         return next((name for name, (matches, _) in READERS.items() if matches(path)), None)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or str(error).strip()}") from error
@@ -76,12 +78,12 @@ def _is_inspect(path: Path) -> bool:
 def _read_inspect(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the samples of a log, in Inspect's .eval (a zip file) or .json."""
     if not zipfile.is_zipfile(path):
-        yield from map(_inspect_row, json.loads(path.read_bytes())["samples"])
+        yield from map(_inspect_row, parse_json(read_file(path))["samples"])
         return
     with zipfile.ZipFile(path) as file:
         for member in file.infolist():
             if member.filename.startswith("samples/"):
-                yield _inspect_row(json.loads(_read_member(path, file, member)))
+                yield _inspect_row(parse_json(_read_member(path, file, member)))
 
 
 def _read_member(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
@@ -90,7 +92,7 @@ def _read_member(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> 
         return file.read(member)
     import pyarrow
 
-    with path.open("rb") as raw:
+    with open_file(path) as raw:
         raw.seek(member.header_offset)
         names = struct.unpack("<HH", raw.read(30)[26:30])  # lengths of the name and of the extra field
         raw.seek(sum(names), os.SEEK_CUR)
@@ -252,7 +254,7 @@ def _is_atif(path: Path) -> bool:
 def _read_atif(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the trajectory of a document, or one of each line."""
     try:
-        documents = [json.loads(path.read_bytes())]
+        documents = [parse_json(read_file(path))]
     except ValueError:
         documents = list(_json_lines(path))
     for number, document in enumerate(documents):
@@ -263,21 +265,21 @@ def _first_object(path: Path) -> Mapping[str, Any] | None:
     """Return the object of the first line, or of the whole file; None for others."""
     if path.suffix not in (".json", ".jsonl"):
         return None
-    with path.open("rb") as file:
+    with open_file(path) as file:
         first = file.readline()
         try:
-            found = json.loads(first)
+            found = parse_json(first)
         except ValueError:
             try:
-                found = json.loads(first + file.read())
+                found = parse_json(first + file.read())
             except ValueError:
                 return None
     return found if isinstance(found, dict) else None
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        yield from (json.loads(line) for line in file if line.strip())
+    with open_file(path) as file:
+        yield from (parse_json(line) for line in file if line.strip())
 
 
 def _checksum(text: str) -> str:

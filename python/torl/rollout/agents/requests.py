@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torl.inputs import parse_json
+
 _MAX_DEPTH = 64  # of nested arrays and objects
 _TEXTS = ("text", "refusal")  # types of content parts
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -218,8 +220,8 @@ def arguments_of(arguments: Any) -> Any:
         return {}
     if isinstance(arguments, str):
         try:
-            return json.loads(arguments) if arguments.strip() else {}
-        except (ValueError, RecursionError):
+            return parse_json(arguments) if arguments.strip() else {}
+        except ValueError:
             return arguments
     return arguments
 

@@ -1,16 +1,16 @@
 """The server of agent programs: OpenAI's chat completions API over HTTP, with a path for each episode."""
 
 import asyncio
-import json
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, EngineError
+from torl.inputs import parse_json
 from torl.rollout.agents.episode import AgentEpisode
 from torl.rollout.agents.messages import MODEL, Completion, chunks, completion_body, error_body, models_body
 from torl.rollout.agents.requests import ChatRequest, RequestError
-from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal
+from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -57,14 +57,14 @@ class AgentServer:
         log_no_malformed_requests()
 
         @web.middleware
-        async def refuse_web_pages(request: web.Request, handler: Any) -> web.StreamResponse:
-            refused = refusal(request.headers.get("Host"), request.headers.get("Origin"), _HOST)
+        async def check_headers(request: web.Request, handler: Any) -> web.StreamResponse:
+            refused = refusal(request.headers.items(), _HOST)
             if refused is None:
                 answer: web.StreamResponse = await handler(request)
                 return answer
             return web.json_response(error_body(RequestError(refused[1], status=refused[0])), status=refused[0])
 
-        app = web.Application(client_max_size=self._max_bytes, middlewares=[refuse_web_pages])
+        app = web.Application(client_max_size=self._max_bytes, middlewares=[check_headers])
         app.add_routes(
             [
                 web.post("/{episode}/v1/chat/completions", self._chat),
@@ -73,8 +73,7 @@ class AgentServer:
                 web.route("*", "/{path:.*}", self._unknown),
             ]
         )
-        # A program that disconnects cancels its pending turn.
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+        self._runner = server_runner(app, shutdown_timeout=1.0)
         await self._runner.setup()
         # Idle connections of programs must not use up this process's open files.
         connections = BoundedConnections(self._runner.server, self._max_connections, self._busy)
@@ -157,12 +156,12 @@ class AgentServer:
         from aiohttp import web
 
         try:
-            return json.loads(await request.read())
+            return parse_json(await request.read())
         except web.HTTPRequestEntityTooLarge:
             raise RequestError(f"a request has at most {self._max_bytes} bytes", status=413) from None
         except web.RequestPayloadError:
-            raise RequestError("the body of a request cannot be decompressed") from None
-        except (ValueError, RecursionError):
+            raise RequestError("the body of a request is incomplete") from None
+        except ValueError:
             raise RequestError("the body of a request is JSON") from None
 
     def _episode(self, request: "web.Request") -> AgentEpisode:

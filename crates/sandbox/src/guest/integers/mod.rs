@@ -43,8 +43,9 @@ const LONGLONG_CLASS: u64 = 27_642_932;
 /// Table from an integer's type to the type of its sum.
 const SUM_TYPES: u64 = 22_081_920;
 
-/// The addresses of the legacy generator's texts "long" and "int64".
+/// The addresses of the legacy generator's texts "long", "l" and "int64".
 const TEXT_LONG: u64 = 27_668_500;
+const TEXT_L: u64 = 27_668_432;
 const TEXT_INT64: u64 = 27_668_356;
 
 /// A place where a type number is followed by the call that requests it.
@@ -57,7 +58,7 @@ const fn descriptor(function: &'static str, times: usize) -> Place {
     }
 }
 
-const DEFAULTS: [Place; 19] = [
+const DEFAULTS: [Place; 20] = [
     // A Python integer without a type, in an array: the second is for integers that fit into 32 bits.
     descriptor("int_default_descriptor", 1),
     descriptor("discover_descriptor_from_pylong", 1),
@@ -172,11 +173,17 @@ const DEFAULTS: [Place; 19] = [
             Op::Call("PyArray_FromArray"),
         ],
     },
-    // The legacy generator's integers without a type are those of the type "long": request "int64" instead.
+    // The legacy generator's integers without a type are those of the type "long", or "l": request "int64" instead.
     Place {
         function: "__pyx_pw_5numpy_6random_6mtrand_11RandomState_31randint",
         times: 1,
         before: &[Op::Load(TEXT_LONG)],
+        after: &[Op::Load(TEXT_INT64)],
+    },
+    Place {
+        function: "__pyx_pw_5numpy_6random_6mtrand_11RandomState_43random_integers",
+        times: 1,
+        before: &[Op::Load(TEXT_L)],
         after: &[Op::Load(TEXT_INT64)],
     },
     // The samples of the legacy generator as a Python integer: cut to 32 bits on the way.

@@ -7,6 +7,7 @@ import numpy.strings
 import pandas
 import scipy.ndimage
 import scipy.optimize
+import scipy.sparse
 import scipy.spatial
 from pandas.api.extensions import ExtensionArray
 from pandas.core.arrays.masked import BaseMaskedArray
@@ -100,6 +101,11 @@ def _regions_widened(original, self, *arguments, **named):
     self.point_region = widened(self.point_region)
 
 
+def _spherical_regions_widened(original, self):
+    original(self)
+    self.regions = [list(widened(numpy.array(region))) for region in self.regions]
+
+
 def _groups_widened(read, self):
     groups = read(self).copy()  # of the same class
     groups.update({key: widened(rows) for key, rows in groups.items()})
@@ -127,6 +133,9 @@ def install():
     put_around(pandas.RangeIndex, "searchsorted", _all_widened)
     put_around(pandas.api.indexers, "check_array_indexer", _all_widened)
     put_around(scipy.optimize, "isotonic_regression", _blocks_widened)
+    put_around(pandas.DataFrame, "memory_usage", _all_widened)
+    for name in ("_getnnz", "count_nonzero"):
+        put_around(scipy.sparse._lil._lil_base, name, _all_widened)
     for owner, names in INDEXERS.items():
         for name in names.split():
             put_around(owner, name, _arrays_widened)
@@ -134,6 +143,7 @@ def install():
     _widen_property(KDTree, "indices", lambda read, self: widened(read(self)), KDTree.indices.__get__)
     _widen_property(KDTree.leafnode, "idx", lambda read, self: widened(read(self)), KDTree.leafnode.idx.__get__)
     put_around(scipy.spatial.Voronoi, "_update", _regions_widened)
+    put_around(scipy.spatial.SphericalVoronoi, "_calc_vertices_regions", _spherical_regions_widened)
     _torl_imports.Finder.modules["scipy.signal._peak_finding"] = _execute_peak_finding
 
 

@@ -1,0 +1,110 @@
+"""Replies of servers that torl asks: one that becomes far larger when decompressed, or is too large, takes no memory."""
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from torl.errors import ToolUnavailableError
+from torl.rewards.judge import JudgeClient
+from torl.runtime.http import client_session, read_reply
+from torl.tools.sandbox_fusion import FusionClient, SandboxFusionOptions
+from torl.tools.search import RetrievalOptions, RetrievalTool
+
+MIB = 1 << 20
+PLAIN = {
+    "choices": [{"message": {"content": "Correct"}}],
+    "result": [[{"document": {"contents": "a text"}, "score": 1.0}]],
+    "status": "Success",
+    "run_result": {"status": "Finished", "return_code": 0, "stdout": "", "stderr": ""},
+}
+
+
+async def ask_judge(url: str) -> Any:
+    judge = JudgeClient(url, "model", lambda text: text, "NO_KEY", 60.0, 1)
+    await judge.start()
+    try:
+        return await judge.ask("?")
+    finally:
+        await judge.close()
+
+
+async def ask_fusion(url: str) -> Any:
+    async with FusionClient(SandboxFusionOptions(url=url, retries=0)) as client:
+        return await client.run_code({})
+
+
+async def ask_search(url: str) -> Any:
+    tool = RetrievalTool(RetrievalOptions(url=url))
+    tool._connections = client_session()  # without the first query
+    try:
+        return await tool.call({"query": "?"})
+    finally:
+        await tool.close()
+
+
+CLIENTS: dict[str, Callable[[str], Awaitable[Any]]] = {"judge": ask_judge, "fusion": ask_fusion, "search": ask_search}
+
+
+@asynccontextmanager
+async def serving(body: bytes, **headers: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """A server that answers everything with a body, and the encodings that its clients accept."""
+    accepted: list[str] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        accepted.append(request.headers["Accept-Encoding"])
+        response = web.StreamResponse(headers={"Content-Type": "application/json", **headers})
+        await response.prepare(request)
+        await response.write(body)
+        return response
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", accepted
+    finally:
+        await runner.cleanup()
+
+
+def peak_mib() -> float:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_plain_replies_are_read_and_nothing_else_is_accepted(client: str) -> None:
+    async with serving(json.dumps(PLAIN).encode()) as (url, accepted):
+        assert await CLIENTS[client](url) is not None
+    assert accepted == ["identity"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_compressed_replies_are_failures_and_are_not_decompressed(client: str, encoding: str) -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 15 if encoding == "deflate" else 31)
+    bomb = b"".join(packer.compress(b" " * MIB) for _ in range(512)) + packer.flush()
+    async with serving(bomb, **{"Content-Encoding": encoding}) as (url, _):
+        before = peak_mib()
+        if client == "judge":
+            assert await ask_judge(url) is None
+        else:
+            with pytest.raises(ToolUnavailableError, match="Content-Encoding"):
+                await CLIENTS[client](url)
+        assert peak_mib() - before < 50
+
+
+async def test_a_reply_ends_at_the_limit() -> None:
+    async with serving(b" " * 3000) as (url, _), client_session() as session:
+        async with session.get(url) as response:
+            assert len(await read_reply(response, 3000)) == 3000
+        async with session.get(url) as response:
+            with pytest.raises(aiohttp.ClientPayloadError, match="more than 2999 bytes"):
+                await read_reply(response, 2999)
