@@ -52,7 +52,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not valid TOML.
+        ValueError: The file is not valid TOML.
     """
     return parse_toml(_decode(read_file(path)))
 

@@ -1,15 +1,14 @@
-"""Compressed bodies: refused at every door before anything is decompressed, which would take memory that nothing counts."""
+"""Compressed bodies: refused by every server before anything is decompressed into memory that nothing counts."""
 
 import json
 import socket
 import sys
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Server, connected, run_command, run_server, until
+from serving import Server, connected, run_command
 
 from viewed_runs import row, write_run
 
@@ -25,7 +24,7 @@ async def serve():
     await asyncio.Event().wait()
 asyncio.run(serve())
 """
-# By door: its path, a body, and the status of the response to the plain body.
+# By server: its path, a body, and the status of the response to the plain body.
 ASKED: dict[str, tuple[str, Any, int]] = {
     "serve": ("/run_code", {"code": "print(1)", "language": "python"}, 200),
     "mcp": ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"}, 406),  # without the header Accept
@@ -36,7 +35,7 @@ ASKED: dict[str, tuple[str, Any, int]] = {
 
 
 @pytest.fixture(scope="module", params=ASKED)
-def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Server]]:
+def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Server]]:
     module = [sys.executable, "-m"]
     run = write_run(tmp_path_factory.mktemp("runs") / "run", {"step_000000": [row()]})
     commands = {
@@ -70,8 +69,8 @@ def bomb(window: int) -> bytes:
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_bombs_that_do_not_end_take_no_memory(door: tuple[str, Server], is_chunked: bool) -> None:
-    name, server = door
+def test_bombs_that_do_not_end_take_no_memory(asked: tuple[str, Server], is_chunked: bool) -> None:
+    name, server = asked
     body, path = bomb(31), ASKED[name][0]
     before = server.resident_mb()
     length = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {len(body)}"
@@ -95,8 +94,8 @@ def test_bombs_that_do_not_end_take_no_memory(door: tuple[str, Server], is_chunk
     "encoding",
     ["gzip", "x-gzip", "GZIP", "deflate", "br", "zstd", "gzip, gzip", "identity, gzip", "compress", "no-such"],
 )
-def test_every_encoding_is_refused(door: tuple[str, Server], encoding: str) -> None:
-    name, server = door
+def test_every_encoding_is_refused(asked: tuple[str, Server], encoding: str) -> None:
+    name, server = asked
     with connected(server) as connection:
         connection.sendall(
             request_head(server, ASKED[name][0], f"Content-Encoding: {encoding}", "Content-Length: 2") + b"{}"
@@ -109,8 +108,8 @@ def test_every_encoding_is_refused(door: tuple[str, Server], encoding: str) -> N
 
 
 @pytest.mark.parametrize("encoding", [None, "identity", "Identity"])
-def test_plain_bodies_are_read(door: tuple[str, Server], encoding: str | None) -> None:
-    name, server = door
+def test_plain_bodies_are_read(asked: tuple[str, Server], encoding: str | None) -> None:
+    name, server = asked
     path, content, expected = ASKED[name]
     body = json.dumps(content).encode()
     headers = [f"Content-Length: {len(body)}", *([f"Content-Encoding: {encoding}"] if encoding else [])]
@@ -119,8 +118,8 @@ def test_plain_bodies_are_read(door: tuple[str, Server], encoding: str | None) -
         assert status(connection) == expected
 
 
-def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_answered(door: tuple[str, Server]) -> None:
-    name, server = door
+def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_answered(asked: tuple[str, Server]) -> None:
+    name, server = asked
     path = ASKED[name][0]
     second = request_head(server, path, "Content-Length: 2") + b"{}"
     with connected(server) as connection:

@@ -1,4 +1,4 @@
-"""Replies of servers that torl asks: one that becomes far larger when decompressed, or is too large, takes no memory."""
+"""Replies of servers that torl asks: one that is too large, or becomes so when decompressed, takes no memory."""
 
 import json
 import zlib

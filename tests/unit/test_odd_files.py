@@ -1,4 +1,4 @@
-"""Files of a run that are none: every command names them and the reason, and waits for none."""
+"""Pipes, directories and the like in place of a run's files: every command names them and the reason, and never waits."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def unix_socket(path: Path) -> None:
         os.chdir(here)
 
 
-# By kind: how it is made, and the reason that is told.
+# By kind: the function that makes it, and the reason in messages.
 KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "named pipe": (named_pipe, "it is a named pipe, not a file"),
     "socket": (unix_socket, "it is a socket, not a file"),
@@ -131,9 +131,9 @@ def test_every_command_names_the_file_and_the_reason(
             continue  # it has 0 bytes, so the viewer reads none
         with limited():
             status = run_command(commands[name][0], commands[name][1:])
-        told = "".join(capfd.readouterr())
-        assert Path(record).name in told, (name, told)
-        assert reason in told, (name, told)
+        output = "".join(capfd.readouterr())
+        assert Path(record).name in output, (name, output)
+        assert reason in output, (name, output)
         assert status == 0 if name == "view" else status in (1, 2), name
 
 

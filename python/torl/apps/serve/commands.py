@@ -5,14 +5,12 @@ import ast
 import dataclasses
 import importlib
 import inspect
-import signal
-import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings
+from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, exit_at_sigterm
 from torl.errors import SandboxError
 from torl.sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
 from torl.sandbox.session import SessionSettings
@@ -120,7 +118,7 @@ def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> in
     Raises:
         SandboxError: The pool does not start, the address is unavailable, or the extra is not installed.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # until the server installs its own handler
+    exit_at_sigterm()
     command = SERVERS[options.command]
     try:
         module = importlib.import_module(command.module)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from torl.apps.serve.settings import ServerSettings
+from torl.apps.serve.settings import ServerSettings, exit_at_sigterm
 from torl.data import load_problems
 from torl.errors import ConfigError, DataError, RewardError, TorlError
 from torl.inputs import parse_json
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _audit(options)
     if options.command == "grade":
         return run_until_done(_grade(options))
+    exit_at_sigterm()
     try:
         _serve(options)
     except TorlError as error:

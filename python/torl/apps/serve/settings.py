@@ -2,6 +2,7 @@
 
 import errno
 import resource
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -87,6 +88,11 @@ class McpSettings:
     """Serve streamable HTTP at /mcp instead of stdin and stdout."""
     max_returned_mib: int = 4
     """Maximum total size of files in a result, in MiB. Other files are listed by name."""
+
+
+def exit_at_sigterm() -> None:
+    """Make SIGTERM end the process with status 0: until a server installs its own handler, and after it has ended."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 def bound_socket(host: str, port: int, idle_timeout_seconds: float) -> socket.socket:

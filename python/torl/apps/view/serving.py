@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.apps.serve.settings import ServerSettings, bound_socket
+from torl.apps.serve.settings import ServerSettings, bound_socket, exit_at_sigterm
 from torl.apps.serve.uvicorn_server import listen
 from torl.apps.view.live import LiveState
 from torl.apps.view.server import application
@@ -18,6 +18,7 @@ def serve(targets: Sequence[Target], cache: Path | None, host: str, port: int, t
         SandboxError: The server does not start.
         OSError: The address is unavailable.
     """
+    exit_at_sigterm()
     settings = ServerSettings(host=host, port=port, body_mib=1, max_pending_requests=64, grace_period_seconds=1)
     with bound_socket(host, port, settings.idle_timeout_seconds) as listener:
         needed = None if is_loopback(listener.getsockname()[0]) else token

@@ -1,8 +1,6 @@
-"""numpy's names for the default integer and for C's `long`, as with 64 bits. Evaluated in the guest before anything else.
+"""numpy's names for the default integer, as with 64 bits. Evaluated in the guest before anything else.
 
 The code of the guest is changed for that (`mod.rs`); this module changes the part of numpy that is written in Python.
-Libraries that request `long` by its name get 64 bits; the few that do so for a compiled function that takes 32 bits
-request the pointer's width instead (`_narrow_long` in `library/indices.py`).
 `intp` stays the integer of a pointer's width, because compiled libraries use that name to allocate space for real
 pointers. In numpy's own Python functions it means the default integer.
 """
@@ -15,7 +13,7 @@ import numpy._core.arrayprint
 import numpy.ma  # not imported with numpy, and written in Python like the rest
 
 POINTER, DEFAULT = numpy.int32, numpy.int64
-WIDE = {"int_": DEFAULT, "uint": numpy.uint64, "long": DEFAULT, "ulong": numpy.uint64}
+WIDE = {"int_": DEFAULT, "uint": numpy.uint64}
 WIDE_IN_NUMPY = WIDE | {"intp": DEFAULT, "uintp": numpy.uint64}
 
 

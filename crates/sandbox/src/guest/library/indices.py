@@ -13,7 +13,8 @@ import numpy
 import numpy.char
 import numpy.strings
 import pandas
-import scipy.special
+import scipy.linalg._decomp_schur
+import scipy.special._basic
 
 POINTER, DEFAULT = numpy.dtype("p"), numpy.dtype("q")
 LARGEST = 2**31 - 1
@@ -144,13 +145,13 @@ def _put_around_compiled(owner, name, around):
         sys._clear_type_cache()
 
 
-def _narrow_long(module):
-    """Give a module the pointer's width for "long": its compiled functions take that, and larger values would be cut
-    instead of rejected.
+def _widen_long(module):
+    """Wrap a module that makes arrays of integers by the name "long". Compiled modules, which store C's `long` in such
+    arrays, keep its width.
     """
-    narrow = types.ModuleType("numpy")
-    narrow.__dict__.update(numpy.__dict__, dtype=lambda kind: POINTER if kind == "long" else numpy.dtype(kind))
-    module.np = narrow
+    wide = types.ModuleType("numpy")
+    wide.__dict__.update(numpy.__dict__, dtype=lambda kind: DEFAULT if kind == "long" else numpy.dtype(kind))
+    module.np = wide
 
 
 def install():
@@ -165,8 +166,8 @@ def install():
     for name, module in list(sys.modules.items()):
         if name.startswith("pandas.core.") and hasattr(module, "ensure_platform_int"):
             module.ensure_platform_int = pandas.core.dtypes.common.ensure_platform_int
-    for module in (scipy.special._lambertw, scipy.special._spherical_bessel):
-        _narrow_long(module)
+    for module in (scipy.linalg._decomp_schur, scipy.special._basic):
+        _widen_long(module)
     for around in (_hypergeometric, _noncentral_chisquare, _noncentral_f):
         name = around.__name__[1:]
         _put_around_compiled(numpy.random.RandomState, name, around)
