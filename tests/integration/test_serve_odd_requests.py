@@ -1,4 +1,4 @@
-"""Bodies that are no JSON, deep JSON, and the end at SIGTERM, at the page of `torl view`."""
+"""Bodies that are not JSON, deep JSON, and the end at SIGTERM, at the page of `torl view`."""
 
 import subprocess
 import sys

@@ -8,6 +8,9 @@ _VIEW_INDEX = "unit/test_view_index.py"
 _VIEW_SELECTION = "unit/test_view_selection.py"
 _VIEW_SERVER = "unit/test_view_server.py"
 _VIEW_REPLAY = "integration/test_view_replay.py"
+_COMPRESSED = "integration/test_serve_compressed.py"
+_REPLIES = "unit/test_http_replies.py"
+_ODD_FILES = "unit/test_odd_files.py"
 _EXPERIENCE = "unit/test_experience.py"
 _STEP = "unit/test_training_step.py"
 _STEP_PROBLEMS = "unit/test_training_step_problems.py"
@@ -109,6 +112,19 @@ _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
     # --- what a step is made of
+    ("runtime/http.py", "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
+    (
+        "runtime/http.py",
+        "if encoding.strip().lower() not in _PLAIN:\n            return 415",
+        "if False:\n            return 415",
+        _COMPRESSED,
+    ),
+    ("runtime/http.py", 'auto_decompress=False, headers={"Accept-Encoding": "identity"}, ', "", _REPLIES),
+    ("runtime/http.py", "if len(body) > max_bytes:", "if False:", _REPLIES),
+    ("runtime/http.py", " <= _MAX_PORT", " >= 0", "unit/test_http_refusal.py"),
+    ("apps/view/indexing.py", "self.unreadable.append(", "str(", _ODD_FILES),
+    ("records/receipt.py", "os.path.lexists(path)", "path.exists()", _ODD_FILES),
+    ("inputs.py", "_require_regular(found.st_mode, path)", "pass", _ODD_FILES),
     ("training/step.py", "if not oldest <= version <= step:", "if False:", _STEP),
     ("training/step.py", "tuple(with_normalized_rewards(batch)) if", "batch if", _STEP),
     ("training/step.py", ', step, "shuffled rewards")', ', "shuffled rewards")', _STEP),

@@ -1,4 +1,4 @@
-"""Pipes, directories and the like in place of a run's files: every command names them and the reason, and never waits."""
+"""Named pipes, directories and the like in place of a run's files: each command names them, and never waits."""
 
 import os
 import shutil
