@@ -6,8 +6,9 @@ import os
 import stat
 import tomllib
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
     (stat.S_ISDIR, "a directory"),
@@ -18,7 +19,7 @@ _KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 )
 
 
-def open_file(path: Path | str) -> BinaryIO:
+def open_file(path: Path | str) -> BufferedReader:
     """Open a regular file for reading. Never waits, as opening a named pipe does.
 
     Raises:

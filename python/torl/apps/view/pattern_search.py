@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from typing import BinaryIO
+from io import BufferedReader
 
 from torl.apps.view.members import first_members
 from torl.inputs import open_file
@@ -26,7 +26,7 @@ def main() -> None:
 
 def _matching(expression: re.Pattern[str], batch: list[tuple[str, int, int]]) -> list[int]:
     found: list[int] = []
-    opened: tuple[str, BinaryIO] | None = None
+    opened: tuple[str, BufferedReader] | None = None
     try:
         for index, (path, offset, length) in enumerate(batch):
             if opened is None or opened[0] != path:
