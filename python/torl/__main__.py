@@ -1,45 +1,68 @@
 """The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
 
-import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from enum import Enum
 from importlib import import_module
 
+from torl.trust import NOT_TRUSTED, import_from_here, importing_nothing_from_here, reading
 from torl.version import __version__
 
+
+class Files(Enum):
+    """The files that a command reads, which decide what their configurations may name (`torl.trust`)."""
+
+    OWN = "the user's own files: everything that they name is imported"
+    RUNS = "runs, perhaps of others: nothing but torl is imported, unless the user trusts them"
+    BOTH = "either: the directory of a run is read like one, a file is the user's own"
+
+
 COMMANDS = {
-    "train": ("torl.commands.launch:train", "train a model"),
-    "finetune": ("torl.commands.launch:finetune", "fine-tune a model on examples"),
-    "try": ("torl.commands.trial:main", "say what a model offers a run to learn from, before the run"),
-    "sweep": ("torl.apps.sweep.command:main", "train every combination of settings and seeds, with one table"),
-    "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file"),
+    "train": ("torl.commands.launch:train", "train a model", Files.OWN),
+    "finetune": ("torl.commands.launch:finetune", "fine-tune a model on examples", Files.OWN),
+    "try": ("torl.commands.trial:main", "say what a model offers a run to learn from, before the run", Files.OWN),
+    "sweep": (
+        "torl.apps.sweep.command:main",
+        "train every combination of settings and seeds, with one table",
+        Files.OWN,
+    ),
+    "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file", Files.BOTH),
     "evaluate": (
         "torl.apps.evaluation.command:main",
         "measure models on problem sets, with tables as in the papers",
+        Files.BOTH,
     ),
-    "verify": ("torl.apps.audit.run:main", "audit a run from its own files"),
-    "doctor": ("torl.apps.doctor.command:main", "name the diseases of a run, with evidence and remedies"),
-    "replay": ("torl.apps.replay.command:replay", "make a step of a run again and compare it with its record"),
-    "diff": ("torl.apps.replay.command:diff", "name the first difference of two runs"),
-    "report": ("torl.commands.report:main", "write the page of a run, or of several runs"),
-    "view": ("torl.apps.view.command:main", "look at runs in the browser"),
-    "export": ("torl.commands.export:main", "write the model of a checkpoint as a model directory"),
-    "convert": ("torl.commands.convert:main", "read or write trajectories in the formats of other libraries"),
-    "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems"),
-    "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU"),
-    "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox"),
-    "grade": ("torl.commands.grade:main", "compare an answer with its reference"),
-    "check": ("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub"),
-    "presets": ("torl.commands.presets:main", "list the configurations that torl ships"),
+    "verify": ("torl.apps.audit.run:main", "audit a run from its own files", Files.RUNS),
+    "doctor": ("torl.apps.doctor.command:main", "name the diseases of a run, with evidence and remedies", Files.RUNS),
+    "replay": (
+        "torl.apps.replay.command:replay",
+        "make a step of a run again and compare it with its record",
+        Files.RUNS,
+    ),
+    "diff": ("torl.apps.replay.command:diff", "name the first difference of two runs", Files.RUNS),
+    "report": ("torl.commands.report:main", "write the page of a run, or of several runs", Files.RUNS),
+    "view": ("torl.apps.view.command:main", "look at runs in the browser", Files.RUNS),
+    "export": ("torl.commands.export:main", "write the model of a checkpoint as a model directory", Files.RUNS),
+    "convert": (
+        "torl.commands.convert:main",
+        "read or write trajectories in the formats of other libraries",
+        Files.RUNS,
+    ),
+    "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems", Files.BOTH),
+    "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU", Files.BOTH),
+    "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox", Files.OWN),
+    "grade": ("torl.commands.grade:main", "compare an answer with its reference", Files.OWN),
+    "check": ("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub", Files.OWN),
+    "presets": ("torl.commands.presets:main", "list the configurations that torl ships", Files.OWN),
 }
-"""The function of each command, as "module:function", and its description. It takes the words after the command."""
+"""Each command: its function, as "module:function", which takes the words after the command; its description; and the
+files that it reads."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # where custom modules may be, as with `python -m`
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -54,13 +77,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(command: str, arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    module, _, function = COMMANDS[command][0].partition(":")
-    status: int = getattr(import_module(module), function)(arguments)
-    return status
+    location, _, files = COMMANDS[command]
+    module, _, function = location.partition(":")
+    with ExitStack() as stack:
+        if files is Files.OWN:
+            import_from_here()
+        else:
+            stack.enter_context(importing_nothing_from_here())
+            opened = stack.enter_context(reading(trust=False))  # until the command knows more
+        status: int = getattr(import_module(module), function)(arguments)
+        return NOT_TRUSTED if files is Files.BOTH and opened.refused else status
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10}{description}" for name, (_, description) in COMMANDS.items()]
+    lines = [f"  {name:<10}{description}" for name, (_, description, _) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: torl COMMAND ...",

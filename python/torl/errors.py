@@ -13,6 +13,10 @@ class ConfigError(TorlError):
     """An invalid configuration: an unknown key, a wrong type, contradictory values."""
 
 
+class NotTrustedError(TorlError):
+    """A file of somebody else names code, a program or a server, and is not trusted. See `torl.trust`."""
+
+
 class DataError(TorlError):
     """An unreadable problem file or model directory. The message names the file, the line and the reason."""
 

@@ -131,7 +131,7 @@ def calling(kind: str, component: object, method: str, *arguments: Any, fails_ep
             raise
         message = f"{_subject(kind, component)} cancelled {_call(component, method, arguments)} itself"
         raise (ToolUnavailableError if fails_episode else ComponentError)(message) from error
-    except Exception as raised:
+    except (Exception, SystemExit) as raised:  # a component does not end the run by itself
         cause = _first_error(raised)
         if isinstance(cause, TorlError):
             raise cause from raised

@@ -48,16 +48,6 @@ def read_file(path: Path) -> bytes:
         return file.read()
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not valid TOML.
-    """
-    return parse_toml(_decode(read_file(path)))
-
-
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 
@@ -78,7 +68,7 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
     """
     try:
         # json guesses the encoding of bytes.
-        return json.loads(_decode(text) if isinstance(text, bytes) else text, **options)
+        return json.loads(decode_utf8(text) if isinstance(text, bytes) else text, **options)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -88,9 +78,14 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _decode(data: bytes) -> str:
+def decode_utf8(data: bytes) -> str:
+    """Decode a text with or without a byte order mark, which editors on Windows write.
+
+    Raises:
+        ValueError: The text is not UTF-8.
+    """
     try:
-        return data.decode("utf-8-sig")  # editors on Windows write a byte order mark
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: byte {error.start} is 0x{data[error.start]:02x}") from None
 

@@ -209,7 +209,7 @@ def test_metrics_have_the_custom_names(custom_run: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_the_audit_of_such_a_run_finds_nothing(custom_run: Path) -> None:
-    audit = torl.verify(custom_run, logprob_samples=8)
+    audit = torl.verify(custom_run, logprob_samples=8, trust=True)
     assert audit.ok
     assert all(check.compared for check in audit.checks)
     assert audit["tokens"].compared == 24 + 2 * 2

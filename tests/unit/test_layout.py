@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"_core"},
     {"errors", "types", "seeds", "version"},
-    {"guard", "inputs", "paths"},
+    {"guard", "inputs", "paths", "trust"},
     {"options"},
     {"runtime"},
     {"algorithms", "component", "hub", "sandbox", "text", "weights"},

@@ -192,15 +192,15 @@ async def test_an_engine_that_does_not_start_is_the_error_of_a_replay(
     with Console() as console:
         run = recorded("UnstartedEngine")
         with pytest.raises(EngineError, match="no port is free"):
-            await replay_step(run, 0, console=console, output=tmp_path / "output")
+            await replay_step(run, 0, console=console, output=tmp_path / "output", trust=True)
         with pytest.raises(EngineError, match="no port is free"):
-            await StepMaker(run, load_config(TrainConfig, run / "config.toml"), console)(0, {})
+            await StepMaker(run, load_config(TrainConfig, run / "config.toml"), console, trust=True)(0, {})
 
 
 def test_replay_says_an_error_of_a_component(
     recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.replay([str(recorded("UnstartedEngine")), "--step", "0"]) == 2
+    assert command.replay([str(recorded("UnstartedEngine")), "--step", "0", "--trust"]) == 2
     assert "error: no port is free" in capsys.readouterr().err
 
 

@@ -305,7 +305,7 @@ def test_a_damaged_configuration_is_an_error(tmp_path: Path, capsys: pytest.Capt
     (run / "config.toml").write_text("[rollout\n", encoding="utf-8")
     for words in ([str(run)], [f"one={run}", f"other={run}"]):
         assert main(words) == 1
-        assert f"error: {run / 'config.toml'}: cannot be read" in capsys.readouterr().err
+        assert f"error: {run / 'config.toml'}: not valid TOML" in capsys.readouterr().err
 
 
 def test_calls_that_change_with_the_step_count_as_the_largest(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torl.errors import AgentProgramError, ConfigError
 from torl.guard import calling
 from torl.options import load_object
 from torl.runtime.processes.children import command_words, describe_exit, dying_with_parent
+from torl.trust import require_trust
 from torl.types import Problem
 
 MAX_OUTPUT_BYTES = 1 << 20
@@ -47,6 +48,7 @@ class CommandAgent(Agent):
         Raises:
             ConfigError: The program does not exist.
         """
+        require_trust(command, "started")
         self._command = command_words(command, "the agent's")
         self._starts = asyncio.Lock()
         self._log: Path | None = None

@@ -141,15 +141,17 @@ def _run(
     return FinishedRun(config.run.directory, summary)
 
 
-def verify(run: str | Path, *, logprob_samples: int = 64) -> Audit:
+def verify(run: str | Path, *, logprob_samples: int = 64, trust: bool = False) -> Audit:
     """Audit a run from its own files.
 
     Args:
         run: Directory of a run, finished or running, or file of trajectories.
         logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
+        trust: Whether to import, start and connect to what the run's files name, as for a run of your own.
 
     Raises:
         TorlError: The run cannot be read, or the reward fails.
+        NotTrustedError: The run cannot be checked without trust: its format is a custom one.
     """
     with BackgroundLoop() as loop:
-        return loop.call(verify_run(Path(run), logprob_samples))
+        return loop.call(verify_run(Path(run), logprob_samples, trust=trust))

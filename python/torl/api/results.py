@@ -16,6 +16,7 @@ from torl.records.run_directory import read_config
 from torl.report.notebook import charts_html, groups_html, metrics_html
 from torl.report.outcome import describe_outcome
 from torl.report.series import values_of
+from torl.trust import reading
 from torl.types import ScoredGroup
 
 _CURVES = (names.ACCURACY, names.REWARD_MEAN, names.CODE_RATIO, names.RESPONSE_TOKENS)
@@ -93,12 +94,17 @@ class Run:
     Metrics and trajectories may be read while the run continues.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, trust: bool = False) -> None:
         """Open the directory of a run.
+
+        Args:
+            directory: Directory of the run.
+            trust: Whether to import, start and connect to what the run's files name, as for a run of your own.
 
         Raises:
             RecordError: The directory does not contain a run.
         """
+        self._trust = trust
         self.directory = Path(directory)
         """Directory of the run."""
         if not (self.directory / CONFIG_FILE).is_file():
@@ -111,7 +117,8 @@ class Run:
         Raises:
             ConfigError: The configuration cannot be read.
         """
-        return read_config(self.directory)
+        with reading(trust=self._trust):
+            return read_config(self.directory)
 
     @property
     def metrics(self) -> History:
@@ -158,9 +165,10 @@ class Run:
 
         Raises:
             TorlError: The run cannot be read, or the reward fails.
+            NotTrustedError: The run cannot be checked without trust: its format is a custom one.
         """
         with BackgroundLoop() as loop:
-            return loop.call(verify_run(self.directory, logprob_samples))
+            return loop.call(verify_run(self.directory, logprob_samples, trust=self._trust))
 
     def __repr__(self) -> str:
         steps = len(training_files(self.directory))
@@ -174,7 +182,7 @@ class FinishedRun(Run, Mapping[str, Any]):
     """A run that has ended, with its summary as a mapping (`run["accuracy_after"]`)."""
 
     def __init__(self, directory: Path, summary: Mapping[str, Any]) -> None:
-        super().__init__(directory)
+        super().__init__(directory, trust=True)  # it was made here
         self.summary = summary
         """The content of `summary.json`."""
 

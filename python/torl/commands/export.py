@@ -14,7 +14,7 @@ from pathlib import Path
 from torl.config import LearningConfig
 from torl.errors import CheckpointError, ConfigError, TorlError
 from torl.learner.checkpoint.directory import checkpoint_steps
-from torl.options import load_object
+from torl.options import import_object
 from torl.records import metric_names as names
 from torl.records.reading import read_metrics
 from torl.records.run_directory import read_configs
@@ -31,12 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--step", type=int, help="number of steps before the checkpoint")
     options = parser.parse_args(arguments)
     try:
-        config = read_configs(options.run)[-1][1]
+        config = read_configs(options.run)[-1][1]  # nothing that it names is needed
         step = _choose(options.run, config, options.step)
         if options.directory.exists() and (not options.directory.is_dir() or any(options.directory.iterdir())):
             raise ConfigError(f"{options.directory}: exists already")
         print(f"the checkpoint after step {step}", file=sys.stderr)
-        load_object("torl.apps.audit.policy_versions:export_version")(options.run, config, step, options.directory)
+        import_object("torl.apps.audit.policy_versions:export_version")(options.run, config, step, options.directory)
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

@@ -3,19 +3,21 @@
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 
 from torl.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.config.command_line import parse_command_line
 from torl.errors import TorlError
-from torl.options import load_object
+from torl.options import import_object
 from torl.runtime.processes.supervision import run_until_done
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
     """Run `torl train CONFIG... [--section.setting VALUE ...]` and return the exit status."""
     description = "Train a language model to reason with tools."
-    return launch(TrainConfig, "torl train", description, "torl.apps.doctor.health:train", arguments)
+    work, check = "torl.apps.doctor.health:train", "torl.apps.doctor.health:require_known_names"
+    return launch(TrainConfig, "torl train", description, work, arguments, check)
 
 
 def finetune(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +27,8 @@ def finetune(arguments: Sequence[str] | None = None) -> int:
     """
     description = "Fine-tune a language model on examples."
     work = "torl.training.supervised_run:finetune"
-    return launch(FinetuneConfig, "torl finetune", description, work, arguments)
+    check = "torl.training.checkpoints:require_evaluation_metric"
+    return launch(FinetuneConfig, "torl finetune", description, work, arguments, check)
 
 
 def sample(arguments: Sequence[str] | None = None) -> int:
@@ -43,6 +46,7 @@ def launch(
     description: str,
     work: str,
     arguments: Sequence[str] | None = None,
+    check: str = "",
 ) -> int:
     """Read the command line, do the work, print its summary, and return the exit status.
 
@@ -53,22 +57,27 @@ def launch(
         work: "module:function", a coroutine function (config, console) that returns the summary. It is imported once
             the configuration is valid, so that `--help` and errors are quick.
         arguments: Words of the command line. None for those of the process.
+        check: "module:function", a check of the configuration that the work makes at its start, and `--show`, too.
 
     Returns:
         The exit status of `run_until_done`; 2 for an invalid configuration.
     """
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        config = parse_command_line(
-            config_class, program, description, sys.argv[1:] if arguments is None else arguments
-        )
+        config = parse_command_line(config_class, program, description, words, partial(_check, check))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return run_until_done(_work(work, config))
 
 
+def _check(location: str, config: ModelRunConfig) -> None:
+    if location:
+        import_object(location)(config)
+
+
 async def _work(work: str, config: ModelRunConfig) -> None:
     console_class = import_module("torl.report.console").Console
     with console_class() as console:
-        summary = await load_object(work)(config, console)
+        summary = await import_object(work)(config, console)
     print(json.dumps(summary), flush=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torl.config import TrainConfig
 from torl.config.command_line import config_parser, parse_config
 from torl.errors import ConfigError, TorlError
-from torl.options import load_object
+from torl.options import import_object
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     async def work() -> None:
         with Console() as console:
             found.update(
-                await load_object("torl.training.trial:try_run")(
+                await import_object("torl.training.trial:try_run")(
                     config, console, problems=options.problems, samples=samples
                 )
             )

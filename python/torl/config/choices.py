@@ -1,9 +1,10 @@
 """The choices of a configuration, each with its registry."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 from torl.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
-from torl.algorithms.advantages import Estimator, check_advantages
+from torl.algorithms.advantages import Estimator, TokenAdvantages, check_advantages
 from torl.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
 from torl.algorithms.estimators import ESTIMATORS
 from torl.algorithms.imitation import IMITATIONS, Imitation, check_imitation
@@ -14,6 +15,7 @@ from torl.algorithms.losses import (
     ImportanceCorrection,
     KlEstimator,
     PolicyLoss,
+    PolicyLossValues,
 )
 from torl.algorithms.losses.correction import check_correction
 from torl.algorithms.losses.kl import check_kl
@@ -30,14 +32,29 @@ from torl.options import (
     Choice,
     ChosenFrom,
 )
-from torl.rewards import REWARDS, Reward, check_value, count_positional
+from torl.rewards import REWARD_VALUE, REWARDS, Reward, check_value, count_positional
 from torl.text.templates import TEMPLATE, PromptTemplate
 from torl.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 from torl.trackers import TRACKERS, Tracker
+from torl.types import Problem
 
-PROBLEMS = ChosenFrom(PROBLEM_SOURCES, "problem source", "file", shorthand=("file", "path"), item_check=check_problem)
+PROBLEMS = ChosenFrom(
+    PROBLEM_SOURCES,
+    "problem source",
+    "file",
+    shorthand=("file", "path"),
+    returns=Iterable[Problem],
+    item_check=check_problem,
+)
 ProblemChoice = Annotated[Choice[ProblemSource], PROBLEMS]
-EXAMPLES = ChosenFrom(EXAMPLE_SOURCES, "example source", "file", shorthand=("file", "path"), item_check=check_example)
+EXAMPLES = ChosenFrom(
+    EXAMPLE_SOURCES,
+    "example source",
+    "file",
+    shorthand=("file", "path"),
+    returns=Iterable[tuple[str, Any]],
+    item_check=check_example,
+)
 ExampleChoice = Annotated[Choice[ExampleSource], EXAMPLES]
 SamplerChoice = Annotated[Choice[Sampler], ChosenFrom(SAMPLERS, "sampler", "shuffled", positional_count=2)]
 TemplateChoice = Annotated[Choice[PromptTemplate], TEMPLATE]
@@ -66,6 +83,7 @@ RewardChoice = Annotated[
         positional_count=count_positional,
         bases=(Reward,),
         functions=True,
+        returns=REWARD_VALUE,
         check=check_value,
     ),
 ]
@@ -74,11 +92,27 @@ GroupFilterChoice = Annotated[Choice[GroupFilter], GROUP_FILTER]
 MemberFilterChoice = Annotated[Choice[MemberFilter], MEMBER_FILTER]
 EstimatorChoice = Annotated[
     Choice[Estimator],
-    ChosenFrom(ESTIMATORS, "advantage estimator", "grpo", positional_count=1, check=check_advantages, by_step=True),
+    ChosenFrom(
+        ESTIMATORS,
+        "advantage estimator",
+        "grpo",
+        positional_count=1,
+        returns=TokenAdvantages,
+        check=check_advantages,
+        by_step=True,
+    ),
 ]
 PolicyLossChoice = Annotated[
     Choice[PolicyLoss],
-    ChosenFrom(POLICY_LOSSES, "policy loss", "clipped", positional_count=1, check=check_policy_loss, by_step=True),
+    ChosenFrom(
+        POLICY_LOSSES,
+        "policy loss",
+        "clipped",
+        positional_count=1,
+        returns=PolicyLossValues,
+        check=check_policy_loss,
+        by_step=True,
+    ),
 ]
 AggregationChoice = Annotated[
     Choice[Aggregation],

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel
@@ -13,17 +13,26 @@ from torl.config.help import add_options, print_help
 from torl.config.loading import find_config, ignored_settings, load_config, read_layers
 from torl.config.training import ModelRunConfig
 from torl.errors import ConfigError
+from torl.trust import add_trust_option, is_reading, require_nothing_refused, trust_own_files
 
 Config = TypeVar("Config", bound=ModelRunConfig)
 
 
-def parse_command_line(config_class: type[Config], program: str, description: str, argv: Sequence[str]) -> Config:
+def parse_command_line(
+    config_class: type[Config],
+    program: str,
+    description: str,
+    argv: Sequence[str],
+    check: Callable[[Config], None] | None = None,
+) -> Config:
     """Parse `CONFIG... [--section.setting VALUE ...]`. `--help` and `--show` print and exit.
+
+    The directory of a run as CONFIG needs `--trust` in a command that reads runs (`torl.trust`).
 
     Raises:
         ConfigError: A file cannot be read, a key or option is unknown, or a value is invalid.
     """
-    return parse_config(config_parser(program, description), config_class, program, argv)[0]
+    return parse_config(config_parser(program, description), config_class, program, argv, check)[0]
 
 
 def config_parser(program: str, description: str, usage: str = "") -> argparse.ArgumentParser:
@@ -41,23 +50,35 @@ def config_parser(program: str, description: str, usage: str = "") -> argparse.A
         help="TOML file, directory of a run, or preset (`torl presets`); later ones override earlier ones",
     )
     parser.add_argument("--show", action="store_true", help="print the resolved configuration as TOML, and exit")
+    if is_reading():
+        add_trust_option(parser)
     return parser
 
 
 def parse_config(
-    parser: argparse.ArgumentParser, config_class: type[Config], program: str, argv: Sequence[str]
+    parser: argparse.ArgumentParser,
+    config_class: type[Config],
+    program: str,
+    argv: Sequence[str],
+    check: Callable[[Config], None] | None = None,
 ) -> tuple[Config, argparse.Namespace]:
     """Parse a command line with a `config_parser`, and return the configuration and the command's own arguments.
+
+    `check` is a check of the start that needs no model. `--show` makes it, too.
 
     Raises:
         ConfigError: A file cannot be read, a key or option is unknown, or a value is invalid.
     """
     arguments, overrides = parse_with_overrides(parser, config_class, program, argv)
+    trust_own_files(arguments.config, trust=is_reading() and arguments.trust)
     files = [find_config(name) for name in arguments.config]
     config = load_config(config_class, files, overrides)
+    require_nothing_refused()
     for line in ignored_settings(config_class, [layer for file in files for layer in read_layers(file)], overrides):
         print(line, file=sys.stderr)
     if arguments.show:
+        if check is not None:
+            check(config)
         print(config, end="")
         raise SystemExit(0)
     return config, arguments
@@ -84,6 +105,7 @@ def parse_with_overrides(
         raise SystemExit(0)
     names = add_options(parser, config_class)
     words, open_options = _split_open_options(config_class, names, program, argv)
+    words = _with_negative_infinity(words, names)
     arguments, unknown = parser.parse_known_args(words)
     for word in unknown:
         option = word.removeprefix("--").partition("=")[0]
@@ -93,6 +115,17 @@ def parse_with_overrides(
     values = {name: value for name, value in vars(arguments).items() if value is not None}
     settings = {name: value for name, value in values.items() if "." in name or name in config_class.model_fields}
     return arguments, settings | open_options
+
+
+def _with_negative_infinity(words: Sequence[str], names: Set[str]) -> list[str]:
+    """Join an option and the value -inf or -nan, which argparse would take for another option."""
+    joined: list[str] = []
+    for word in words:
+        if word.lower() in ("-inf", "-infinity", "-nan") and joined and joined[-1].removeprefix("--") in names:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _split_open_options(

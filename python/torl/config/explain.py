@@ -131,7 +131,8 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     heads = list(dict.fromkeys(key.partition(".")[0] for key in known))
     section = head if head in heads else _closest(head, heads, 0.5 if not rest else 0.6)
     if not rest:
-        return section
+        settings = (key for key in known if key.count(".") == 1 and key.partition(".")[2] == name)
+        return section if head in heads else next(settings, section)
     if longer := next((key for key in known if key.startswith(f"{name}_")), None):
         return longer
     moved = {key for key in known if key.rpartition(".")[2] == name.rpartition(".")[2]}

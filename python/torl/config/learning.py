@@ -217,6 +217,10 @@ class AlgorithmConfig(Section):
         return getattr(self.policy_loss.options, declared) > 0 if isinstance(declared, str) else declared
 
 
+DecayRate = Annotated[float, Field(gt=0, lt=1)]
+"""A decay rate of AdamW: 1 never forgets, and torch refuses it."""
+
+
 class LearnerConfig(Section):
     """The DeepSpeed learner."""
 
@@ -237,7 +241,7 @@ class LearnerConfig(Section):
     """Learning rate schedule after the warmup: constant, or decayed to zero at the last step."""
     warmup_steps: NonNegativeInt = 0
     """Number of optimizer steps of linear warmup."""
-    betas: tuple[PositiveFraction, PositiveFraction] = (0.9, 0.999)
+    betas: tuple[DecayRate, DecayRate] = (0.9, 0.999)
     """AdamW's decay rates."""
     weight_decay: NonNegativeFloat = 0.01
     """AdamW's weight decay."""
@@ -275,6 +279,12 @@ class LearnerConfig(Section):
     def resolved_row_tokens(self) -> int:
         """`max_row_tokens`, or the default if it is "auto"."""
         return DEFAULT_ROW_TOKENS if self.max_row_tokens == "auto" else self.max_row_tokens
+
+    @model_validator(mode="after")
+    def _ranks_share_rows(self) -> Self:
+        if self.ranks is not None and self.ranks % self.sequence_parallel:
+            raise ValueError(f"sequence_parallel = {self.sequence_parallel} does not divide ranks = {self.ranks}")
+        return self
 
     @model_validator(mode="after")
     def _offload_fits_stage(self) -> Self:

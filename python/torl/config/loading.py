@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 from torl.config.explain import Layer, Sources, explain
 from torl.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
 from torl.errors import ConfigError
-from torl.inputs import parse_toml, read_toml
-from torl.options import Section, dotted_leaves, suggestion
+from torl.inputs import parse_toml
+from torl.options import Section, dotted_leaves, read_toml, suggestion
+from torl.trust import note_settings
 
 Config = TypeVar("Config", bound=Section)
 
@@ -99,7 +100,7 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
     if os.path.realpath(path) in map(os.path.realpath, extended_by):
         raise ConfigError(f"{path}: extends itself ({' -> '.join(map(str, [*extended_by, path]))})")
     try:
-        tree = _read_toml(path)
+        tree = read_toml(path)
     except ConfigError as error:
         raise (ConfigError(f"{extended_by[-1]}: extends {error}") if extended_by else error) from error
     source = next((f"preset {name}" for name, file in (presets() | overlays()).items() if file == path), str(path))
@@ -157,6 +158,7 @@ def validate_config(
     source = caller or ", ".join(layer.source for layer in layers) or "the command line"
     for name in sorted(overrides, key=lambda name: (not name.endswith(".name"), name.count("."))):
         _override(config_class, tree, name, overrides[name], source)
+    note_settings(dotted_leaves(tree))
     try:
         return config_class.model_validate(tree)
     except ValidationError as error:
@@ -190,15 +192,6 @@ def ignored_settings(
         "on the command line)"
         for source, names in by_source.items()
     ]
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return read_toml(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
 def _merge(

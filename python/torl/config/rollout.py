@@ -179,7 +179,7 @@ class RolloutConfig(Section):
         partners = [name for name in ("agent", "environment") if getattr(self, name) is not None]
         if len(partners) > 1:
             raise ValueError("an agent program and an environment cannot be combined: remove one")
-        if not partners or _is_chat(self.format.target):
+        if not partners or not self.format.is_imported or _is_chat(self.format.target):
             return self
         families = ", ".join(name for name, each in FORMATS.items() if _is_chat(each))
         raise ValueError(f"{partners[0]} requires the format of a chat model: choose rollout.format among {families}")

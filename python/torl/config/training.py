@@ -146,6 +146,8 @@ class ModelRunConfig(Section):
 
     @model_validator(mode="after")
     def _format_reaches_tools(self) -> Self:
+        if not self.rollout.format.is_imported:
+            return self
         form = self.rollout.format.make()
         for name, tool in self.rollout.tools.items():
             if form.tools is not None and name not in form.tools and _provides_itself(tool.target):
@@ -284,8 +286,35 @@ class TrainConfig(LearningConfig):
         if self.rollout.samples_per_prompt < smallest:
             name = self.algorithm.estimator.name
             raise ValueError(f"estimator {name!r} requires rollout.samples_per_prompt of at least {smallest}")
-        if self.rollout.temperature == 0:
+        if not all(self.at_step(step).rollout.temperature for step in (0, *self.schedule_steps)):
             raise ValueError("rollout.temperature must be above 0 for training: greedy samples are all equal")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_can_be_compared(self) -> Self:
+        """Refuse groups of one if nothing but their differences is learned from."""
+        algorithm, name = self.algorithm, self.algorithm.estimator.name
+        learns_otherwise = algorithm.learns_without_advantage or algorithm.penalizes_rewards or algorithm.imitation
+        compares = self.reward_comparison == "group" and not algorithm.estimator.is_custom  # which compares as it likes
+        if self.rollout.samples_per_prompt == 1 and compares and not learns_otherwise:
+            raise ValueError(
+                f"estimator {name!r} compares the responses to one prompt: rollout.samples_per_prompt = 1 learns "
+                "nothing; set at least 2"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _mini_batches_have_trajectories(self) -> Self:
+        trajectories = self.rollout.prompts_per_step * self.rollout.samples_per_prompt
+        for setting, count in (
+            ("algorithm.mini_batches", self.algorithm.mini_batches),
+            ("critic.mini_batches", self.critic.mini_batches),
+        ):
+            if count > trajectories:
+                raise ValueError(
+                    f"{setting} = {count} is more than the {trajectories} trajectories of a step "
+                    "(rollout.prompts_per_step x rollout.samples_per_prompt)"
+                )
         return self
 
     @model_validator(mode="after")
@@ -316,7 +345,7 @@ class TrainConfig(LearningConfig):
     @model_validator(mode="after")
     def _estimator_returns_advantages(self) -> Self:
         estimator = self.algorithm.estimator
-        if estimator.is_custom:
+        if estimator.is_custom and estimator.is_imported:
             try_estimator(estimator.bind(), requirements_of(estimator.target), self.rollout.samples_per_prompt)
         return self
 

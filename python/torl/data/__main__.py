@@ -1,8 +1,8 @@
-"""Entry point of `python -m torl.data`, implemented in `torl.apps.curation`."""
+"""`python -m torl.data`, the command `torl data`."""
 
 import sys
 
-from torl.apps.curation.command import main
+from torl.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("data"))

@@ -6,7 +6,7 @@ from functools import cache
 
 from torl.formats import FORMATS, ChatFormat, Format
 from torl.formats.chat.calls import TRUNCATED_CALL
-from torl.options import load_object
+from torl.options import import_object
 from torl.types import MalformedCall
 
 _PYTHONIC_CALLS = re.compile(r"(?:\A|\|>)\s*\[\s*[^\W\d][\w .:/-]*\(\s*(?:[^\W\d]\w*\s*=(?!=)|\)\s*[],])")
@@ -100,6 +100,6 @@ def _formats_by_result_tags() -> dict[tuple[str, str], str]:
 def result_tags_of(format_name: str) -> tuple[str, str] | None:
     """Return the result tags of a registered format by its name in the records; None for other formats."""
     target = FORMATS.get(format_name)
-    loaded = load_object(target) if isinstance(target, str) else target
+    loaded = import_object(target) if isinstance(target, str) else target
     tags: tuple[str, str] | None = getattr(loaded, "result_tags", None)
     return tags

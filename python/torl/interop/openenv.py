@@ -12,6 +12,7 @@ from torl.options import Section
 from torl.text.templates import Messages
 from torl.tools.base import as_text
 from torl.tools.retry import STARTUP_TIMEOUT_SECONDS
+from torl.trust import require_trust
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class OpenEnvEnvironment(Environment):
             raise ConfigError(
                 "rollout.environment: OpenEnv's actions are messages (text_field) or calls (tool); set one or both"
             )
+        require_trust(options.openenv, "connected to")
         self.options = options
 
     @cached_property

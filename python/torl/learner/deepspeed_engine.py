@@ -81,7 +81,7 @@ def load_causal_lm(model: ModelConfig, config: LearnerConfig, device: torch.devi
     if not Path(model.path).is_dir():
         raise DataError(f"model.path = {model.path}: no such directory")
     try:
-        settings = AutoConfig.from_pretrained(model.path, local_files_only=True)
+        settings = AutoConfig.from_pretrained(model.path, local_files_only=True, trust_remote_code=False)
         for name, value in settings.to_dict().items():
             if ("dropout" in name or name.endswith("_pdrop")) and isinstance(value, float):
                 setattr(settings, name, 0.0)

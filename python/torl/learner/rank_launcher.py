@@ -70,7 +70,7 @@ def spawn_worker(
     """
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "torl.learner.worker"),
+            *(sys.executable, "-P", "-m", "torl.learner.worker"),
             *("--rank", str(rank), "--world-size", str(world_size)),
             *(*arguments, "--parent", str(os.getpid())),
         ],

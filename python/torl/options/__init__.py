@@ -26,7 +26,15 @@ from torl.options.sections import (
     dotted_leaves,
     suggestion,
 )
-from torl.options.signatures import arguments_of, class_made_by, load_object, options_of
+from torl.options.signatures import (
+    arguments_of,
+    class_made_by,
+    import_object,
+    is_of_recipe,
+    load_object,
+    options_of,
+)
+from torl.options.toml_files import parse_toml, read_text, read_toml
 
 __all__ = [
     "Choice",
@@ -44,8 +52,13 @@ __all__ = [
     "class_made_by",
     "default_choice",
     "dotted_leaves",
+    "import_object",
+    "is_of_recipe",
     "load_object",
     "named_by_key",
     "options_of",
+    "parse_toml",
+    "read_text",
+    "read_toml",
     "suggestion",
 ]

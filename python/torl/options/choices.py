@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -12,7 +13,17 @@ from pydantic_core import CoreSchema, core_schema
 
 from torl.guard import Check, calling, guard_function, sync_override
 from torl.options.sections import Section, suggestion
-from torl.options.signatures import class_made_by, load_object, options_of, options_parameter
+from torl.options.signatures import (
+    class_made_by,
+    fits,
+    import_object,
+    is_of_recipe,
+    load_object,
+    options_of,
+    options_parameter,
+    returned_by,
+)
+from torl.trust import NotImported, is_trusted, refuse
 
 Chosen = TypeVar("Chosen")
 _PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -39,6 +50,11 @@ class Choice(Generic[Chosen]):
     """Check of the results of a custom function."""
     item_check: Check | None = None
     """Check of each item that a custom function returns or yields."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the class or function is known: false for a custom one of files that are not trusted."""
+        return not isinstance(self.target, NotImported)
 
     @property
     def is_custom(self) -> bool:
@@ -115,6 +131,8 @@ class ChosenFrom:
     """Base classes of custom choices; empty for functions."""
     functions: bool = False
     """Whether a custom choice may be a plain function, in addition to classes of `bases`."""
+    returns: Any = Any
+    """Type of the results of custom functions. An annotation of another type is refused; none is required."""
     check: Check | None = None
     """Check of the results of custom functions."""
     item_check: Check | None = None
@@ -207,23 +225,27 @@ class ChosenFrom:
         """
         if name in self.registry:
             target = self.registry[name]
-            return load_object(target) if isinstance(target, str) else target
+            return import_object(target) if isinstance(target, str) else target
         if ":" not in name:
             close = suggestion(name, list(self.registry))
             raise ValueError(f"no {self.kind} is called {name!r}{close or f'; there are: {self._known()}'}")
+        if not is_trusted() and not is_of_recipe(name):
+            refuse(name, "imported")
+            return NotImported(name)
         target = load_object(name)
         self._require_kind(name, target)
         return target
 
     def _require_kind(self, name: str, target: Callable[..., Any]) -> None:
         """Raise ValueError if a custom class or function cannot be what is chosen here."""
+        if _is_of_python(name) or (inspect.isroutine(target) and _is_of_python(target.__module__ or "")):
+            raise ValueError(f"{name} is a part of Python, not {_with_article(self.kind)}")
         base, made = _torl_base(target), class_made_by(target)
-        is_allowed_function = self.functions and not inspect.isclass(target)
-        if self.bases and not is_allowed_function and not any(wanted in made.__mro__ for wanted in self.bases):
+        is_function, makes_base = not inspect.isclass(target), any(wanted in made.__mro__ for wanted in self.bases)
+        if self.bases and not (self.functions and is_function) and not makes_base:
             found = base or ("class" if inspect.isclass(target) else "function")
             wanted_names = " or ".join(_with_article(wanted.__name__) for wanted in self.bases)
-            is_function = "function" in self.option_shorthands and not inspect.isclass(target)
-            hint = f'; use function = "{name}"' if is_function else ""
+            hint = f'; use function = "{name}"' if "function" in self.option_shorthands and is_function else ""
             raise ValueError(f"{name} is {_with_article(found)}; {wanted_names} is wanted{hint}")
         if not self.bases and base is not None:
             raise ValueError(f"{name} is {_with_article(base)}; {_with_article(self.kind)} is wanted")
@@ -237,6 +259,9 @@ class ChosenFrom:
         except TypeError as error:
             count = f"{positional} positional argument{'s' * (positional > 1)}"
             raise ValueError(f"{name} must take {count} before its options to be {_with_article(self.kind)}") from error
+        if self.returns is not Any and is_function and not makes_base and not fits(returned_by(target), self.returns):
+            returned = returned_by(target)
+            raise ValueError(f"{name} returns {_type_name(returned)}; {_type_name(self.returns)} is wanted")
 
     def _known(self) -> str:
         return f"{', '.join(self.registry)}, or package.module:Name for your own"
@@ -263,6 +288,15 @@ def _torl_base(target: Callable[..., Any]) -> str | None:
     """Return the name of the abstract class of torl that a class derives from, if any."""
     bases = [base for base in getattr(target, "__mro__", ()) if base.__module__.partition(".")[0] == "torl"]
     return next((base.__name__ for base in bases if inspect.isabstract(base)), None)
+
+
+def _is_of_python(location: str) -> bool:
+    """Whether a module, or the module of a location, belongs to the standard library."""
+    return location.partition(":")[0].partition(".")[0] in sys.stdlib_module_names
+
+
+def _type_name(annotation: Any) -> str:
+    return annotation.__name__ if type(annotation) is type else re.sub(r"\w+\.", "", str(annotation))
 
 
 def _with_article(noun: str) -> str:

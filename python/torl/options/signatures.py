@@ -5,13 +5,16 @@ import inspect
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, SupportsFloat, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, create_model
 
 from torl.guard import place_in_custom_code
 from torl.options.sections import Section, suggestion
+from torl.trust import NotImported, is_trusted, require_trust
 
+_RECIPES = "torl.recipes."
 # Also with a type, as Google's style has it: "query (str, optional): What to search for".
 _DESCRIBED = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\(.*?\))?\s*:\s*(?P<meaning>.*)")
 
@@ -22,8 +25,37 @@ class _SignatureSection(Section):
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
+class _UnknownOptions(Section):
+    """The options of a class or function that is not imported: any."""
+
+    model_config = ConfigDict(extra="allow")
+
+
 def load_object(location: str) -> Callable[..., Any]:
-    """Import the class or function `package.module:Name`.
+    """Import the class or function `package.module:Name` of a configuration.
+
+    Raises:
+        ValueError: The module cannot be imported, or does not define a callable of that name.
+        NotTrustedError: The configuration is not trusted, and the class or function is not one of torl's recipes.
+    """
+    if not is_trusted() and not is_of_recipe(location):
+        require_trust(location, "imported")
+    return import_object(location)
+
+
+def is_of_recipe(location: str) -> bool:
+    """Whether a recipe of torl defines the class or function: a name that it imports is not enough."""
+    module_name = location.partition(":")[0]
+    if not module_name.startswith(_RECIPES):
+        return False
+    try:
+        return import_object(location).__module__ == module_name
+    except ValueError:
+        return False
+
+
+def import_object(location: str) -> Callable[..., Any]:
+    """Import the class or function of a location in torl's own code. `load_object` is for those of configurations.
 
     Raises:
         ValueError: The module cannot be imported, or does not define a callable of that name.
@@ -55,6 +87,8 @@ def options_of(target: Callable[..., Any], positional_count: int = 0) -> type[Se
     Raises:
         ValueError: The class or function has no signature, or parameters that cannot be options.
     """
+    if isinstance(target, NotImported):
+        return _UnknownOptions
     target_name = getattr(target, "__name__", type(target).__name__)
     try:
         model = options_parameter(target, positional_count)
@@ -163,8 +197,30 @@ def class_made_by(target: Callable[..., Any]) -> type:
     """Return the class itself, or the class that a function is annotated to return; `object` if unknown."""
     if isinstance(target, type):
         return target
-    try:
-        returned = get_type_hints(target).get("return")
-    except Exception:  # annotations of custom code may be invalid
-        returned = None
+    returned = returned_by(target)
     return returned if isinstance(returned, type) else object
+
+
+def returned_by(function: Callable[..., Any]) -> Any:
+    """Return the annotation of a function's result; `Any` if it has none, or an invalid one."""
+    try:
+        return get_type_hints(function).get("return", Any)
+    except Exception:  # annotations of custom code may be invalid
+        return Any
+
+
+def fits(annotation: Any, wanted: Any) -> bool:
+    """Whether a result with this annotation can be what is wanted: a class, a union, or a class of one other class."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(wanted) in (Union, UnionType):
+        return any(fits(annotation, member) for member in get_args(wanted))
+    if get_origin(annotation) in (Union, UnionType):
+        return any(fits(member, wanted) for member in get_args(annotation))
+    wanted = SupportsFloat if wanted is float else wanted  # numbers of numpy, too
+    found, members, wanted_members = get_origin(annotation) or annotation, get_args(annotation), get_args(wanted)
+    if found in (Any, object) or not isinstance(found, type):
+        return True  # unknown, or the variable of a type
+    if not issubclass(found, get_origin(wanted) or wanted):
+        return False
+    return not (members and wanted_members) or fits(members[0], wanted_members[0])

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
-from torl.inputs import open_file, read_toml, reason
-from torl.options import dotted_leaves
+from torl.inputs import open_file
+from torl.options import dotted_leaves, read_toml
 from torl.records.files import CONFIG_FILE, atomic_write, record_errors
 from torl.records.locks import locked_directory
+from torl.trust import reading_unless_open
 
 _START_KEY = "run.resume"  # describes a start, not the run
 _FIRST_STEP = "# The configuration from step {} on.\n"
@@ -103,15 +104,16 @@ def read_configs(directory: Path) -> list[tuple[int, TrainConfig | FinetuneConfi
     """
     earlier = itertools.takewhile(os.path.lexists, _earlier_files(directory))
     files = [*earlier, directory / CONFIG_FILE]
-    return [(_first_step(file), _load(file)) for file in files]
+    configs = [_load(file) for file in files]
+    return list(zip(map(_first_step, files), configs, strict=True))
 
 
 def _load(path: Path) -> TrainConfig | FinetuneConfig:
     """Load a configuration, of fine-tuning if it has its section."""
-    with suppress(OSError, ValueError):
+    with reading_unless_open():
         if "finetune" in read_toml(path):
             return load_config(FinetuneConfig, path)
-    return load_config(TrainConfig, path)
+        return load_config(TrainConfig, path)
 
 
 def _first_step(path: Path) -> int:
@@ -133,8 +135,8 @@ def changed_keys(directory: Path, config: LearningConfig) -> list[ChangedKey]:
         return []
     try:
         before = dict(dotted_leaves(read_toml(path)))
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+    except ConfigError as error:
+        raise RecordError(str(error)) from error
     now = dict(dotted_leaves(tomllib.loads(str(config))))
     keys = [key for key in {**before, **now} if key != _START_KEY]
     pairs = [ChangedKey(key, before.get(key), now.get(key)) for key in keys]

@@ -2,7 +2,7 @@
 
 import sys
 
-from torl.commands.report import main
+from torl.__main__ import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("report"))

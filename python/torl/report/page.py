@@ -6,8 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from torl.errors import RecordError
-from torl.inputs import parse_toml, read_file, reason
+from torl.errors import ConfigError, RecordError
+from torl.inputs import read_file, reason
+from torl.options import parse_toml, read_text
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.records.reading import read_metrics
@@ -115,10 +116,10 @@ def read_config(run_directory: Path) -> tuple[str, dict[str, Any]]:
     """
     path = run_directory / CONFIG_FILE
     try:
-        text = read_file(path).decode("utf-8")
-        return text, parse_toml(text)
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read: {reason(error)}") from error
+        text = read_text(path)
+        return text, parse_toml(path, text)
+    except ConfigError as error:
+        raise RecordError(str(error)) from error
 
 
 def _subtitle(rows: Sequence[Row], config: Mapping[str, Any]) -> str:

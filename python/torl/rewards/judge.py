@@ -14,6 +14,7 @@ from torl.options import PositiveFloat, PositiveInt, Section
 from torl.rewards.base import Reward
 from torl.runtime.http import client_session, read_reply
 from torl.text.answers import shown_reference
+from torl.trust import require_trust
 from torl.types import Grade, Group, Problem
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class JudgeClient(Generic[Parsed]):
             timeout_seconds: Timeout of a question.
             max_concurrent: Limit on concurrent questions.
         """
+        require_trust(url, "connected to")  # the key of `api_key_env` goes with each question
         self.url = url.rstrip("/") + "/chat/completions"
         self.model = model
         self.asked = 0

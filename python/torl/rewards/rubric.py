@@ -74,6 +74,8 @@ def check_value(value: object, trajectory: Trajectory) -> None:
         raise InvalidResultError(f"expected a finite number or a Grade, got {describe(value)}")
 
 
+REWARD_VALUE = float | Grade
+"""The type of what a reward function returns."""
 PART = ChosenFrom(
     PARTS,
     "reward part",
@@ -81,6 +83,7 @@ PART = ChosenFrom(
     common_options=lambda _: PartOptions,
     bases=(Reward,),
     functions=True,
+    returns=REWARD_VALUE,
     check=check_value,
 )
 

@@ -38,7 +38,9 @@ def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
         )
     try:
         loader = PreTrainedTokenizerFast if (model / "tokenizer.json").is_file() else AutoTokenizer
-        tokenizer: PreTrainedTokenizerFast = loader.from_pretrained(model, local_files_only=True)
+        tokenizer: PreTrainedTokenizerFast = loader.from_pretrained(
+            model, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:
         raise DataError(f"{model}: its tokenizer cannot be read: {str(error).strip().splitlines()[0]}") from error
     return tokenizer

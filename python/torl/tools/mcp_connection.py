@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.runtime.processes.children import command_words
 from torl.tools.retry import wait_for_server
+from torl.trust import require_trust
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -37,9 +38,11 @@ class McpConnection:
 
         Raises:
             ConfigError: The command does not exist.
+            NotTrustedError: The server is one of a file that is not trusted.
         """
         self._target = target
         self._is_url = target.startswith(("http://", "https://"))
+        require_trust(target, "connected to" if self._is_url else "started")
         self._command = [] if self._is_url else command_words(target, "the MCP server's")
         self._environment = dict(environment)
         self._client: Client | None = None

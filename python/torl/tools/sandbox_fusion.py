@@ -19,6 +19,7 @@ from torl.runtime.http import client_session, read_reply
 from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.python import MISSING_CODE, PythonTool, code_argument
 from torl.tools.retry import TransientError, retry
+from torl.trust import require_trust
 from torl.types import Outcome, OutcomeStatus
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class FusionClient:
     """The connections to a server. Requests without an outcome are retried."""
 
     def __init__(self, options: SandboxFusionOptions) -> None:
+        require_trust(options.url, "connected to")
         self._options = options
         self._url = options.url.rstrip("/").removesuffix("/run_code")
         self._slots = asyncio.Semaphore(options.max_concurrent)

@@ -17,6 +17,7 @@ from torl.runtime.http import client_session, read_reply
 from torl.tools.base import Tool
 from torl.tools.retry import wait_for_server
 from torl.tools.search_index import Bm25Index, Corpus, open_index
+from torl.trust import require_trust
 from torl.types import Outcome, OutcomeStatus
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class RetrievalTool(Tool):
     speculative = True
 
     def __init__(self, options: RetrievalOptions) -> None:
+        require_trust(options.url, "connected to")
         self.options = options
         self._connections: aiohttp.ClientSession | None = None
 

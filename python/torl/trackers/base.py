@@ -2,7 +2,6 @@
 
 import importlib
 import platform
-import tomllib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from torl.errors import ConfigError
 from torl.guard import Guarded, guarded
-from torl.options import dotted_leaves
+from torl.options import dotted_leaves, read_toml
 from torl.version import __version__
 
 _CONFIG_FILE: Final = "config.toml"
@@ -113,7 +112,7 @@ def import_client(module: str, extra: str) -> Any:
 def run_settings(run_directory: Path) -> dict[str, Any]:
     """Return the settings of a run by their dotted names, and the versions of libraries after "versions."."""
     path = run_directory / _CONFIG_FILE
-    tree = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    tree = read_toml(path) if path.exists() else {}
     return {**dict(dotted_leaves(tree)), **{f"versions.{name}": version for name, version in _versions()}}
 
 

@@ -22,7 +22,7 @@ from torl.data.examples import (
 from torl.errors import DataError
 from torl.formats import FORMATS
 from torl.formats.results import split_results, unread_markup
-from torl.options import load_object
+from torl.options import import_object
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 from torl.rollout.model_directory import ModelDirectory, context_window
 from torl.text.example_encoder import ExampleEncoder, WeightedTokens
@@ -202,7 +202,7 @@ class ExampleReader:
         if name not in FORMATS:
             return None
         target = FORMATS[name]
-        format_class: Any = load_object(target) if isinstance(target, str) else target
+        format_class: Any = import_object(target) if isinstance(target, str) else target
         return build_vocabulary(self._model.tokenizer, format_class.visible_tokens)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from torl.errors import TorlError
+from torl.errors import NotTrustedError, TorlError
+from torl.options import Choice
 from torl.records.rows import TrajectoryRecord
-from torl.rewards import Reward
+from torl.rewards import Reward, make_reward
 from torl.rollout.regrading import ProblemsById, grade_again
 from torl.types import Grade, Group, Problem
 
@@ -53,6 +54,8 @@ class Check:
         """Count records as a mismatch if the block cannot compare them because their values are impossible."""
         try:
             yield
+        except NotTrustedError as error:
+            self.add_note(str(error))
         except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError, TorlError) as error:
             self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
 
@@ -130,6 +133,24 @@ def find_problems(records: Sequence[TrajectoryRecord], source: ProblemsById) -> 
     return source.find(record.trajectory.prompt.problem for record in records)
 
 
+class _UntrustedReward(Reward):
+    """The reward of files that are not trusted. It grades nothing."""
+
+    def __init__(self, error: NotTrustedError) -> None:
+        self._error = error
+
+    async def grade(self, group: Group) -> list[Grade]:
+        raise self._error
+
+
+def reward_of(choice: Choice[Reward]) -> Reward:
+    """Make the reward of a run. One that needs trust, which the run does not have, is made, but refuses to grade."""
+    try:
+        return make_reward(choice)
+    except NotTrustedError as error:
+        return _UntrustedReward(error)
+
+
 async def check_rewards(
     check: Check,
     records: Sequence[TrajectoryRecord],
@@ -153,7 +174,12 @@ async def check_rewards(
     """
     groups = group_members(records)
     gradings = (grade_again(reward, _group(each, max_response_tokens), problems) for each in groups.values())
-    for members, group in zip(groups.values(), await asyncio.gather(*gradings), strict=True):
+    try:
+        graded = await asyncio.gather(*gradings)
+    except NotTrustedError as error:
+        check.add_note(str(error))
+        return
+    for members, group in zip(groups.values(), graded, strict=True):
         if group is None:
             check.add_note("the reward reads metadata of problems that cannot be found: their grades are not compared")
             continue

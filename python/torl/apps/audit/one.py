@@ -10,7 +10,7 @@ from typing import Self
 
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
-from torl.apps.audit.checks import Check, OwnCheck, check_rewards, find_problems, place_of, version_mismatch
+from torl.apps.audit.checks import Check, OwnCheck, check_rewards, find_problems, place_of, reward_of, version_mismatch
 from torl.apps.audit.evaluations import evaluated_rollout
 from torl.apps.audit.history import RunHistory, evaluation_plays
 from torl.apps.audit.replay import ReplayContext
@@ -24,17 +24,18 @@ from torl.options import Choice
 from torl.records.files import evaluation_files, step_of_file, training_files
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord
-from torl.rewards import Reward, make_reward
+from torl.rewards import Reward
 from torl.rollout.regrading import ProblemsById
+from torl.trust import Reading, continued
 from torl.types import Problem
 
 
 class TrajectoryAudit:
     """Checks single trajectories of a run. Use it as a context manager: it keeps rewards and tokenizers open."""
 
-    def __init__(self, directory: Path) -> None:
-        """Set the directory of the run, finished or running."""
-        self._directory = directory
+    def __init__(self, directory: Path, *, trust: bool = False) -> None:
+        """Set the directory of the run, finished or running, and whether to run what its files name."""
+        self._directory, self._reading = directory, Reading(trust)
         self._stack = AsyncExitStack()
         self._rewards: list[tuple[Choice[Reward], Reward]] = []
         self._sources: list[tuple[ProblemChoice, ProblemsById]] = []
@@ -44,11 +45,17 @@ class TrajectoryAudit:
     async def verify(self, path: Path, line: int | None) -> list[Check]:
         """Check the trajectory in a line of a file, from 0, or all trajectories of the file.
 
-        A check without comparisons has a note with the reason.
+        A check without comparisons has a note with the reason. A check "trust", if it is there, names what was left
+        out for lack of trust.
 
         Raises:
             TorlError: The records or the configuration cannot be read.
         """
+        with continued(self._reading) as opened:
+            checks = await self._verify(path, line)
+        return checks + [Check("trust", note=note) for note in ["; ".join(opened.lines())] if note]
+
+    async def _verify(self, path: Path, line: int | None) -> list[Check]:
         records = await asyncio.to_thread(self._read, path)
         if (line or 0) >= len(records):
             raise RecordError(f"{path}: has {len(records)} trajectories, expected line {(line or 0) + 1}")
@@ -134,7 +141,7 @@ class TrajectoryAudit:
         for known, reward in self._rewards:
             if known == choice:
                 return reward
-        reward = make_reward(choice)
+        reward = reward_of(choice)
         self._stack.push_async_callback(reward.close)
         await reward.start(RunContext(seed=config.run.seed, directory=self._directory))
         self._rewards.append((choice, reward))

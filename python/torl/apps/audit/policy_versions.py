@@ -5,8 +5,8 @@ from typing import Any
 
 from torl.apps.audit.checks import Check
 from torl.config import LearningConfig, LoraConfig
-from torl.errors import CheckpointError, TorlError
-from torl.hub import resolve_model
+from torl.errors import CheckpointError, DataError, TorlError
+from torl.hub import require_no_kernel, resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import adapter_products, read_policy_weights
 from torl.learner.exporting import MAX_FILE_BYTES, copy_model_files
@@ -27,7 +27,10 @@ def load_model(directory: Path) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # it would overwrite the report
-    model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
+    require_no_kernel(directory)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float32, local_files_only=True, trust_remote_code=False
+    )
     return model.eval()
 
 
@@ -119,9 +122,12 @@ def check_export(check: Check, policy: Any, directory: Path, config: LearningCon
     from transformers import AutoModelForCausalLM
 
     try:
-        exported: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="auto", local_files_only=True)
+        require_no_kernel(directory)
+        exported: Any = AutoModelForCausalLM.from_pretrained(
+            directory, dtype="auto", local_files_only=True, trust_remote_code=False
+        )
         found = dict(exported.named_parameters())
-    except (OSError, ValueError, RuntimeError) as error:
+    except (DataError, OSError, ValueError, RuntimeError) as error:
         check.add(False, f"{directory.name}/: expected the exported model, found {type(error).__name__}: {error}")
         return
     before, after = policy.config.to_dict(), exported.config.to_dict()

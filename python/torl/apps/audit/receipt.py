@@ -9,34 +9,38 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from torl.apps.audit.checks import Check, check_rewards, find_problems
+from torl.apps.audit.checks import Check, check_rewards, find_problems, reward_of
 from torl.apps.audit.receipt_records import ReceiptAudit, check_records
 from torl.apps.audit.receipt_share import draw_share, read_groups, read_lines
 from torl.apps.view.replay import compare_outcomes
 from torl.component import RunContext
 from torl.config import LearningConfig, TrainConfig
-from torl.errors import TorlError
+from torl.errors import NotTrustedError, TorlError
 from torl.options import Choice
 from torl.records.files import step_of_file
 from torl.records.rows import decode_trajectory
 from torl.records.run_directory import read_configs
-from torl.rewards import Reward, make_reward
+from torl.rewards import Reward
 from torl.rollout.calls import clean_outcome
 from torl.rollout.regrading import ProblemsById
 from torl.seeds import derive_seed
 from torl.tools import BaseTool, PythonTool, make_tool
+from torl.trust import reading
 
 SHARE: Final = 0.01
 """Share of the calls that run again."""
 
 
-async def verify_receipt(directory: Path, head: str | None = None, share: float = SHARE) -> ReceiptAudit:
+async def verify_receipt(
+    directory: Path, head: str | None = None, share: float = SHARE, *, trust: bool = False
+) -> ReceiptAudit:
     """Check the records, then run a random share of the calls and grade a random share of the groups again.
 
     Args:
         directory: Run directory.
         head: Hash of the last line, as noted when the run ended.
         share: Share of calls and groups, of which at least one is drawn.
+        trust: Whether to import, start and connect to what the run's files name.
 
     Raises:
         TorlError: The configuration cannot be read, or the sandbox or the reward failed.
@@ -44,6 +48,14 @@ async def verify_receipt(directory: Path, head: str | None = None, share: float 
     audit = await asyncio.to_thread(check_records, directory, head)
     if audit.wrong:
         return audit  # the records are not the run's
+    with reading(trust=trust) as opened:
+        await _run_share(directory, share, audit)
+        audit.not_trusted += opened.lines()
+    return audit
+
+
+async def _run_share(directory: Path, share: float, audit: ReceiptAudit) -> None:
+    """Run calls and grade groups again."""
     configs = await asyncio.to_thread(read_configs, directory)
     drawn = await asyncio.to_thread(draw_share, directory, share)
     ran = 0
@@ -57,7 +69,6 @@ async def verify_receipt(directory: Path, head: str | None = None, share: float 
                 ran += await _run_again(rows[line], number, config.at_step(step), sandboxes, audit)
     audit.calls = (drawn.total, ran)
     await _grade_again(directory, drawn.groups, configs, audit)
-    return audit
 
 
 def _start_of(path: Path, configs: Sequence[tuple[int, LearningConfig]]) -> int:
@@ -96,7 +107,10 @@ async def _run_again(
         if (note := f"calls of {name!r} do not run in the sandbox") not in audit.notes:
             audit.notes.append(note)
         return False
-    tool = await sandboxes.of(name, choice)
+    try:
+        tool = await sandboxes.of(name, choice)
+    except NotTrustedError:
+        return False
     session = tool.session(derive_seed(config.run.seed, row["step"], row["problem"]))
     if session.fork() is not session:
         for call in row["tool_calls"][:number]:
@@ -121,7 +135,7 @@ async def _grade_again(
         config = configs[number][1]
         if not isinstance(config, TrainConfig):
             continue
-        reward, source = make_reward(config.reward), ProblemsById(config.data.train)
+        reward, source = reward_of(config.reward), ProblemsById(config.data.train)
         try:
             await reward.start(RunContext(seed=config.run.seed, directory=directory))
             for path in paths:

@@ -23,6 +23,7 @@ class ReceiptAudit:
         notes: Parts that were not checked.
         calls: Number of calls, and of those that were run again.
         graded: Number of trajectories that were graded again.
+        not_trusted: A line for each thing that the run's files name and that was left out for lack of trust.
     """
 
     head: str = ""
@@ -30,17 +31,20 @@ class ReceiptAudit:
     notes: list[str] = field(default_factory=list)
     calls: tuple[int, int] = (0, 0)
     graded: int = 0
+    not_trusted: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         total, run = self.calls
         lines = [*(f"WRONG: {each}" for each in self.wrong), *(f"note: {each}" for each in self.notes)]
+        lines += [f"not checked: {each}" for each in self.not_trusted]
         lines.append(f"{run} of {total} calls ran again, {self.graded} trajectories were graded again")
         for false in (0.01, 0.1):
             lines.append(
                 f"if {false:.0%} of the calls were false, this would have found one with a probability of "
                 f"{detection_probability(total, run, false):.3f}"
             )
-        return "\n".join([*lines, f"receipt {self.head}: {'WRONG' if self.wrong else 'ok'}"])
+        verdict = "WRONG" if self.wrong else "not all of it was checked" if self.not_trusted else "ok"
+        return "\n".join([*lines, f"receipt {self.head}: {verdict}"])
 
 
 def detection_probability(total: int, drawn: int, false: float) -> float:

@@ -34,7 +34,10 @@ Of fine-tuning, the checks of evaluations and checkpoints, and:
 Of a file of trajectories, of torl or of another library (`torl verify FILE`): structure, groups, arrays against turns,
 and a second grading of boxed answers. The other checks say what they lack.
 
-Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read. The last line of the output is JSON.
+Nothing that the run's files name is imported, started or connected to without --trust: what that leaves out is listed.
+
+Exit status: 0 without a mismatch, 1 with mismatches, 2 if the run cannot be read, 3 without a mismatch but with
+something that was not checked for lack of trust. The last line of the output is JSON.
 """
 
 import argparse
@@ -43,12 +46,12 @@ import json
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checkpoints import check_checkpoints
-from torl.apps.audit.checks import COLUMNS, Check
+from torl.apps.audit.checks import COLUMNS, Check, reward_of
 from torl.apps.audit.evaluations import Checks, EvaluationAudit
 from torl.apps.audit.finetuning import check_finetuning
 from torl.apps.audit.history import RunHistory
@@ -60,28 +63,36 @@ from torl.apps.audit.receipt import verify_receipt
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
-from torl.errors import ConfigError, TorlError
+from torl.errors import ConfigError, NotTrustedError, TorlError
 from torl.report.console import Console, ProgressLine
-from torl.rewards import Reward, make_reward
+from torl.rewards import Reward
+from torl.trust import NOT_TRUSTED, add_trust_option, import_from_here, reading
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The result of an audit."""
+    """The result of an audit.
+
+    Attributes:
+        checks: Results of the checks.
+        not_trusted: A line for each thing that the run's files name and that was left out for lack of trust.
+    """
 
     checks: tuple[Check, ...]
+    not_trusted: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether no check found a mismatch."""
-        return not any(check.wrong for check in self.checks)
+        """Whether no check found a mismatch, and nothing was left out for lack of trust."""
+        return not self.not_trusted and not any(check.wrong for check in self.checks)
 
     def __getitem__(self, name: str) -> Check:
         """Return the check with the given name."""
         return next(check for check in self.checks if check.name == name)
 
     def __str__(self) -> str:
-        return "\n".join([COLUMNS, *map(str, self.checks)])
+        left_out = [f"not checked: {line}" for line in self.not_trusted]
+        return "\n".join([COLUMNS, *map(str, self.checks), *left_out])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,31 +110,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--receipt", action="store_true", help="check the receipt, every recorded byte, and a hundredth of the calls"
     )
     parser.add_argument("--head", metavar="HASH", help="hash of the receipt, as printed at the end of the run")
+    add_trust_option(parser)
     options = parser.parse_args(arguments)
+    if options.trust:
+        import_from_here()
     try:
         if options.receipt:
-            receipt = asyncio.run(verify_receipt(options.run, options.head))
+            receipt = asyncio.run(verify_receipt(options.run, options.head, trust=options.trust))
             print(receipt)
-            return int(bool(receipt.wrong))
-        audit = asyncio.run(verify_run(options.run, options.logprob_samples))
+            return 1 if receipt.wrong else NOT_TRUSTED if receipt.not_trusted else 0
+        audit = asyncio.run(verify_run(options.run, options.logprob_samples, trust=options.trust))
+    except NotTrustedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NOT_TRUSTED
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(audit)
     print(json.dumps({check.name: asdict(check) for check in audit.checks}), flush=True)
-    return int(not audit.ok)
+    return 0 if audit.ok else 1 if any(check.wrong for check in audit.checks) else NOT_TRUSTED
 
 
-async def verify_run(directory: Path, logprob_samples: int = 64) -> Audit:
+async def verify_run(directory: Path, logprob_samples: int = 64, *, trust: bool = False) -> Audit:
     """Run all checks of a run without blocking the event loop. Progress goes to standard error.
 
     Args:
         directory: Run directory, also of a run in progress, or file of trajectories.
         logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
+        trust: Whether to import, start and connect to what the run's files name.
 
     Raises:
         TorlError: A configuration or the model cannot be read, the reward failed, or `logprob_samples` is negative.
+        NotTrustedError: The run cannot be checked without trust: its format is a custom one.
     """
+    with reading(trust=trust) as opened:
+        audit = await _verify_run(directory, logprob_samples)
+        return replace(audit, not_trusted=tuple(opened.lines()))
+
+
+async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
     if logprob_samples < 0:
         raise ConfigError(f"logprob_samples = {logprob_samples} must be at least 0")
     if await asyncio.to_thread(directory.is_file):
@@ -159,7 +184,7 @@ async def _check_records(
                 continue
             audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks, sampled)
             context = RunContext(seed=config.run.seed, directory=history.directory)
-            async with _started(make_reward(config.reward), context) as reward:
+            async with _started(reward_of(config.reward), context) as reward:
                 if isinstance(config, TrainConfig) and steps:
                     step_audit = await asyncio.to_thread(StepAudit.open, config, order, audit, steps[0])
                     for step in steps:
@@ -168,7 +193,7 @@ async def _check_records(
                 if config.evaluation.reward is None:
                     await _check_evaluations(audit, evaluations, reward, progress)
             if config.evaluation.reward is not None:
-                async with _started(make_reward(config.evaluation.reward), context) as reward:
+                async with _started(reward_of(config.evaluation.reward), context) as reward:
                     await _check_evaluations(audit, evaluations, reward, progress)
     return order.positions
 

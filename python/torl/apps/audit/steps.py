@@ -90,10 +90,11 @@ class StepAudit:
             check_advantages(checks.advantages, records, config)
         with checks.updates.reading(place):
             check_recorded_updates(checks.updates, shared.history, records, config, shared.sampled)
+        selection = None
         with checks.selection.reading(place):
             selection = RecordedSelection.from_records(groups, step, config)
             check_selection(checks.selection, groups, step, selection)
-        if not row:
+        if not row or selection is None:  # the counts of the metrics follow from the selection
             return
         with checks.metrics.reading(place):
             scored = [scored_group(members) for members in groups.values()]

@@ -31,6 +31,7 @@ from torl.errors import ConfigError
 from torl.records.files import atomic_write
 from torl.report.console import Console
 from torl.runtime.processes.supervision import run_until_done
+from torl.trust import add_trust_option, require_nothing_refused, trust_own_files
 
 PROGRAM = "torl data"
 
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not argv or argv[0] not in steps:
         print(__doc__, file=sys.stdout if argv[:1] in (["--help"], ["-h"]) else sys.stderr)
         return 0 if argv[:1] in (["--help"], ["-h"]) else 2
+    if argv[0] != "difficulty":
+        trust_own_files((), trust=False)
     return run_until_done(steps[argv[0]](argv[1:]))
 
 
@@ -136,7 +139,9 @@ async def _difficulty(argv: Sequence[str]) -> None:
     parser.add_argument("--output", metavar="FILE", type=Path, required=True, help="output: problems with pass rates")
     parser.add_argument("--samples", type=int, default=8, help="responses to each problem (default: %(default)s)")
     parser.add_argument("--config", metavar="CONFIG", help="TOML file, run or preset for template, format and limits")
+    add_trust_option(parser)
     arguments, overrides = parse_with_overrides(parser, SampleConfig, f"{PROGRAM} difficulty", argv)
+    trust_own_files([arguments.config], trust=arguments.trust)
     settings = {
         "model.path": arguments.model_path,
         "sample.problems": arguments.problems,
@@ -146,6 +151,7 @@ async def _difficulty(argv: Sequence[str]) -> None:
     config = load_config(
         SampleConfig, find_config(arguments.config) if arguments.config else None, overrides | settings
     )
+    require_nothing_refused()
     with Console() as console:
         measured = await measure_difficulty(config, arguments.output, console)
     rates = list(measured.values())

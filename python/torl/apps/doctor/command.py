@@ -7,7 +7,8 @@ torl doctor --list          list the diseases, their thresholds and their source
 A diagnosis names the threshold and its source, up to three trajectories (file:line in the run directory), and the
 settings to change. A check without its input is skipped, with the reason.
 
-Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read or a check failed.
+Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read or a check failed, 3 without a diagnosis but
+with something that was left out because the run's files name it and --trust was not given.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.paths import labelled_paths
 from torl.records.run_directory import read_config
 from torl.report.console import Console
+from torl.trust import add_trust_option, reading_runs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--prove", action="store_true", help="make steps again to prove the diagnoses that have a proof"
     )
+    add_trust_option(parser)
     options = parser.parse_args(arguments)
     if options.list:
         for disease in DISEASES.values():
@@ -44,6 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not options.runs:
         parser.error("a RUN is required")
+    with reading_runs(trust=options.trust) as opened:
+        return opened.conclude(_examine_all(options))
+
+
+def _examine_all(options: argparse.Namespace) -> int:
     status = 0
     try:
         for label, directory in labelled_paths(options.runs).items():
@@ -52,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join([f"{label}:", *(f"  {line}" for line in describe(examination))]), flush=True)
             status = max(status, 2 if examination.failed else int(bool(examination.diagnoses)))
             if options.prove:
-                asyncio.run(_prove_all(directory, history, examination))
+                asyncio.run(_prove_all(directory, history, examination, trust=options.trust))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -80,10 +88,10 @@ def read_run(directory: Path) -> History:
     return read_history(directory, config)
 
 
-async def _prove_all(directory: Path, history: History, examination: Examination) -> None:
+async def _prove_all(directory: Path, history: History, examination: Examination, *, trust: bool) -> None:
     """Print the proof of each diagnosis that has one."""
     with Console(sys.stderr) as console:
-        make_step = StepMaker(directory, history.config, console)
+        make_step = StepMaker(directory, history.config, console, trust)
         for diagnosis in examination.diagnoses:
             proof = await prove(history, diagnosis, make_step, checkpoint_steps(directory))
             print(f"  {diagnosis.disease.id}: {proof or 'has no proof'}", flush=True)

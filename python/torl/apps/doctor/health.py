@@ -17,6 +17,7 @@ from torl.records.rows import TrajectoryRecord
 from torl.records.tokens import TokenKey
 from torl.report.console import Console
 from torl.training import run as training_run
+from torl.training.checkpoints import require_evaluation_metric
 from torl.training.monitor import Verdict
 from torl.types import UpdateNumbers
 
@@ -45,6 +46,12 @@ def require_known_diseases(config: TrainConfig) -> None:
             close = get_close_matches(name, DISEASES, 1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             raise ConfigError(f"health.ignore: {name!r} is not a disease{meant} (torl doctor --list has all)")
+
+
+def require_known_names(config: TrainConfig) -> None:
+    """Raise ConfigError if `health.ignore` or `checkpoint.keep_best` names what does not exist."""
+    require_known_diseases(config)
+    require_evaluation_metric(config)
 
 
 def open_health(config: TrainConfig, directory: Path, first_step: int) -> "Health | None":

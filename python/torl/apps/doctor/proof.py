@@ -142,11 +142,13 @@ class StepMaker:
         directory: Directory of the run, which is only read.
         config: Configuration of the run.
         console: Console for progress.
+        trust: Whether to import, start and connect to what the run's files name.
     """
 
     directory: Path
     config: TrainConfig
     console: Console
+    trust: bool = False
     _made: dict[tuple[int, str], MadeStep] = field(default_factory=dict)
 
     async def __call__(self, number: int, changes: Mapping[str, Any]) -> MadeStep:
@@ -159,7 +161,9 @@ class StepMaker:
         if key not in self._made:
             with tempfile.TemporaryDirectory(prefix="torl-proof-") as scratch:
                 output = Path(scratch) / "run"
-                replay = await replay_step(self.directory, number, changes, console=self.console, output=output)
+                replay = await replay_step(
+                    self.directory, number, changes, console=self.console, output=output, trust=self.trust
+                )
                 steps = read_history(output, self.config).steps
             made = next((step for step in steps if step.number == number), None)
             if made is None:

@@ -27,6 +27,7 @@ from torl.records.files import EXPORT_DIRECTORY, atomic_write
 from torl.report.console import Console
 from torl.rollout.evaluation_sets import split_by_source
 from torl.runtime.processes.supervision import run_until_done
+from torl.trust import add_trust_option, reading, require_nothing_refused, trust_own_files
 
 PROGRAM = "torl evaluate"
 _LABEL = re.compile(r"(?!\.+$)[\w.+=-]+")  # a directory of the output
@@ -49,6 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    given = parsed.arguments
+    if not given.regrade:  # which reads the directory of an evaluation
+        configs = [given.config] if given.config else [_located(argument)[1] for argument in given.models]
+        trust_own_files(configs, trust=given.trust)
+    elif given.trust:
+        trust_own_files((), trust=True)
     return run_until_done(evaluate_models(parsed))
 
 
@@ -98,6 +105,7 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
         help="directory of the trajectories and tables (default: %(default)s)",
     )
     parser.add_argument("--regrade", action="store_true", help="grade the trajectories in --output again, sample none")
+    add_trust_option(parser)
     arguments, overrides = parse_with_overrides(parser, EvaluateModelConfig, PROGRAM, argv)
     if not arguments.regrade and not (arguments.models and arguments.suite):
         raise ConfigError(f"{PROGRAM}: MODEL and --suite are required (or --regrade and --output)")
@@ -118,8 +126,10 @@ async def evaluate_models(parsed: ParsedArguments) -> None:
             _check_baseline(arguments.baseline, [path.name for path in models_in(arguments.output)])
             await _regrade(parsed, console)
         else:
-            sets = _sets(arguments)
+            with reading(trust=True):  # words of the command line are the user's own
+                sets = _sets(arguments)
             configs = _models(parsed)
+            require_nothing_refused()
             models = tuple(configs)
             _check_baseline(arguments.baseline, models)
             for label, config in configs.items():
@@ -149,10 +159,7 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
     """Load the configuration of each model, by its label in the tables."""
     models: dict[str, EvaluateModelConfig] = {}
     for argument in parsed.arguments.models:
-        label, separator, location = argument.partition("=")
-        if not separator or Path(argument).exists():  # torl sweep has runs such as max_tool_calls=0_seed=0
-            # Links keep their name, which the output of an earlier evaluation has; "." has that of the directory.
-            label, location = Path(os.path.abspath(argument)).name.rpartition(":")[2], argument
+        label, location = _located(argument)
         run = Path(location)
         trained = (run / "config.toml").is_file()
         if not _LABEL.fullmatch(label) or label in models:
@@ -162,6 +169,15 @@ def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
         config = None if name is None else find_config(name)
         models[label] = load_config(EvaluateModelConfig, config, {**parsed.overrides, "model.path": path})
     return models
+
+
+def _located(argument: str) -> tuple[str, str]:
+    """Return the label and the location of a model."""
+    label, separator, location = argument.partition("=")
+    if separator and not Path(argument).exists():  # torl sweep has runs such as max_tool_calls=0_seed=0
+        return label, location
+    # Links keep their name, which the output of an earlier evaluation has; "." has that of the directory.
+    return Path(os.path.abspath(argument)).name.rpartition(":")[2], argument
 
 
 def _calls(parsed: ParsedArguments, config: EvaluateModelConfig) -> list[int]:
@@ -181,6 +197,7 @@ async def _regrade(parsed: ParsedArguments, console: Console) -> None:
     for directory in models_in(parsed.arguments.output):
         settings = directory / SETTINGS_FILE
         config = load_config(EvaluateModelConfig, settings, parsed.overrides)
+        require_nothing_refused()
         changed = await regrade(directory, config, console)
         console.line(f"{directory.name}: {changed} verdicts changed")
         with atomic_write(settings) as file:

@@ -8,22 +8,34 @@ from pathlib import Path
 
 from torl.apps.replay.differences import run_differences
 from torl.apps.replay.step import replay_step
-from torl.errors import ConfigError, TorlError
+from torl.errors import ConfigError, NotTrustedError, TorlError
+from torl.trust import NOT_TRUSTED, add_trust_option, import_from_here
 
 
 def replay(arguments: Sequence[str] | None = None) -> int:
-    """Run `torl replay` and return the exit status: 0 if the step is equal, 1 if it differs, 2 for an error."""
+    """Run `torl replay` and return the exit status: 0 if the step is equal, 1 if it differs, 2 for an error.
+
+    It is 3 if the run's files name something that the step needs, and --trust was not given.
+    """
     parser = argparse.ArgumentParser("torl replay", description="Make a step of a run again and compare it.")
     parser.add_argument("run", metavar="RUN", type=Path, help="run directory")
     parser.add_argument("--step", type=int, required=True, help="step, counted from 0")
     parser.add_argument("--change", metavar="SETTING=VALUE", action="append", default=[], help="setting of the step")
     parser.add_argument("--output", metavar="DIRECTORY", type=Path, help="empty directory for the new records")
+    add_trust_option(parser)
     options = parser.parse_args(arguments)
+    if options.trust:
+        import_from_here()
     try:
         if wrong := [text for text in options.change if "=" not in text]:
             raise ConfigError(f"--change {wrong[0]}: expected SETTING=VALUE")
         changes = {name: value for name, _, value in (text.partition("=") for text in options.change)}
-        result = asyncio.run(replay_step(options.run, options.step, changes, output=options.output))
+        result = asyncio.run(
+            replay_step(options.run, options.step, changes, output=options.output, trust=options.trust)
+        )
+    except NotTrustedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return NOT_TRUSTED
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

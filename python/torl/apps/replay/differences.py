@@ -7,9 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torl.errors import RecordError
-from torl.inputs import read_toml, reason
-from torl.options import dotted_leaves
+from torl.errors import ConfigError, RecordError
+from torl.options import dotted_leaves, read_toml
 from torl.records import metric_names as names
 from torl.records.content import KINDS, content_of, episode_rows, is_content
 from torl.records.files import CONFIG_FILE, step_of_file, training_files
@@ -149,8 +148,8 @@ def _settings(first: Path, second: Path) -> Iterator[Difference]:
     for run in (first, second):
         try:
             leaves.append(dict(dotted_leaves(read_toml(run / CONFIG_FILE))))
-        except (OSError, ValueError) as error:
-            raise RecordError(f"{run / CONFIG_FILE}: cannot be read: {reason(error)}") from error
+        except ConfigError as error:
+            raise RecordError(str(error)) from error
     for key in leaves[0] | leaves[1]:
         if key not in _PLACES and leaves[0].get(key) != leaves[1].get(key):
             yield Difference("settings", key, leaves[0].get(key), leaves[1].get(key))

@@ -19,6 +19,7 @@ from torl.report.console import Console
 from torl.runtime.cluster import open_cluster
 from torl.runtime.processes.supervision import first_error, has_defect
 from torl.training.run import run_steps
+from torl.trust import reading, require_nothing_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ async def replay_step(
     *,
     console: Console | None = None,
     output: Path | None = None,
+    trust: bool = False,
 ) -> Replay:
     """Make a step of a run again and compare it with its record. The run's directory is only read.
 
@@ -60,14 +62,22 @@ async def replay_step(
             step are made without them.
         console: Console for progress.
         output: Empty directory that keeps the records of the replay. Optional.
+        trust: Whether to import, start and connect to what the run's files name.
 
     Raises:
         ConfigError: A change is invalid, or the run is not a training run.
+        NotTrustedError: The run's files name something that the step needs, and are not trusted.
         RecordError: The step is not recorded, or `output` cannot be written.
         TorlError: A component failed.
         ExceptionGroup: A component has a defect.
     """
-    console = console or Console()
+    with reading(trust=trust):
+        return await _replay_step(run_directory, step, changes, console or Console(), output)
+
+
+async def _replay_step(
+    run_directory: Path, step: int, changes: Mapping[str, object] | None, console: Console, output: Path | None
+) -> Replay:
     if not trajectory_file(run_directory, step).is_file():
         raise RecordError(f"{run_directory}: step {step} is not recorded")
     start, note = await asyncio.to_thread(_nearest_checkpoint, run_directory, step)
@@ -110,6 +120,7 @@ def _config(run_directory: Path, step: int, directory: Path, changes: Mapping[st
     if threads and config.learner.cpu_threads is None:
         own["learner.cpu_threads"] = threads[-1]  # the sums of the gradient depend on it
     config = load_config(TrainConfig, path, own | dict(changes or {}))
+    require_nothing_refused()
     return config.model_copy(
         update={
             "run": config.run.model_copy(update={"directory": directory, "resume": True, "trackers": {}}),

@@ -20,6 +20,7 @@ from torl.apps.view.sources import INDEX_FILE, Target
 from torl.errors import ConfigError, DataError, TorlError
 from torl.paths import labelled_paths
 from torl.records.exchange import model_token_bytes
+from torl.trust import add_trust_option, import_from_here
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,11 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="model of the tokens in a file: a directory, or a name in the Hub's cache; a run knows its own",
     )
     parser.add_argument("--index-only", action="store_true", help="bring the indexes up to date and exit")
+    add_trust_option(parser)
     options = parser.parse_args(arguments)
+    if options.trust:
+        import_from_here()
     try:
         if options.tokenizer is not None:
             model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
-        targets = [_target(label, path, options.tokenizer) for label, path in labelled_paths(options.runs).items()]
+        targets = [_target(label, path, options) for label, path in labelled_paths(options.runs).items()]
         for target in targets:
             target.check()
         if options.index_only:
@@ -68,9 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _target(label: str, path: Path, tokenizer: str | None) -> Target:
-    own = own_file(path, tokenizer)
-    return Target(label, own, tokenizer, None if own == path else path)
+def _target(label: str, path: Path, options: argparse.Namespace) -> Target:
+    own = own_file(path, options.tokenizer)
+    return Target(label, own, options.tokenizer, None if own == path else path, trust=options.trust)
 
 
 def _index(target: Target, cache: Path | None) -> None:

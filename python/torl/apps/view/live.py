@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from torl.apps.view.audit_worker import TRUST
 from torl.apps.view.children import JsonChild
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.overview import RunRecordsReader
@@ -39,7 +40,8 @@ class ViewedTarget:
         self.error: str | None = None
         """Error of the process that writes the index, or the files that it cannot read."""
         self._read_error: str | None = None
-        self._audit = JsonChild(_AUDIT_MODULE, str(target.path), environment=_OFFLINE)
+        trust = [TRUST] if target.trust else []
+        self._audit = JsonChild(_AUDIT_MODULE, str(target.path), *trust, environment=_OFFLINE)
         self._audit_lock = asyncio.Lock()
         self._audit_used = 0.0
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.history import changes
-from torl.errors import RecordError
-from torl.inputs import read_file, read_toml, reason
-from torl.options import dotted_leaves
+from torl.errors import ConfigError, RecordError
+from torl.inputs import read_file, reason
+from torl.options import dotted_leaves, read_toml
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
 from torl.records.reading import read_metrics
@@ -62,8 +62,8 @@ class RunRecordsReader:
             return {}
         try:
             return read_toml(directory / CONFIG_FILE)
-        except (OSError, ValueError) as error:
-            self._error = f"{directory / CONFIG_FILE}: cannot be read: {reason(error)}"
+        except ConfigError as error:
+            self._error = str(error)
             return {}
 
     def changes(self) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from torl.records.run_directory import read_configs
 from torl.rollout.calls import clean_outcome
 from torl.seeds import derive_seed
 from torl.tools import BaseTool, PythonTool, ToolSession, make_tool
+from torl.trust import reading
 from torl.types import Outcome, OutcomeStatus
 
 _COMPARED_DETAILS: Final = ("stdout", "stderr", "traceback")
@@ -102,6 +103,10 @@ class Replayer:
             if any("code" not in (call["arguments"] or {}) for call in row["tool_calls"] if call["tool"] == name):
                 raise CannotReplayError(f"the tool {name!r} takes no code of Python: only torl's sandbox runs calls")
             return await self._started(None, PythonTool), 0, _WITHOUT_CONFIG
+        with reading(trust=self._target.trust):
+            return await self._tool_of_run(place, row, name)
+
+    async def _tool_of_run(self, place: Place, row: Mapping[str, Any], name: str) -> tuple[BaseTool, int, str]:
         config = await asyncio.to_thread(self._config_at, int(row["step"]))
         choice = config.rollout.tools.get(name)
         if choice is None or not (isinstance(choice.target, type) and issubclass(choice.target, PythonTool)):

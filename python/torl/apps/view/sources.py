@@ -44,12 +44,14 @@ class Target:
         path: Path of a run, of a directory with files of trajectories, or of such a file.
         tokenizer: Model whose tokenizer decodes the tokens. Unset is that of the run.
         origin: File of another library of which `path` is a copy in torl's format.
+        trust: Whether to import, start and connect to what the run's files name.
     """
 
     label: str
     path: Path
     tokenizer: str | None = None
     origin: Path | None = None
+    trust: bool = False
 
     @property
     def is_run(self) -> bool:

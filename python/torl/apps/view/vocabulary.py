@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from torl.apps.view.index import damage_as_error, transaction
 from torl.apps.view.sources import Target
-from torl.errors import DataError
-from torl.inputs import read_toml
+from torl.errors import ConfigError, DataError
+from torl.options import read_toml
 from torl.records.exchange import model_token_bytes
 from torl.records.files import CONFIG_FILE
 
@@ -55,6 +55,6 @@ def _models(target: Target) -> Iterator[str]:
     if target.tokenizer is not None:
         yield target.tokenizer
         return
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(ConfigError, KeyError, TypeError):
         yield str(read_toml(target.directory / CONFIG_FILE)["model"]["path"])
     yield str((target.directory / "model").resolve())

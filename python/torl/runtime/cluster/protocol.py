@@ -1,11 +1,21 @@
 """The protocol of clusters: start actors on nodes, call them, watch them, kill them."""
 
 from collections.abc import AsyncGenerator, Callable
+from types import MappingProxyType
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from torl.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from pydantic import field_validator
+
+from torl.options import ChosenFrom, NonNegativeInt, PositiveFloat, PositiveInt, Section
 
 Result = TypeVar("Result")
+
+
+CLUSTERS = MappingProxyType(
+    {"local": "torl.runtime.cluster.local:LocalCluster", "ray": "torl.runtime.cluster.ray_cluster:RayCluster"}
+)
+"""Clusters by their names in a configuration."""
+CLUSTER = ChosenFrom(CLUSTERS, "cluster", positional_count=1)
 
 
 class ClusterConfig(Section):
@@ -22,6 +32,12 @@ class ClusterConfig(Section):
     """Timeout for the nodes to join and become free, in seconds."""
     max_restarts: NonNegativeInt = 2
     """Maximum number of automatic restarts from the latest checkpoint after a node with learner ranks is lost."""
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_exists(cls, kind: str) -> str:
+        CLUSTER.find(kind)
+        return kind
 
 
 class ActorHandle(Protocol):

@@ -17,6 +17,7 @@ from torl.runtime.cluster.protocol import Cluster, ClusterConfig, Result
 from torl.runtime.cluster.ray_actor import ActorHost, RayActorHandle, Shipment
 from torl.runtime.cluster.ray_nodes import START_RAY_HINT, nodes_of, require_listener, reserve_nodes
 from torl.runtime.processes.children import first_line
+from torl.trust import require_trust
 
 _RETRY_SECONDS = 1.0
 
@@ -47,6 +48,7 @@ class RayCluster(Cluster):
 
     async def start(self) -> None:
         """Connect to Ray, or start it, and reserve the nodes."""
+        require_trust(self._config.address, "connected to")
         ray = _import_ray()
         self._connected = not ray.is_initialized()  # false if the user's program has connected already
         if self._connected:

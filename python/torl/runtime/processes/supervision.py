@@ -169,6 +169,6 @@ async def run_in_thread(function: Callable[..., Result], /, *arguments: Any, **n
 
 
 def _as_runtime_error(raised: BaseException) -> RuntimeError:
-    error = RuntimeError(f"{type(raised).__name__}: {raised}")
+    error = RuntimeError(f"{type(raised).__name__}: {raised}").with_traceback(raised.__traceback__)
     error.__cause__ = raised
     return error
