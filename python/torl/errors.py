@@ -14,7 +14,7 @@ class ConfigError(TorlError):
 
 
 class NotTrustedError(TorlError):
-    """A file of somebody else names code, a program or a server, and is not trusted. See `torl.trust`."""
+    """A file that may be of another user names code, a program or a server, and is not trusted. See `torl.trust`."""
 
 
 class DataError(TorlError):

@@ -1,6 +1,6 @@
 """Trust in the files that a command reads: whether what they name may be imported, started and connected to.
 
-Somebody else's run is data, but its configuration can name a class of any package, a program, or the address of a
+The run of another user is data, but its configuration can name a class of any package, a program, or the address of a
 server. A command that reads runs does so in a block `reading(trust=...)`. Without trust, `require_trust` raises an
 error at each place that would import, start or connect to something outside torl, and the block collects what was
 refused. Outside such a block, the configuration is the user's own, and everything is allowed.
@@ -32,12 +32,12 @@ _REMEDY: Final = "; read it, then give --trust (in Python: trust=True)"
 
 
 class Reading:
-    """What the files that a block reads name.
+    """The names in the files that a block reads.
 
     Attributes:
         trust: Whether everything that the files name is allowed.
         settings: The texts in the configurations that were read, by setting.
-        refused: What was refused, as it is in a configuration, and what would have been done.
+        refused: Refused locations, commands and addresses, each with the refused deed.
     """
 
     def __init__(self, trust: bool) -> None:
@@ -47,7 +47,7 @@ class Reading:
         self.refused: dict[str, Deed] = {}
 
     def line(self, text: str) -> str:
-        """Return the settings and the text of a refusal, and what was not done."""
+        """Return the settings and the text of a refusal, with the refused deed."""
         names = [name for name, value in self.settings.items() if value == text]
         return f"{' = '.join([*names, text])} is not {self.refused[text]}: the files are not trusted"
 

@@ -1,4 +1,4 @@
-"""A run of somebody else: no command that reads it runs what its files name, and none calls that checked."""
+"""The run of another user: no command that reads it runs what its files name, and none calls that checked."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from torl.tools import make_tool
 from torl.trust import NOT_TRUSTED, NotImported, reading
 
 SHADOWS = ("json", "numpy", "sitecustomize", "transformers", "tomllib", "multiprocessing", "kernels", "trackio")
-"""Modules that lie in the run's directory, under names that torl, Python or a library imports."""
+"""Modules in the run's directory, under names that torl, Python or a library imports."""
 # Commands of runs, by what follows their name; {run} is the directory. A new command must be added here.
 WORDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "verify": (("{run}",), ("{run}", "--receipt")),
@@ -66,7 +66,7 @@ WORDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     "plan": (("{run}",),),
 }
-NEEDS_NOTHING = {"diff", "report", "view", "convert"}  # whatever a configuration names
+NEEDS_NOTHING = {"diff", "report", "view", "convert"}  # of what a configuration names
 RUNS = [(command, words) for command, each in WORDS.items() for words in each]
 
 
@@ -174,7 +174,7 @@ def test_a_component_is_not_imported_but_kept(hostile: Callable[[Mapping[str, An
 
 
 def test_readers_open_no_block_themselves(hostile: Callable[[Mapping[str, Any]], Path]) -> None:
-    """A reader that forgets the question of trust has none."""
+    """A reader that opens no block reads without trust."""
     ((_, config),) = read_configs(hostile({"reward.parts.own.name": "helper:Thing"}))
     assert isinstance(config.reward.options.parts["own"].target, NotImported)  # type: ignore[attr-defined]
     with pytest.raises(NotTrustedError, match=r"helper:Thing is not imported.*--trust"):
@@ -225,7 +225,7 @@ def test_components_of_recipes_are_torls_own() -> None:
 async def test_the_viewer_names_what_it_did_not_check(hostile: Callable[[Mapping[str, Any]], Path]) -> None:
     run = hostile({"reward.parts.own.name": "helper:Thing"})
     async with TrajectoryAudit(run) as audit:
-        for _ in range(2):  # what is kept for the second request is not forgotten
+        for _ in range(2):  # the second request uses the reward of the first
             checks = {check.name: check for check in await audit.verify(run / "trajectories/step_000000.jsonl", 0)}
             assert not checks["rewards"].compared
             assert "reward.parts.own.name = helper:Thing is not imported" in checks["trust"].note

@@ -147,7 +147,7 @@ def verify(run: str | Path, *, logprob_samples: int = 64, trust: bool = False) -
     Args:
         run: Directory of a run, finished or running, or file of trajectories.
         logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
-        trust: Whether to import, start and connect to what the run's files name, as for a run of your own.
+        trust: Whether to import, start and connect to what the run's files name, as for your own run.
 
     Raises:
         TorlError: The run cannot be read, or the reward fails.

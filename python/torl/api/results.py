@@ -99,7 +99,7 @@ class Run:
 
         Args:
             directory: Directory of the run.
-            trust: Whether to import, start and connect to what the run's files name, as for a run of your own.
+            trust: Whether to import, start and connect to what the run's files name, as for your own run.
 
         Raises:
             RecordError: The directory does not contain a run.

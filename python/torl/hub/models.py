@@ -117,7 +117,7 @@ def require_no_kernel(directory: Path) -> None:
     """Check that a model's config.json selects no attention from the Hub, which transformers would download and run.
 
     Raises:
-        DataError: It does.
+        DataError: The file selects an attention of the Hub.
     """
     try:
         stated = json.loads((directory / "config.json").read_text(encoding="utf-8"))

@@ -202,7 +202,7 @@ def class_made_by(target: Callable[..., Any]) -> type:
 
 
 def returned_by(function: Callable[..., Any]) -> Any:
-    """Return the annotation of a function's result; `Any` if it has none, or an invalid one."""
+    """Return the annotation of a function's result; `Any` without a valid one."""
     try:
         return get_type_hints(function).get("return", Any)
     except Exception:  # annotations of custom code may be invalid
