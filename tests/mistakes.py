@@ -1,5 +1,6 @@
 """Mistakes of custom components, one in each class or function. `test_extending.py` holds the message of each."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -226,6 +227,10 @@ def two_arguments(trajectory: torl.Trajectory, group: Group) -> float:
 
 def two_numbers(trajectory: torl.Trajectory, limit: float) -> float:
     return float(len(trajectory) < limit)
+
+
+def exiting_reward(trajectory: torl.Trajectory) -> float:
+    sys.exit(3)
 
 
 def text_reward(trajectory: torl.Trajectory) -> Any:

@@ -4,6 +4,7 @@ The tests are words for pytest, relative to tests/, where " -k " begins a choice
 that is rewritten should rarely take its mistakes with it.
 """
 
+_TRUST = "unit/test_trust.py"
 _VIEW_INDEX = "unit/test_view_index.py"
 _VIEW_SELECTION = "unit/test_view_selection.py"
 _VIEW_SERVER = "unit/test_view_server.py"
@@ -111,6 +112,11 @@ _AUDIT_ORDER = "unit/test_audit_order.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
+    # --- what files of others may name
+    ("trust.py", "if not is_trusted():", "if False:", _TRUST),
+    ("options/choices.py", "if not is_trusted() and not is_of_recipe(name):", "if False:", _TRUST),
+    ("options/signatures.py", ").__module__ == module_name", ") is not None", f"{_TRUST} -k way_around"),
+    ("records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
     # --- what a step is made of
     ("runtime/http.py", "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
     (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from clusters import NodesInOneProcess
 from scripted_engine import ENCODER, ScriptedEngine
@@ -327,15 +328,17 @@ def test_a_run_reserves_the_nodes_with_most_gpus() -> None:
         bundles_for(nodes, 3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("ray", r"pip install 'torl\[ray\]'"), ("rai", "did you mean ray"), ("nowhere:Cluster", "cannot be imported")],
-)
-async def test_impossible_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch, kind: str, said: str) -> None:
+async def test_cluster_without_its_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed
-    with pytest.raises(ConfigError, match=said):
-        async with open_cluster(ClusterConfig(kind=kind)):
+    with pytest.raises(ConfigError, match=r"pip install 'torl\[ray\]'"):
+        async with open_cluster(ClusterConfig(kind="ray")):
             pass
+
+
+@pytest.mark.parametrize(("kind", "said"), [("rai", "did you mean ray"), ("nowhere:Cluster", "cannot be imported")])
+def test_unknown_cluster_is_an_invalid_configuration(kind: str, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        ClusterConfig(kind=kind)
 
 
 class OneNode(NodesInOneProcess):

@@ -490,6 +490,7 @@ def chosen(annotation: Any, name: str, **options: Any) -> Any:
             r"expected Problem\(id, question, answer\), got dict",
         ),
         (read_problems, "number_as_answer", False, "the problem source", "expected str as answer .* 'p', got int 1"),
+        (grade_part, "exiting_reward", False, "the reward", "SystemExit: 3"),
         (grade_part, "text_reward", False, "the reward", r"expected a finite number or a Grade, got str '1\.0'"),
         (grade_part, "infinite_reward", False, "the reward", "expected a finite number or a Grade, got float nan"),
         (mask, "mask_for_each_token", False, r"the mask \(mistakes:{}\)", "expected bool: .*; got list"),
