@@ -120,8 +120,8 @@ def require_no_kernel(directory: Path) -> None:
         DataError: The file selects an attention of the Hub.
     """
     try:
-        stated = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        stated = parse_json(read_file(directory / "config.json"))
+    except (OSError, ValueError):
         return  # transformers reports the error
     sections = [stated, *stated.values()] if isinstance(stated, dict) else []
     for section in sections:

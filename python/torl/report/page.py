@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from torl.errors import ConfigError, RecordError
-from torl.inputs import read_file, reason
 from torl.options import parse_toml, read_text
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, REPORT_FILE, atomic_write

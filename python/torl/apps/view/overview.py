@@ -9,7 +9,7 @@ from typing import Any, Final
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.history import changes
 from torl.errors import ConfigError, RecordError
-from torl.inputs import read_file, reason
+from torl.inputs import read_file
 from torl.options import dotted_leaves, read_toml
 from torl.records import metric_names as names
 from torl.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
