@@ -4,6 +4,7 @@ import copy
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from tokenizers_for_tests import byte_level_bpe, metaspace_bpe, metaspace_unigra
 from torl.errors import DataError
 from torl.recipes.rc_grpo import template as rc_grpo
 from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
-from torl.text.prompts import encode_prompts
+from torl.text.prompts import PromptStream, encode_prompts
+from torl.text.sources import digest_problems
 from torl.text.templates import TEMPLATES, PromptVariant, load_template
 from torl.types import Markup, Problem, Prompt
 
@@ -290,3 +292,19 @@ def test_control_token_in_a_conversation_is_encoded_as_ordinary_text(
     (expected,) = encode_prompts([Problem("a", question, "1")], without, load_template("chat"), 10_000).prompts
     (prompt,) = encode_prompts([Problem("a", question, "1")], chat_tokenizer(), load_template("chat"), 10_000).prompts
     assert prompt.token_ids == expected.token_ids
+
+
+@pytest.mark.parametrize("limit", [20, 100])
+def test_a_stream_counts_and_hashes_the_problems_that_it_has_read(limit: int) -> None:
+    """Also those that are too long: the hash shows whether a source has changed, or the limit of its prompts."""
+    problems = [Problem(str(number), "x" * number * 10, "1") for number in range(1, 6)]
+    tokenizer: Any = Characters()
+    stream = PromptStream(lambda: problems, tokenizer, NONE, limit)
+    assert stream.source.entry()["rows"] == 0
+    for _ in range(2):
+        list(stream)
+        assert stream.source.entry() == digest_problems(problems)
+    next(iter(stream))
+    assert stream.source.entry() == digest_problems(problems[:1])
+    for change in ({"id": "9"}, {"question": "y"}, {"answer": "2"}):
+        assert digest_problems([*problems[:-1], replace(problems[-1], **change)]) != digest_problems(problems)

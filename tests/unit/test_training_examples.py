@@ -342,3 +342,15 @@ def test_digest_depends_on_tokens_and_weights() -> None:
     ]
     assert len(set(digests)) == 4
     assert digests[0] == example([1, 2], [0, 1])
+
+
+def test_the_hash_of_a_source_does_not_depend_on_the_settings(files: Files) -> None:
+    """It shows whether a setting or the file has changed since the run."""
+    texts = [{"text": f"Find {number} plus {'1' * number}."} for number in range(1, 20)]
+    recorded = files.read(texts).sources
+    assert recorded["finetune.train"]["rows"] == 19
+    assert files.read(texts, max_tokens=20).sources == recorded
+    assert files.read(texts, validation_fraction=0.4).sources == recorded
+    assert files.read([*texts[:-1], {"text": "Find 2."}]).sources != recorded
+    assert files.read(texts[:-1]).sources != recorded
+    assert files.read(texts, validation=str(files.path)).sources.keys() == {"finetune.train", "finetune.validation"}

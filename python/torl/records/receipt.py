@@ -5,10 +5,12 @@
     {"event": "start" | "row" | "end", "number": position of the line, "step": step of the row,
      "files": {path: {"bytes", "sha256"}}   files written since the last line; a later entry replaces an earlier one
      "row": SHA-256 of the line in metrics.jsonl
-     "content": {kind: SHA-256}             content of the step's trajectories (`torl.records.content`)
+     "content": {kind: SHA-256}             content of the step's trajectories (`torl.records.content`), or examples
      "learner": SHA-256                     the learner's metrics without times
      "weights": digest of the policy's weights after the step (`Learner.weight_digest`)
      "previous": hash of the line before, "hash": SHA-256 of the line without this entry}
+
+A start also has versions, and the hash of the problems or examples that it has read ("sources").
 
 The hash of the last line commits to everything before it. A run that resumes removes the lines of the steps that it
 plays again, and its start names the hash of the last removed line.
@@ -17,13 +19,13 @@ plays again, and its start names the hash of the last removed line.
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, Self
 
 from torl.errors import RecordError
 from torl.inputs import open_file
 from torl.records.content import canonical_json
-from torl.records.files import EXPORT_DIRECTORY, SUMMARY_FILE, append_atomically, atomic_write
+from torl.records.files import EXPORT_DIRECTORY, METRICS_FILE, SUMMARY_FILE, append_atomically, atomic_write
 from torl.records.reading import read_rows
 
 RECEIPT_FILE: Final = "receipt.jsonl"
@@ -116,6 +118,32 @@ def end_receipt(run_directory: Path, step: int) -> str | None:
     receipt = Receipt(run_directory, lines)
     model = (path for path in sorted((run_directory / EXPORT_DIRECTORY).rglob("*")) if path.is_file())
     return receipt.append("end", step, [run_directory / SUMMARY_FILE, *model])
+
+
+def find_missing(run_directory: Path, step: int) -> tuple[list[str], int]:
+    """Return the missing files of the steps before a step, and the number of missing or changed rows of metrics.
+
+    Args:
+        run_directory: Directory of the run.
+        step: First step that the run plays again.
+
+    Returns:
+        The files that the receipt has and the directory has not, and the number of rows of metrics that are missing or
+        have changed. A run without a receipt has neither.
+
+    Raises:
+        RecordError: The receipt is damaged, or the metrics cannot be read.
+    """
+    lines = [line for line in read_receipt(run_directory) if line["event"] == "row" and line["step"] < step]
+    names = dict.fromkeys(name for line in lines for name in line["files"] if not PurePath(name).match(CHECKPOINTS))
+    missing = [name for name in names if not (run_directory / name).is_file()]
+    path = run_directory / METRICS_FILE
+    try:
+        rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+    found = {hashlib.sha256(row).hexdigest() for row in rows}
+    return missing, sum(line["row"] not in found for line in lines if "row" in line)
 
 
 def read_receipt(run_directory: Path) -> list[dict[str, Any]]:

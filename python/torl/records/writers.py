@@ -111,6 +111,7 @@ class RunWriter:
         """
         self._check_place()
         append_atomically(self._run_directory / EXAMPLES_FILE, encode_row({"step": step, "examples": list(ids)}))
+        self._content = {"content": {"examples": digest_of(list(ids))}}
 
     def write_trajectories(
         self, step: int, records: Sequence[TrajectoryRecord], *, evaluation_set: str | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from torl.errors import DataError
 from torl.text.prompt_encoder import PromptEncoder, TextTokenizer, ToolSchemas
+from torl.text.sources import SourceDigest
 from torl.text.templates import PromptTemplate, PromptText, PromptVariant
 from torl.types import Markup, Problem, Prompt
 
@@ -69,13 +70,17 @@ class PromptStream:
         self._encoder, self._template, self._max_prompt_tokens = PromptEncoder(tokenizer), template, max_prompt_tokens
         self._kept = self._dropped = 0
         self._ended = False
+        self.source = SourceDigest()
+        """The problems that the last iteration has read."""
 
     def __iter__(self) -> Iterator[Prompt]:
         """Yield the prompts that fit; raises `DataError` like `encode_prompts`."""
         self._kept = self._dropped = 0
         self._ended = False
         shortest = sys.maxsize
+        source = self.source = SourceDigest()
         for problem in self._problems():
+            source.add_problem(problem)
             prompt = self.encode(problem)
             length = max(len(each.token_ids) for each in (prompt, *prompt.variants))
             shortest = min(shortest, length)

@@ -157,7 +157,7 @@ async def start_components(
                 resume_step=resume_step,
                 trackers=trackers,
                 warn=console.warning,
-                facts=start_facts(inputs.resolved.config),
+                facts={**start_facts(inputs.resolved.config), "sources": inputs.sources},
             )
         )
         starting = start_sides(inputs, components, directory / "logs", console, cluster)
@@ -217,7 +217,7 @@ async def _read_inputs(
     evaluation_sets = read_evaluation_sets(config, model, console)
     inputs = await prepare_inputs(config, model, sampler, evaluation_sets, directory, console, cluster)
     ahead = () if inputs.checkpoint is None else read_ahead(inputs.checkpoint, prompts)
-    return replace(inputs, encode=prompts.encode, ahead=ahead)
+    return replace(inputs, encode=prompts.encode, ahead=ahead, sources={"data.train": prompts.source.entry()})
 
 
 def open_model(config: LearningConfig) -> ModelDirectory:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from torl.data.problems import MAX_INVALID_FRACTION
 from torl.errors import ConfigError, DataError
 from torl.options import Choice
 from torl.rollout.model_directory import ModelDirectory
+from torl.text.sources import SourceDigest
 from torl.training.example_reader import DroppedExampleError, ExampleReader
 from torl.types import Problem, Prompt, TrainingSample
 
@@ -64,14 +65,22 @@ class ExampleSampler(PromptSampler):
 class Examples:
     """The examples of a run, and the sampler of their order."""
 
-    def __init__(self, train: Sequence[Example], validation: Sequence[Example], seed: int) -> None:
+    def __init__(
+        self,
+        train: Sequence[Example],
+        validation: Sequence[Example],
+        seed: int,
+        sources: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Start at the first epoch.
 
         Args:
             train: Examples to train on.
             validation: Examples whose loss is measured.
             seed: Random seed of the order.
+            sources: Hash of the rows of each source (`SourceDigest.entry`), by its setting.
         """
+        self.sources = sources or {}
         self.train, self.validation = {example.id: example for example in train}, tuple(validation)
         self.sampler = ExampleSampler(train, seed)
 
@@ -87,15 +96,19 @@ class Examples:
         """
         options = config.finetune
         reader = ExampleReader(config, model)
-        train = list(_read("train", options.train, reader, report))
+        sources = {"finetune.train": SourceDigest()}
+        train = list(_read("train", options.train, reader, report, sources["finetune.train"]))
         reader.start_source()
-        validation = [] if options.validation is None else list(_read("validation", options.validation, reader, report))
+        validation: list[Example] = []
+        if options.validation is not None:
+            sources["finetune.validation"] = digest = SourceDigest()
+            validation = list(_read("validation", options.validation, reader, report, digest))
         if options.validation_fraction:
             train, validation = _split(train, options.validation_fraction, config.run.seed)
             report(f"validation: {len(validation)} of them")
         if options.batch_size > len(train):
             raise ConfigError(f"finetune.batch_size = {options.batch_size} must be at most {len(train)}, the examples")
-        return cls(train, validation, config.run.seed)
+        return cls(train, validation, config.run.seed, {name: each.entry() for name, each in sources.items()})
 
     @property
     def position(self) -> dict[str, Any]:
@@ -113,7 +126,11 @@ def batch_samples(examples: Sequence[Example]) -> list[TrainingSample]:
 
 
 def _read(
-    name: str, source: Choice[ExampleSource], reader: ExampleReader, report: Callable[[str], object]
+    name: str,
+    source: Choice[ExampleSource],
+    reader: ExampleReader,
+    report: Callable[[str], object],
+    digest: SourceDigest,
 ) -> Iterator[Example]:
     """Yield the examples of a source, and then print their number and the reasons of dropped ones."""
     dropped: Counter[str] = Counter()
@@ -121,6 +138,7 @@ def _read(
     invalid: list[DataError] = []
     tokens = trained = sequences = 0
     for location, row in source.bind()():
+        digest.add_example(location, row)
         if location in known:
             raise DataError(f"{location}: the id of two examples of finetune.{name}")
         known.add(location)

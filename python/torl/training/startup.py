@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torl.component import RunContext
 from torl.config import LearningConfig
 from torl.data import Sampler
-from torl.errors import CheckpointError, ConfigError
+from torl.errors import CheckpointError, ConfigError, RecordError
 from torl.hub import resolve_model_config
 from torl.learner.checkpoint.directory import clean_checkpoints, latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
@@ -18,8 +18,9 @@ from torl.learner.messages import LearnerSetup
 from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
 from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
 from torl.placement.shape import ModelShape
+from torl.records.files import CONFIG_FILE, METRICS_FILE
 from torl.records.reading import find_damage
-from torl.records.receipt import CHECKPOINTS, read_receipt
+from torl.records.receipt import CHECKPOINTS, RECEIPT_FILE, find_missing, read_receipt
 from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
@@ -44,6 +45,7 @@ class RunInputs(Generic[Config]):
         resolved: Resolved configuration, and placement.
         encode: Function that puts a problem into the run's template and encodes it. None for fine-tuning.
         ahead: Prompts that steps ahead of the checkpoint had taken.
+        sources: Hash of the rows of each source (`SourceDigest.entry`), by its setting.
     """
 
     model: ModelDirectory
@@ -54,6 +56,7 @@ class RunInputs(Generic[Config]):
     resolved: ResolvedConfig[Config]
     encode: Callable[[Problem], Prompt] | None = None
     ahead: tuple[Prompt, ...] = ()
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 async def prepare_inputs(
@@ -97,9 +100,35 @@ def _resume(config: LearningConfig, sampler: Sampler, checkpoint: Path | None, c
         raise ConfigError(f"run.steps is {config.total_steps}, but {checkpoint} was written after {step} steps")
     sampler.load_state_dict(state["sampler"])
     console.line(f"resuming from {checkpoint}")
+    _require_metrics(config.run.directory, step, console)
     if damage := find_damage(config.run.directory, step):
         console.warning(f"{damage}; the run continues, but its report and its audit cannot read this file")
     return step
+
+
+def _require_metrics(directory: Path, step: int, console: Console) -> None:
+    """Raise RecordError if rows of metrics before a step are missing or have changed; warn of other missing records.
+
+    The run reads the metrics: for the best checkpoint, the first gap of engine and learner, and its summary.
+    """
+    missing, lost_rows = find_missing(directory, step)
+    if lost_rows:
+        raise RecordError(
+            f"{directory / METRICS_FILE}: {lost_rows} rows before step {step} are missing or have changed since they "
+            "were written, and the run needs them for checkpoint.keep_best and its summary: restore the file, or "
+            "choose another run.directory"
+        )
+    if missing:
+        more = f" and {len(missing) - 1} other files" if missing[1:] else ""
+        console.warning(
+            f"{directory / missing[0]}{more} of the steps before {step} are missing; the run continues, but its audit "
+            "finds them missing, and `torl view` and `torl replay` cannot show these steps"
+        )
+    if (directory / CONFIG_FILE).exists() and not (directory / RECEIPT_FILE).exists():
+        console.warning(
+            f"{directory / RECEIPT_FILE} is missing; the run continues, but nothing shows whether records before step "
+            f"{step} have changed"
+        )
 
 
 def _require_no_lost_checkpoint(directory: Path) -> None:

@@ -7,7 +7,7 @@ the cross-entropy of tokens with an advantage of 1, and weights of examples are 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,7 @@ async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cl
     config = config.with_steps(len(examples.train))
     sets = read_evaluation_sets(config, model, console)
     inputs = await prepare_inputs(config, model, examples.sampler, sets, directory, console, cluster)
+    inputs = replace(inputs, sources=examples.sources)
     playing = Components.from_config(inputs.resolved.config) if config.plays_episodes else None
     async with start_components(config, inputs, playing, directory, console, cluster) as components:
         residency, watchers = None, [components.learner.watch()]
