@@ -15,12 +15,14 @@ from cli import ROOT
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from torl.records.receipt import RECEIPT_FILE, Receipt, end_receipt
 from torl.records.tokens import read_token_numbers, write_token_numbers
 from torl.report.summary import write_summary
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
 Row = dict[str, Any]
 CHECKPOINT = "checkpoints/step_000001"
+_OF_THE_CHAIN = ("event", "number", "step", "files", "previous", "hash")
 
 
 class Plant(NamedTuple):
@@ -35,7 +37,7 @@ class Plant(NamedTuple):
 
 def copy_of(run: Path, copy: Path) -> Path:
     """Copy the records of a run. Checkpoints and model are linked: replace their files instead of writing to them."""
-    for name in ("config.toml", "metrics.jsonl", "summary.json"):
+    for name in ("config.toml", "metrics.jsonl", "summary.json", "receipt.jsonl"):
         copy.mkdir(exist_ok=True)
         shutil.copyfile(run / name, copy / name)
     for name in ("trajectories", "tokens"):
@@ -43,6 +45,22 @@ def copy_of(run: Path, copy: Path) -> Path:
     for name in ("checkpoints", "model"):
         shutil.copytree(run / name, copy / name, copy_function=os.link)
     return copy
+
+
+def seal(run: Path) -> None:
+    """Write the receipt of the files that the directory has now, as of a forged run."""
+    first = read_rows(run / RECEIPT_FILE)[0]
+    facts = {name: value for name, value in first.items() if name not in _OF_THE_CHAIN}
+    (run / RECEIPT_FILE).unlink()
+    receipt = Receipt.start(run, None, facts)
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True) if metrics.exists() else []
+    files = [path for name in ("trajectories", "tokens") for path in sorted((run / name).glob("*"))]
+    for line in lines:
+        receipt.append("row", json.loads(line)["step"], files, row=hashlib.sha256(line).hexdigest())
+        files = []
+    if (run / "summary.json").exists():
+        end_receipt(run, 2)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -112,6 +130,16 @@ def setting(old: str, new: str) -> Any:
         text = (run / "config.toml").read_text()
         assert f"\n{old}\n" in text
         (run / "config.toml").write_text(text.replace(f"\n{old}\n", f"\n{new}\n"))
+
+    return make
+
+
+def settings(*changes: tuple[str, str]) -> Any:
+    """A plant that changes several lines of the configuration."""
+
+    def make(run: Path) -> None:
+        for old, new in changes:
+            setting(old, new)(run)
 
     return make
 
@@ -292,6 +320,19 @@ def _logprobs(lines: list[Row]) -> None:
         each["rollout_logprobs"] = [each_logprob and each_logprob - 0.002 for each_logprob in each["rollout_logprobs"]]
 
 
+def _logprob_above_0(each: Row) -> None:
+    each["rollout_logprobs"][0] = 0.1
+
+
+def _reference_above_0(each: Row) -> None:
+    each["token_numbers"]["ref_logprobs"][0] = 0.1
+
+
+def _all_gaps(run: Path) -> None:
+    for name in ("mean", "max", "kl", "on_policy"):
+        metric(f"learner/logprob_gap_{name}", 9.0)(run)
+
+
 def _one_logprob(each: Row) -> None:
     each["rollout_logprobs"][0] -= 0.5
 
@@ -312,10 +353,9 @@ def _sign_again(checkpoint: Path) -> None:
     replace_file(checkpoint / "manifest.json", json.dumps(manifest).encode())
 
 
-def _scaled_weights(run: Path) -> None:
-    """The last checkpoint, which no step was sampled with, has other weights, signed by its manifest."""
-    checkpoint = run / "checkpoints" / "step_000002"
-    for path in (checkpoint / "learner").glob("policy*.safetensors"):
+def scale_weights(checkpoint: Path, model: str) -> None:
+    """Change the weights of a model in a checkpoint, which is signed again."""
+    for path in (checkpoint / "learner").glob(f"{model}*.safetensors"):
         with safe_open(path, "pt") as file:
             metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -323,6 +363,11 @@ def _scaled_weights(run: Path) -> None:
         path.unlink()
         save_file(scaled, path, metadata=metadata)
     _sign_again(checkpoint)
+
+
+def _scaled_weights(run: Path) -> None:
+    """The last checkpoint, which no step was sampled with, has other weights."""
+    scale_weights(run / "checkpoints" / "step_000002", "policy")
 
 
 def _sampler_position(run: Path) -> None:
@@ -434,6 +479,82 @@ def _summary(run: Path) -> None:
     (run / "summary.json").write_text(json.dumps({**summary, "accuracy_after": 0.9}))
 
 
+def _written(name: str, data: bytes = b"{}") -> Any:
+    """A plant that writes a file."""
+
+    def make(run: Path) -> None:
+        (run / name).parent.mkdir(exist_ok=True, parents=True)
+        (run / name).unlink(missing_ok=True)
+        (run / name).write_bytes(data)
+
+    return make
+
+
+def _second_weights(run: Path) -> None:
+    shutil.copyfile(run / "model" / "model.safetensors", run / "model" / "model-00002-of-00002.safetensors")
+
+
+def _other_end(run: Path) -> None:
+    path = run / "model" / "generation_config.json"
+    replace_file(path, json.dumps({**json.loads(path.read_text()), "eos_token_id": 7}).encode())
+
+
+def _controller(**values: Any) -> Callable[[Path], None]:
+    """A plant that changes the controller's state in a checkpoint, which is signed again."""
+
+    def make(run: Path) -> None:
+        path = run / CHECKPOINT / "controller.json"
+        replace_file(path, json.dumps({**json.loads(path.read_text()), **values}).encode())
+        _sign_again(run / CHECKPOINT)
+
+    return make
+
+
+def _shards(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[Path], None]:
+    """A plant that changes the tensors and the facts of a checkpoint's files, which are signed again."""
+
+    def make(run: Path) -> None:
+        for path in (run / CHECKPOINT / "learner").glob("*.safetensors"):
+            with safe_open(path, "pt") as file:
+                metadata = json.loads(file.metadata()["torl"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            change(tensors, metadata["facts"])
+            path.unlink()
+            save_file(tensors, path, metadata={"torl": json.dumps(metadata)})
+        _sign_again(run / CHECKPOINT)
+
+    return make
+
+
+def _more_optimizer_steps(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+    facts["counters"]["policy"] += 1
+
+
+def _other_age_of_moments(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+    facts["steps"] += 5
+
+
+def no_moments(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
+    for name, tensor in tensors.items():
+        if not name.startswith("master/"):
+            tensor.zero_()
+
+
+MOMENTS = _shards(no_moments)
+"""A plant that only the receipt finds."""
+
+
+def _all_logprobs(change: Callable[[float], float]) -> Any:
+    """A plant that changes the log-probabilities of all sampled tokens of the first step."""
+
+    def make(lines: list[Row]) -> None:
+        for each in lines:
+            each["rollout_logprobs"] = [number and change(number) for number in each["rollout_logprobs"]]
+
+    return rows(make, FIRST_STEP)
+
+
+FIRST_STEP = "trajectories/step_000000.jsonl"
 EVALUATION = "trajectories/evaluation_000002_heldout.jsonl"
 FIRST_EVALUATION = "trajectories/evaluation_000000_heldout.jsonl"
 PLANTS = {
@@ -488,6 +609,32 @@ PLANTS = {
     ),
     "signed position of the sampler": Plant(_sampler_position, "checkpoints", "the sampler's position after step 1"),
     "signed weights": Plant(_scaled_weights, "checkpoints", "as in the last checkpoint, found other weights", True),
+    "counter of optimizer steps": Plant(_shards(_more_optimizer_steps), "checkpoints", "'counters': {'policy': 2"),
+    "age of the moments": Plant(_shards(_other_age_of_moments), "checkpoints", "found {'steps': 6"),
+    "unknown state of the controller": Plant(_controller(new=1), "checkpoints", "entries: expected [], found ['new']"),
+    "other problems ahead": Plant(
+        _controller(ahead=["train-0001"] * 6), "checkpoints", "step_000001, problems ahead: expected"
+    ),
+    "file in a checkpoint": Plant(
+        _written(f"{CHECKPOINT}/learner/more.pt"), "checkpoints", "learner/more.pt: expected no"
+    ),
+    "tokenizer of the model": Plant(
+        _written("model/tokenizer.json"), "checkpoints", "model/tokenizer.json: expected the"
+    ),
+    "tokenizer of the model removed": Plant(
+        removed("model/tokenizer.json"), "checkpoints", "model/tokenizer.json: expected a file, found none"
+    ),
+    "end token of the model": Plant(_other_end, "checkpoints", "model/generation_config.json: expected the file"),
+    "end tokens of the model removed": Plant(
+        removed("model/generation_config.json"), "checkpoints", "model/generation_config.json: expected a file"
+    ),
+    "second file of weights": Plant(_second_weights, "checkpoints", "model-00002-of-00002.safetensors: expected no"),
+    "file in the model": Plant(
+        _written("model/chat_template.jinja", b"?"), "checkpoints", "jinja: expected no such file"
+    ),
+    "adapter of the model": Plant(
+        _written("model/adapter/adapter_config.json"), "checkpoints", "adapter_config.json: expected no such file"
+    ),
     "model removed": Plant(removed("model"), "checkpoints", "expected the exported model, found none"),
     "weights of the initial model": Plant(_exported_base, "checkpoints", "found other weights", True),
     "configuration of the model": Plant(_exported_config, "checkpoints", "rms_norm_eps: expected 1e-06", True),
@@ -549,6 +696,40 @@ PLANTS = {
     "learned tokens": Plant(metric("learner/sampled_tokens", 9999), "metrics", "learner/sampled_tokens: expected"),
     "loss": Plant(metric("learner/loss", -0.5), "metrics", "learner/loss: expected"),
     "recorded learning rate": Plant(metric("learner/learning_rate", 1e-6), "metrics", "found 1e-06"),
+    "summary removed": Plant(removed("summary.json"), "metrics", "summary.json: expected the summary of a run"),
+    "clipping without a second update": Plant(
+        metric("learner/clip_fraction", 1.0), "metrics", "learner/clip_fraction: expected 0, found 1"
+    ),
+    "divergence without a second update": Plant(
+        metric("learner/approximate_kl", 0.5), "metrics", "learner/approximate_kl: expected 0, found 0.5"
+    ),
+    "tokens of the trained policy": Plant(
+        metric("learner/on_policy_fraction", 0.5), "metrics", "learner/on_policy_fraction: expected 1, found 0.5"
+    ),
+    "mean gap": Plant(metric("learner/logprob_gap_mean", 9.0), "metrics", "learner/logprob_gap_mean: expected"),
+    "no mean gap": Plant(metric("learner/logprob_gap_mean", -1.0), "metrics", "learner/logprob_gap_mean: expected"),
+    "maximum gap": Plant(metric("learner/logprob_gap_max", 9.0), "metrics", "learner/logprob_gap_max: expected"),
+    "divergence of the engine": Plant(
+        metric("learner/logprob_gap_kl", 9.0), "metrics", "learner/logprob_gap_kl: expect"
+    ),
+    "gap of own tokens": Plant(
+        metric("learner/logprob_gap_on_policy", 9.0), "metrics", "learner/logprob_gap_on_policy: expected"
+    ),
+    "all gaps": Plant(_all_gaps, "metrics", "learner/logprob_gap_mean: expected"),
+    "no changed weights": Plant(metric("learner/changed_weights", 0.0), "metrics", "learner/changed_weights: expected"),
+    "negative entropy": Plant(metric("learner/entropy", -0.5), "metrics", "learner/entropy: expected"),
+    "epoch": Plant(metric("data/epoch", 9), "metrics", "data/epoch: expected 0, found 9"),
+    "rounds": Plant(metric("selection/rounds", 9), "metrics", "selection/rounds: expected 1, found 9"),
+    "unknown metric": Plant(added("foo/bar", 1.0), "metrics", "foo/bar: expected no value"),
+    "metric of a critic": Plant(added("learner/critic_loss", 1.0), "metrics", "critic_loss: expected no value"),
+    "metric of a correction": Plant(
+        added("learner/importance_weight", 1.0), "metrics", "importance_weight: expected no"
+    ),
+    "count of an unknown tool": Plant(added("tool/bash/shared", 1.0), "metrics", "tool/bash/shared: expected no value"),
+    "count of an agent": Plant(added("agent/turns", 1.0), "metrics", "agent/turns: expected no value"),
+    "unknown metric of an evaluation": Plant(
+        added("evaluation/heldout/foo", 1.0, "time/evaluation"), "metrics", "evaluation/heldout/foo: expected no value"
+    ),
     "unknown part": Plant(added("reward/part/bonus", 1.0), "metrics", "reward/part/bonus: expected no value"),
     "evaluation in a row of a step": Plant(
         added("evaluation/heldout/reward/accuracy", 0.9), "metrics", "a step, an evaluation or a checkpoint, found"
@@ -630,9 +811,18 @@ PLANTS = {
     "advantage of a dropped group": Plant(
         value("advantage", 0.0, dropped, step=1), "selection", "0 advantages, found 1 (the selection drops it)"
     ),
+    "logprob above 0": Plant(row(_logprob_above_0), "tokens", "a log-probability is above 0"),
+    "all logprobs above 0": Plant(_all_logprobs(lambda _: 0.5), "tokens", "a log-probability is above 0"),
+    "logprob of the reference model above 0": Plant(
+        row(_reference_above_0, trained), "tokens", "ref_logprobs has a log"
+    ),
     # --- the learner's numbers of tokens
     "advantage that was trained with": Plant(token_numbers("advantages", -1), "updates", "another advantage"),
     "numbers of the learner removed": Plant(removed("tokens/step_000001.npz"), "updates", "recorded groups"),
+    "numbers of the learner in the first step removed": Plant(
+        removed("tokens/step_000000.npz"), "updates", "step 0: recorded groups"
+    ),
+    "all numbers of the learner removed": Plant(removed("tokens"), "updates", "step 0: recorded groups"),
     "numbers of a step that was not played": Plant(
         lambda run: shutil.copyfile(run / "tokens/step_000001.npz", run / "tokens/step_000007.npz"),
         "files",
@@ -647,6 +837,65 @@ PLANTS = {
     "logprobs of a greedy evaluation": Plant(rows(_logprobs, EVALUATION), "logprobs", "differs by 0.002", True),
     "evaluation of another policy": Plant(_old_evaluation, "logprobs", "heldout-greedy/heldout-000", True),
 }
+
+
+def _limit_of_recorded_prompts(run: Path) -> None:
+    """The limit leaves out problems, but none of the recorded ones."""
+    records = (each for path in (run / "trajectories").iterdir() for each in read_rows(path))
+    longest = max(len(each["prompt_token_ids"]) for each in records)
+    setting("max_prompt_tokens = 400", f"max_prompt_tokens = {longest}")(run)
+
+
+def _order_of_groups(lines: list[Row]) -> list[Row]:
+    return lines[4:8] + lines[:4] + lines[8:]
+
+
+CORRECTION = ("[algorithm.estimator]", '[algorithm.importance_correction]\nname = "tis"\n\n[algorithm.estimator]')
+SETTINGS = {
+    "top_p": (
+        setting("top_p = 1.0", "top_p = 0.9"),
+        Plant(_all_logprobs(lambda number: number * 1.5), "logprobs", "a logprob differs", True),
+    ),
+    "prompts that are too long": (
+        setting("max_prompt_tokens = 400", "max_prompt_tokens = 64"),
+        Plant(rows(_order_of_groups), "prompts", "a prompt of at most 64 tokens (max_prompt_tokens)"),
+    ),
+    "prompts of other problems that are too long": (
+        _limit_of_recorded_prompts,
+        Plant(rows(_order_of_groups), "prompts", "of the sampler"),
+    ),
+    "stale cache": (
+        settings(
+            ("max_staleness = 0", "max_staleness = 1"),
+            ('on_weight_update = "recompute"', 'on_weight_update = "keep"'),
+            CORRECTION,
+        ),
+        Plant(_all_logprobs(lambda number: number * 1.5), "logprobs", "a logprob differs", True),
+    ),
+    "shuffled rewards": (
+        setting("shuffle_rewards = false", "shuffle_rewards = true"),
+        Plant(value("advantage", lambda number: number * 1.01, trained), "advantages", "again"),
+    ),
+    "imitation": (
+        setting("[algorithm.estimator]", '[algorithm.imitation]\nname = "observations"\n\n[algorithm.estimator]'),
+        Plant(metric("learner/samples", 99), "metrics", "learner/samples: expected"),
+    ),
+    "recorded groups": (
+        setting("token_groups = 2", "token_groups = 0"),
+        Plant(token_numbers("advantages", -1), "updates", "recorded groups: expected []"),
+    ),
+    "precision of the engine": (
+        setting('[engine]\nname = "vllm"\ndtype = "float32"', '[engine]\nname = "vllm"\ndtype = "bfloat16"'),
+        Plant(row(_one_logprob, trained), "logprobs", "a logprob differs by 0.5", True),
+    ),
+    "correction": (
+        settings(CORRECTION),
+        Plant(metric("learner/loss", -0.5), "updates", "an importance weight that does not follow"),
+    ),
+}
+"""Settings that leave out or weaken a check, each with a mistake of the records that the check finds without them."""
+PRUNED = ("checkpoints removed", "checkpoint removed", "manifest removed")
+"""Plants that the receipt alone does not find, since a run removes old checkpoints."""
 
 
 def _before_the_row(run: Path) -> None:
@@ -668,7 +917,7 @@ def _before_the_first_step(run: Path) -> None:
 
 
 def _before_the_last_checkpoint(run: Path) -> None:
-    removed("summary.json", "checkpoints/step_000002")(run)
+    removed("summary.json", "checkpoints/step_000002", "model")(run)
 
 
 def _is_step(each: Row, step: int) -> bool:

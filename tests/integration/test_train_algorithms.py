@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from cli import training
+from plants import metric, scale_weights, seal
 
 from metrics_page import undefined_metrics
 from torl.apps.audit.run import main
@@ -89,6 +90,15 @@ def token_colors(directory: Path, step: int) -> dict[str, dict[str, Any]]:
     return {color["name"]: color for color in shown["sequence"]["tokens"]["colors"]}
 
 
+def found_by(check: str, directory: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The mismatches that a check finds in a run, whose receipt is made to fit."""
+    seal(directory)
+    assert main([str(directory), "--logprob-samples", "4"]) == 1
+    checks = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert not checks["receipt"]["wrong"]
+    return "\n".join(checks[check]["examples"])
+
+
 def test_ppo_with_a_critic_and_rollouts_ahead_of_the_learner(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,6 +136,20 @@ def test_ppo_with_a_critic_and_rollouts_ahead_of_the_learner(
     assert {file.name for file in learner.glob("critic_*")} == {
         f"critic_rank_{rank:05d}.safetensors" for rank in (0, 1)
     }
+    # Mistakes in what belongs to the critic, in a run whose receipt fits.
+    recorded = (directory / "metrics.jsonl").read_bytes()
+    for name in ("learning_rate", "samples", "tokens", "sampled_tokens"):
+        metric(f"learner/critic_{name}", 9)(directory)
+        assert f"learner/critic_{name}: expected" in found_by("metrics", directory, capsys)
+        (directory / "metrics.jsonl").write_bytes(recorded)
+    config = (directory / "config.toml").read_text()
+    (directory / "config.toml").write_text(
+        config.replace("[critic]\nlearning_rate = 0.001", "[critic]\nlearning_rate = 0.5")
+    )
+    assert "learner/critic_learning_rate: expected 0.5, found 0.001" in found_by("metrics", directory, capsys)
+    (directory / "config.toml").write_text(config)
+    scale_weights(directory / "checkpoints" / "step_000002", "critic")
+    assert "a value of the critic differs" in found_by("logprobs", directory, capsys)
 
 
 @pytest.mark.slow

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from cli import ROOT, training
-from plants import BASE_MODEL, PLANTS, UNFINISHED, copy_of, metric
+from plants import BASE_MODEL, MOMENTS, PLANTS, PRUNED, SETTINGS, UNFINISHED, copy_of, metric, seal
 from safetensors.torch import load_file, save_file
 
+from torl.apps.audit.checks import Check
 from torl.apps.audit.one import TrajectoryAudit
+from torl.apps.audit.receipt_records import check_receipt, check_records
 from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
@@ -139,8 +141,11 @@ def test_a_run_agrees_with_its_records(
         "advantages": checks["advantages"]["compared"],
         "metrics": checks["metrics"]["compared"],
         "updates": checks["updates"]["compared"],
-        "checkpoints": 2,
+        "checkpoints": checks["checkpoints"]["compared"],
         "logprobs": checks["logprobs"]["compared"],
+        # Six rows, the configuration, four files of trajectories, two of tokens, two manifests, the summary and the
+        # five files of the model.
+        "receipt": 21,
     }
     assert checks["advantages"]["compared"] > 0
     assert checks["metrics"]["compared"] > 100
@@ -185,9 +190,49 @@ async def test_audit_finds_planted_mistake(name: str, run: Path, tmp_path: Path)
     plant = PLANTS[name]
     copy = copy_of(run, tmp_path / "run")
     plant.make(copy)
+    assert check_records(copy).wrong or name in PRUNED  # the run itself removes checkpoints
+    seal(copy)
     audit = await verify_run(copy, 64 if plant.logprobs else 0)
     assert not audit.ok
     assert any(plant.words in example for example in audit[plant.check].examples), str(audit)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.usefixtures("started_graders")
+async def test_a_setting_does_not_hide_a_mistake(name: str, run: Path, tmp_path: Path) -> None:
+    """Alone it is found by the receipt; with a mistake and a receipt that fits, by the records themselves."""
+    change, plant = SETTINGS[name]
+    copy = copy_of(run, tmp_path / "run")
+    change(copy)
+    assert check_records(copy).wrong == [f"{copy}/config.toml: has changed since it was written"]
+    plant.make(copy)
+    seal(copy)
+    audit = await verify_run(copy, 64 if plant.logprobs else 0)
+    assert any(plant.words in example for example in audit[plant.check].examples), str(audit)
+
+
+def test_every_changed_setting_is_a_mismatch(run: Path, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    text = (copy / "config.toml").read_text()
+    lines = text.splitlines(keepends=True)
+    settings = [number for number, line in enumerate(lines) if " = " in line]
+    assert len(settings) > 100
+    for number in settings:
+        name = lines[number].partition(" = ")[0]
+        (copy / "config.toml").write_text("".join([*lines[:number], f"{name} = 0\n", *lines[number + 1 :]]))
+        changed = (copy / "config.toml").read_text() != text
+        check = Check("receipt")
+        check_receipt(check, copy)
+        assert (check.examples == ["config.toml: has changed since it was written"]) == changed, name
+
+
+@pytest.mark.usefixtures("started_graders")
+async def test_audit_says_which_state_only_the_receipt_protects(run: Path, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    MOMENTS(copy)
+    audit = await verify_run(copy, 0)
+    assert audit["receipt"].examples == ["checkpoints/step_000001/manifest.json: has changed since it was written"]
+    assert "not recomputed: the optimizer's moments" in audit["checkpoints"].note
 
 
 @pytest.mark.usefixtures("started_graders")
@@ -200,6 +245,7 @@ async def test_audit_accepts_the_copy_that_mistakes_are_planted_in(run: Path, tm
 async def test_audit_accepts_a_run_in_progress(name: str, run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     UNFINISHED[name](copy)
+    seal(copy)
     audit = await verify_run(copy, 0)
     assert audit.ok, str(audit)
 
@@ -209,6 +255,7 @@ async def test_failed_episode_of_an_evaluation_is_not_missing(run: Path, tmp_pat
     copy = copy_of(run, tmp_path / "run")
     PLANTS["evaluated trajectory removed"].make(copy)
     metric("evaluation/heldout/rollout/failed_episodes", 1)(copy)
+    seal(copy)
     audit = await verify_run(copy, 0)
     assert [check.name for check in audit.checks if check.wrong] == ["files", "metrics"]
     # The first evaluation has all of its trajectories.
@@ -223,10 +270,12 @@ async def test_changed_problem_file_is_a_note(run: Path, tmp_path: Path) -> None
     (tmp_path / "problems.jsonl").write_text(problems.read_text().replace('"problem": "', '"problem": "Please: '))
     config = (copy / "config.toml").read_text()
     (copy / "config.toml").write_text(config.replace(str(problems), f"{tmp_path}/problems.jsonl"))
+    seal(copy)
     audit = await verify_run(copy, 0)
     assert audit.ok, str(audit)
     assert "data.train has changed since the run" in audit["prompts"].note
     PLANTS["question"].make(copy)
+    seal(copy)
     assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
 
 

@@ -109,6 +109,8 @@ _AUDIT_TOKENS = "unit/test_audit_tokens.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
 _PROBE = "unit/test_training_probe.py"
 _AUDIT_ORDER = "unit/test_audit_order.py"
+_AUDIT_UPDATES = "unit/test_audit_updates.py"
+_RESUMED = "unit/test_training_startup.py"
 _VERIFY = "integration/test_train_verify.py -k "
 
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -777,8 +779,23 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("placement/resolve.py", "_or(learner.offload_while_sampling, offloads and can_offload)", "offloads", _PLACEMENT),
     # --- the audit
     ("apps/audit/checks.py", "max(0, record.step - max_staleness)", "0", _CHECKS),
+    ("apps/audit/tokens.py", "rollout_logprobs_T <= MAX_LOGPROB", "rollout_logprobs_T <= 1", _AUDIT_TOKENS),
+    ("apps/audit/updates.py", "exists() and history.may_lack_row(step)", "exists()", _AUDIT_UPDATES),
+    ("apps/audit/learner_numbers.py", "above = rest * ceiling if rest else 0.0", "above = math.inf", _AUDIT_UPDATES),
+    (
+        "apps/audit/learner_numbers.py",
+        "nextafter(0.0, 1.0) if moves",
+        "nextafter(0.0, 1.0) * 0 if moves",
+        _AUDIT_UPDATES,
+    ),
+    ("apps/audit/order.py", "if not source_has_changed():", "if False:", _AUDIT_ORDER),
+    ("records/receipt.py", 'if line["event"] == "row" and line["step"] < step]', "]", _RESUMED),
+    ("training/startup.py", "if lost_rows:", "if False:", _RESUMED),
+    ("training/startup.py", "if missing:", "if False:", _RESUMED),
     ("apps/audit/checks.py", "record.grade.failure is None and ", "", _CHECKS),
-    ("apps/audit/advantages.py", "if config.ablation.shuffle_rewards:", "if False:", _CHECKS),
+    ("apps/audit/groups.py", "if not config.ablation.shuffle_rewards or not records:", "if True:", _CHECKS),
+    ("apps/audit/logprobs.py", "outside * _OUTSIDE", "outside * 0", _CHECKS),
+    ("apps/audit/logprobs.py", "sample.top_p + edge, sample.top_p - edge", "sample.top_p, sample.top_p", _CHECKS),
     ("apps/audit/advantages.py", "if config.algorithm.keep_reference:", "if False:", _CHECKS),
     ("apps/audit/groups.py", "set(numbers) <= set(whole)", "True", _AUDIT_RECORDS),
     ("apps/audit/groups.py", "sample_index) in selection.kept for", "sample_index) or True for", _AUDIT_RECORDS),
@@ -787,7 +804,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
     ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
     ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
-    ("apps/audit/metrics.py", "and name not in expected and", "and False and", _AUDIT_RECORDS),
+    ("apps/audit/metrics.py", "if name not in expected and", "if False and", _AUDIT_RECORDS),
     ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
     ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
     ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
@@ -796,9 +813,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
     ("apps/audit/order.py", "and before.max_staleness and", "and", _AUDIT_ORDER),
     ("apps/audit/order.py", "before.prompts_per_step != config.rollout.prompts_per_step or ", "", _AUDIT_ORDER),
-    ("apps/audit/checkpoints.py", "taken = step + _steps_ahead", "taken = step or _steps_ahead", _AUDIT_RECORDS),
+    (
+        "apps/audit/checkpoints.py",
+        "positions = step + _steps_ahead",
+        "positions = step or _steps_ahead",
+        _AUDIT_RECORDS,
+    ),
     ("apps/audit/learning.py", " or _has_advantage(record)", " or True", _AUDIT_ORDER),
-    ("apps/audit/learning.py", "not set(learned).isdisjoint(part) for", "True for", _AUDIT_ORDER),
+    ("apps/audit/learning.py", "for part in found if part]", "for part in found]", _AUDIT_ORDER),
     ("apps/audit/formulas.py", "max(1, total - warmup)", "max(1, total)", _FORMULAS),
     ("apps/audit/advantages.py", "rewards[tokens - 1] += reward", "rewards[0] += reward", _CHECKS),
     ("apps/audit/replay.py", "not (named and outcome.text in lines | {outcome.error}) or ", "", _CHECKS),

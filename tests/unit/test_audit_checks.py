@@ -1,5 +1,6 @@
 """The checks of an audit on records made by hand."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from builders import grade, scored_group, trajectory
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.checks import Check, check_rewards, grade_mismatch, version_mismatch
-from torl.apps.audit.logprobs import check_references
+from torl.apps.audit.groups import trained_records
+from torl.apps.audit.logprobs import Sample, check_references, token_gaps
 from torl.apps.audit.replay import is_complete, python_mismatch
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.config.loading import find_config, load_config
@@ -21,7 +24,17 @@ from torl.training.health import inexact_logprobs
 from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import mask_samples
 from torl.training.step import mean_advantage, token_arrays
-from torl.types import FinishReason, Grade, Group, Outcome, OutcomeStatus, ScoredTrajectory, TrainingSample
+from torl.types import (
+    FinishReason,
+    Grade,
+    Group,
+    Outcome,
+    OutcomeStatus,
+    Problem,
+    Prompt,
+    ScoredTrajectory,
+    TrainingSample,
+)
 
 
 def config(**overrides: Any) -> TrainConfig:
@@ -230,9 +243,69 @@ def test_custom_estimator_is_called_again_and_noted() -> None:
     assert checked(records, algorithm__estimator__name=name, algorithm__estimator__scale=3.0).wrong == 2
 
 
-def test_shuffled_rewards_are_not_in_the_records() -> None:
-    check = checked(batch(1.0, -1.0), ablation__shuffle_rewards=True)
-    assert (check.compared, check.note) == (0, "the records do not contain the shuffled rewards")
+def test_shuffled_rewards_are_shuffled_again() -> None:
+    settings = {"ablation__shuffle_rewards": True, "algorithm__estimator": "dr_grpo"}
+    rewards = (1.0, -1.0, -1.0, 0.5)
+    shuffled = config(**settings)
+    records = [
+        replace(each, trajectory=replace(each.trajectory, sample_index=index))
+        for index, each in enumerate(batch(*rewards))
+    ]
+    trained = trained_records(records, shuffled)
+    found = [each.grade.reward for each in trained]
+    assert sorted(found) == sorted(rewards)
+    assert found != list(rewards)
+    mean = sum(rewards) / len(rewards)
+    recorded = [replace(each, advantage=reward - mean) for each, reward in zip(records, found, strict=True)]
+    moved = sum(one != other for one, other in zip(found, rewards, strict=True))
+    for changed, wrong in ((recorded, 0), (records, moved)):
+        check = Check("advantages")
+        check_advantages(check, trained_records(changed, shuffled), shuffled)
+        assert (check.compared, check.wrong) == (4, wrong)
+
+
+# --- nuclei -------------------------------------------------------------------------------------------------------
+
+
+class FixedLogits:
+    """A policy with the same logits after every token."""
+
+    def __init__(self, probabilities: Sequence[float]) -> None:
+        self.logits = torch.tensor(probabilities).log()
+        self.config = type("Config", (), {"vocab_size": len(probabilities)})
+
+    def __call__(self, input_ids: torch.Tensor, use_cache: bool) -> Any:
+        return type("Output", (), {"logits": self.logits.expand(*input_ids.shape, -1)})
+
+
+@pytest.mark.parametrize(
+    ("token", "logprob", "top_p", "gap"),
+    [
+        (0, math.log(0.5), 1.0, 0.0),
+        (0, math.log(0.5), 0.9, -math.log(0.95)),  # of the whole distribution
+        (0, math.log(0.5 / 0.95), 0.94, 0.0),
+        (2, math.log(0.15 / 0.95), 0.94, 0.0),
+        (2, math.log(0.15 / 0.95) * 1.5, 0.94, 0.5 * -math.log(0.15 / 0.95)),
+        (3, math.log(0.05), 0.94, 1e3 - math.log(0.95)),  # it is not in the nucleus
+        (1, math.log(0.3 / 0.8), 0.8, 0.0),
+        (1, math.log(0.3 / 0.95), 0.8, 0.0),  # rounding decides about the third token
+        (2, math.log(0.15 / 0.95), 0.8, 0.0),
+    ],
+)
+def test_logprobs_of_a_nucleus_are_its_shares_of_the_whole(
+    token: int, logprob: float, top_p: float, gap: float
+) -> None:
+    played = trajectory("2", tokens=[token], prompt=Prompt(Problem("p", "?", "2"), (0, 1)))
+    sample = Sample(
+        TrajectoryRecord(0, played, grade()),
+        np.array([logprob], np.float32),
+        np.array([True]),
+        temperature=1.0,
+        dtype="float32",
+        top_p=top_p,
+    )
+    ((_, gaps),) = token_gaps(FixedLogits([0.5, 0.3, 0.15, 0.05]), [sample])
+    assert gaps == [pytest.approx(gap, abs=2e-4)]
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------

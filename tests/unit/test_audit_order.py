@@ -14,10 +14,11 @@ from scripted_run import ScriptedRun
 from scripted_selections import SELECTIONS, written
 from torl.apps.audit.checks import Check, group_members
 from torl.apps.audit.finetuning import ExampleUses
-from torl.apps.audit.learning import batch_metrics
+from torl.apps.audit.learning import LearnedBatch, batch_metrics
 from torl.apps.audit.order import ProblemOrder
 from torl.config import TrainConfig
 from torl.data import CurriculumSampler, PromptSampler, Sampler
+from torl.errors import DataError
 from torl.learner.batch import carries_advantage, pack_batch
 from torl.learner.optimizer_steps import mini_batches
 from torl.report.console import Console
@@ -34,7 +35,7 @@ def order_of(run: ScriptedRun, sampler: Sampler, **rollout: Any) -> tuple[Proble
     check = Check("prompts")
     order = ProblemOrder(check)
     prompts: Any = run.prompts
-    order.open(config, prompts, 0)
+    order.open(config, prompts, 0, lambda: False)
     return order, config, check
 
 
@@ -49,6 +50,24 @@ async def test_sampler_repeats_the_problems_of_each_kind_of_selection(name: str,
         order.check_step(step, group_members(records), config, failed=failed, source_has_changed=lambda: False)
         assert order.positions[step + 1] == run.sampler.state_dict()
     assert (check.compared, check.examples) == (3, [])
+
+
+@pytest.mark.parametrize("has_changed", [False, True])
+async def test_an_order_that_cannot_be_drawn_is_a_mismatch_of_unchanged_problems(
+    has_changed: bool, tmp_path: Path
+) -> None:
+    """As with a limit that no prompt of the source is within."""
+    run = SELECTIONS["all"](tmp_path)
+
+    def refused(prompts: object, seed: int) -> Sampler:
+        raise DataError("none of the 8 prompts has at most 1 tokens")
+
+    data = SimpleNamespace(sampler=SimpleNamespace(make=refused))
+    check = Check("prompts")
+    prompts: Any = run.prompts
+    ProblemOrder(check).open(run.config.model_copy(update={"data": data}), prompts, 0, lambda: has_changed)
+    assert check.wrong == (not has_changed)
+    assert "none of the 8 prompts" in check.note
 
 
 async def test_problems_of_another_seed_are_a_mismatch(tmp_path: Path) -> None:
@@ -88,7 +107,7 @@ def test_order_ends_where_a_resumed_run_divides_problems_otherwise(tmp_path: Pat
         order, config, check = order_of(run, PromptSampler(run.prompts, 0), max_staleness=max_staleness)
         changed = config.rollout.model_copy(update={"max_staleness": 0, **rollout})
         selection = config.selection.model_copy(update={"dynamic_sampling": dynamic})
-        order.open(config.model_copy(update={"rollout": changed, "selection": selection}), prompts, 3)
+        order.open(config.model_copy(update={"rollout": changed, "selection": selection}), prompts, 3, lambda: False)
         assert (3 in order.positions) == (not check.note)
         return check.note
 
@@ -124,7 +143,7 @@ async def test_learned_counts_are_those_of_packed_batches(algorithm: dict[str, A
             batches.append(
                 pack_batch(chosen, max_row_tokens=99, ranks=1, aggregation=aggregation, skip_zero_advantage=not without)
             )
-    found = batch_metrics(records, 0, run.config)
+    found = batch_metrics(LearnedBatch.from_records(records, 0, run.config), 0, run.config)
     assert found["learner/updates"] == len(batches)
     for name in ("samples", "sampled_tokens", "tokens"):
         assert found[f"learner/{name}"] == sum(getattr(batch, name) for batch in batches)

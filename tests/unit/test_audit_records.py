@@ -13,7 +13,7 @@ import pytest
 from builders import call, printed, scored, trajectory
 from scripted_run import ScriptedRun
 from scripted_selections import SELECTIONS, failing, written
-from torl.apps.audit.checkpoints import check_checkpoints
+from torl.apps.audit.checkpoints import ReplayedState, check_checkpoints
 from torl.apps.audit.checks import Check, group_members
 from torl.apps.audit.groups import (
     RecordedSelection,
@@ -23,7 +23,9 @@ from torl.apps.audit.groups import (
     scored_group,
 )
 from torl.apps.audit.history import RunHistory, read_file
+from torl.apps.audit.measured import NOT_RECOMPUTED, measured_metrics
 from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
+from torl.apps.audit.policy_versions import write_model_files
 from torl.config import CheckpointConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.learner.checkpoint.directory import checkpoint_path, open_checkpoint
@@ -53,7 +55,8 @@ def found(run: ScriptedRun, records: list[TrajectoryRecord], row: Mapping[str, f
     selection = RecordedSelection.from_records(groups, step, config)
     check_selection(checks["selection"], groups, step, selection)
     again = step_metrics([scored_group(members) for members in groups.values()], step, config, metadata=False)
-    check_row(checks["metrics"], "step", again | dict(selection.counts), row)
+    measured, counted = measured_metrics(config, learned=False)
+    check_row(checks["metrics"], "step", again | dict(selection.counts), row, counted, measured)
     return checks
 
 
@@ -132,7 +135,7 @@ def test_metric_that_trajectories_do_not_have_is_a_mismatch(prefix: str) -> None
     row = {
         f"{prefix}{name}": 0.5 for name in ("reward/part/bonus", "tool/correct_tool", "tool/speculated", "time/step")
     }
-    check_row(check, "step 0", {}, row, ("tool/correct_tool",))
+    check_row(check, "step 0", {}, row, ("tool/correct_tool",), ("tool/speculated", "time/step"))
     assert check.examples == [f"step 0, {prefix}reward/part/bonus: expected no value, found 0.5"]
 
 
@@ -303,7 +306,8 @@ async def checkpointed(directory: Path, steps: int, values: Mapping[int, float],
 async def test_kept_checkpoints_of_a_finished_run_must_exist(settings: Any, kept: list[int], tmp_path: Path) -> None:
     history = await checkpointed(tmp_path, 7, {2: 0.5, 4: 0.75, 6: 0.25}, **settings)
     history = replace(history, finished=True)
-    (tmp_path / "model").mkdir()
+    write_model_files(history.configs[-1][1], tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").touch()
     assert examples(history) == []
     for step in kept:
         moved = checkpoint_path(tmp_path, step).rename(tmp_path / "moved")
@@ -322,7 +326,7 @@ async def test_one_of_the_last_checkpoints_of_an_unfinished_run_must_exist(tmp_p
 
 def examples(history: RunHistory) -> list[str]:
     check = Check("checkpoints")
-    check_checkpoints(check, history, {})
+    check_checkpoints(check, history, ReplayedState())
     return check.examples
 
 
@@ -337,7 +341,7 @@ def test_sampler_of_a_checkpoint_has_drawn_the_steps_ahead_as_well(ahead: int, t
         with open_checkpoint(checkpoint_path(tmp_path, 2), state, {}):
             pass
         check = Check("checkpoints")
-        check_checkpoints(check, history, positions)
+        check_checkpoints(check, history, ReplayedState(positions))
         assert check.examples == (mismatches if ahead < 2 else [])  # the steps after the records are unknown
 
 
@@ -347,3 +351,13 @@ async def test_damaged_checkpoints_are_mismatches(tmp_path: Path) -> None:
     assert "controller.json has " in examples(history)[0]
     (checkpoint_path(tmp_path, 4) / "manifest.json").unlink()
     assert "manifest.json cannot be read" in examples(history)[0]
+
+
+# --- documentation ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_the_metrics_that_are_not_recomputed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    table = page.partition("| not recomputed | metrics |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [f"| {kind} | {', '.join(f'`{name}`' for name in listed)} |" for kind, listed in NOT_RECOMPUTED.items()]
+    assert table.splitlines() == rows

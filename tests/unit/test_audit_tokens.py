@@ -62,6 +62,17 @@ def learned_observation(played: Trajectory) -> Trajectory:
     return replace(played, loss_mask_T=np.ones_like(played.loss_mask_T))
 
 
+def sampled_logprob(logprob: float) -> Callable[[Trajectory], Trajectory]:
+    """Give a sampled token this log-probability."""
+
+    def change(played: Trajectory) -> Trajectory:
+        logprobs_T = played.rollout_logprobs_T.copy()
+        logprobs_T[0] = logprob
+        return replace(played, rollout_logprobs_T=logprobs_T)
+
+    return change
+
+
 def observed_logprob(played: Trajectory) -> Trajectory:
     logprobs_T = played.rollout_logprobs_T.copy()
     logprobs_T[played.tool_calls[0].start] = -1
@@ -121,6 +132,11 @@ def test_an_episode_agrees_with_its_tokens(played: Trajectory) -> None:
         (learned_observation, "the loss mask is True at token"),
         (observed_logprob, "an observation token has a logprob or a policy version"),
         (observed_version, "an observation token has a logprob or a policy version"),
+        (sampled_logprob(0.1), "a log-probability is above 0"),
+        (sampled_logprob(1e-4), "a log-probability is above 0"),
+        (sampled_logprob(np.inf), "a log-probability is above 0"),
+        (sampled_logprob(-np.inf), "a log-probability is above 0 or not finite"),
+        (sampled_logprob(np.nan), "a log-probability is above 0 or not finite"),
         (without_block, "turn 0 has the blocks [], expected [Block("),
         (other_ending, "turn 0 ended by stop, expected call"),
         (other_turn_text, "the text of turn 1 does not match its tokens"),

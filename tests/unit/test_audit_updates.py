@@ -12,12 +12,14 @@ import torch
 from builders import grade, trajectory
 from torl.apps.audit.checks import Check
 from torl.apps.audit.history import RunHistory
+from torl.apps.audit.learner_numbers import check_learner_numbers
+from torl.apps.audit.learning import LearnedBatch
 from torl.apps.audit.updates import check_recorded_updates, check_updates
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.learner.batch import pack_batch
 from torl.learner.objective import RowTensors, policy_objective
-from torl.learner.optimizer_steps import mini_batches
+from torl.learner.optimizer_steps import combine_reports, mini_batches
 from torl.learner.recording import TokenRecorder
 from torl.records.rows import TrajectoryRecord
 from torl.records.tokens import TokenKey, keyed, write_token_numbers
@@ -50,15 +52,19 @@ def records() -> list[TrajectoryRecord]:
     made = []
     for group, advantages in {"4/a": (1.0, -0.5, -0.5, 0.0), "4/b": (0.0,) * 4, "4/c": (0.8, 0.4, -1.2, 0.0)}.items():
         for sample, advantage in enumerate(advantages):
-            played = trajectory("\\boxed{1}", group=group, sample=sample, tokens=list(range(1, 9 + sample)))
+            tokens = list(range(1, 9 + sample))
+            played = trajectory("\\boxed{1}", group=group, sample=sample, tokens=tokens, version=3 + sample % 2)
             logprobs = -random.uniform(0.2, 2, len(played)).astype(np.float32) * played.loss_mask_T
             played = replace(played, rollout_logprobs_T=logprobs.astype(np.float32))
             made.append(TrajectoryRecord(4, played, grade(), advantage))
     return [*made, TrajectoryRecord(4, trajectory("2", group="4/d"), grade())]
 
 
-def computed(chosen: TrainConfig, of: list[TrajectoryRecord]) -> Found:
-    """The numbers of all mini-batches as the learner's objective has them, for a policy that moves at random."""
+def computed(chosen: TrainConfig, of: list[TrajectoryRecord], reports: list[dict[str, float]] | None = None) -> Found:
+    """The numbers of all mini-batches as the learner's objective has them, for a policy that moves at random.
+
+    `reports` receives the metrics of each.
+    """
     algorithm = chosen.algorithm
     batch = [(key, each) for key, each in keyed(of) if each.advantage is not None]
     random = np.random.default_rng(3)
@@ -73,6 +79,7 @@ def computed(chosen: TrainConfig, of: list[TrajectoryRecord]) -> Found:
             TrainingSample(
                 token_ids=np.ones(len(mask), np.int32),
                 loss_mask=mask,
+                policy_versions=np.where(mask, played.policy_versions_T[0], -1).astype(np.int32),
                 rollout_logprobs=rollout,
                 advantages=np.float32(record.advantage or 0) * mask.astype(np.float32),
                 old_logprobs=old.astype(np.float32) if algorithm.needs_old_logprobs else None,
@@ -85,14 +92,24 @@ def computed(chosen: TrainConfig, of: list[TrajectoryRecord]) -> Found:
         learned = [samples[index] for index in part]
         if not any(learns_from(sample, chosen) for sample in learned):
             continue
-        packed = pack_batch(learned, max_row_tokens=20, ranks=2, skip_zero_advantage=True)
+        packed = pack_batch(learned, max_row_tokens=20, ranks=2, skip_zero_advantage=True, policy_version=4)
+        objectives = []
         recorder = TokenRecorder(range(len(part)))
         for row in (row for rank in packed.rows for row in rank):
             tensors = RowTensors(row, torch.device("cpu"))
             start = tensors.rollout_logprob_K if tensors.old_logprob_K is None else tensors.old_logprob_K
             moved = torch.from_numpy(random.normal(0, 0.3, len(start)).astype("f4"))
             logprobs = (start + moved).clamp(max=-1e-3)
-            recorder.add(row, policy_objective(logprobs, logprobs.abs(), tensors, algorithm).tokens)
+            objectives.append(policy_objective(logprobs, logprobs.abs(), tensors, algorithm))
+            recorder.add(row, objectives[-1].tokens)
+        if reports is not None:
+            sums = {
+                name: sum(float(each.sums[name]) for each in objectives) / packed.sampled_tokens
+                for name in objectives[0].sums
+            }
+            reports.append(
+                {**sums, "logprob_gap_max": max(float(each.maxima["logprob_gap_max"]) for each in objectives)}
+            )
         found |= {batch[part[place]][0]: UpdateNumbers(number, each) for place, each in recorder.found.items()}
     return found
 
@@ -211,13 +228,104 @@ def test_groups_are_drawn_by_the_seed() -> None:
     assert drawn == {"4/a", "4/c"}
 
 
-def test_a_run_of_an_earlier_version_is_not_checked(tmp_path: Path) -> None:
+def test_a_missing_trajectory_of_a_recorded_group_is_a_mismatch() -> None:
+    chosen = config("one update")
+    found = computed(chosen, records())
+    del found[next(iter(found))]
+    assert "expected numbers of its tokens, found none" in result(chosen, found).examples[0]
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+def row_of(reports: list[dict[str, float]]) -> dict[str, float]:
+    """The row of a step with these metrics of its optimizer steps."""
+    metrics = combine_reports(reports)
+    metrics["logprob_gap_on_policy"] /= metrics["on_policy_fraction"]
+    own = {"learning_rate": 1e-3, "gradient_norm": 1.0, "changed_weights": 0.9}
+    return {f"learner/{name}": value for name, value in {**metrics, **own}.items()}
+
+
+def bounded(chosen: TrainConfig, row: dict[str, float], found: Found) -> set[str]:
+    """The metrics that are out of their bounds."""
+    check = Check("metrics")
+    batch = LearnedBatch.from_records(records(), 4, chosen)
+    check.examples = Everything()
+    check_learner_numbers(check, row, batch, found, 4, chosen)
+    assert check.compared >= 5
+    return {example.split(", ")[1].split(":")[0] for example in check.examples}
+
+
+class Everything(list[str]):
+    """Examples without a limit."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("groups", [("4/a", "4/c"), ("4/a",), ()], ids=["all groups", "one group", "no group"])
+def test_metrics_of_the_learner_are_within_the_bounds_of_its_tokens(name: str, groups: tuple[str, ...]) -> None:
+    chosen, reports = config(name), list[dict[str, float]]()
+    complete = computed(chosen, records(), reports)
+    found = {key: each for key, each in complete.items() if key.group in groups}
+    assert bounded(chosen, row_of(reports), found) == set()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_metrics_of_the_learner_follow_from_the_tokens_of_all_groups(name: str) -> None:
+    chosen, reports = config(name), list[dict[str, float]]()
+    found = computed(chosen, records(), reports)
+    row = row_of(reports)
+    values = ["logprob_gap_mean", "logprob_gap_max", "logprob_gap_on_policy"]
+    values += ["entropy"] if chosen.algorithm.epochs == 1 else []
+    values += ["importance_weight"] if chosen.algorithm.importance_correction else []
+    for plain in values:
+        for factor in (0.99, 1.01):
+            changed = row | {f"learner/{plain}": row[f"learner/{plain}"] * factor}
+            assert f"learner/{plain}" in bounded(chosen, changed, found), (plain, factor)
+
+
+@pytest.mark.parametrize("groups", [("4/a",), ()], ids=["one group", "no group"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"logprob_gap_mean": 9.0},
+        {"logprob_gap_max": 90.0},
+        {"logprob_gap_max": 1e-9},
+        {"logprob_gap_mean": -0.1},
+        {"logprob_gap_kl": 900.0},
+        {"logprob_gap_on_policy": 9.0},
+        {"entropy": -0.1},
+        {"clip_fraction": 1.5},
+        {"changed_weights": 0.0},
+        {"changed_weights": 1.1},
+        {"logprob_gap_mean": None},
+    ],
+    ids=str,
+)
+def test_impossible_metrics_of_the_learner_are_mismatches(change: dict[str, Any], groups: tuple[str, ...]) -> None:
+    chosen, reports = config("one update"), list[dict[str, float]]()
+    complete = computed(chosen, records(), reports)
+    found = {key: each for key, each in complete.items() if key.group in groups}
+    row = row_of(reports) | {f"learner/{name}": value for name, value in change.items()}
+    assert bounded(chosen, row, found)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", [(), (2,), (5,)], ids=["no file", "an earlier one", "a later one"])
+def test_a_missing_file_is_a_mismatch_unless_the_run_may_have_stopped(others: tuple[int, ...], tmp_path: Path) -> None:
+    for step in others:
+        write_token_numbers(tmp_path, step, {})
     history = RunHistory(tmp_path, [(0, config("one update"))], 5, False, {}, {})
     check = Check("updates")
     check_recorded_updates(check, history, records(), config("one update"))
-    assert (check.compared, check.note) == (0, "the learner's numbers of tokens were not recorded")
-    write_token_numbers(tmp_path, 2, {})
-    check_recorded_updates(check, history, records(), config("one update"))
-    assert check.wrong == 0  # the run may have stopped while it wrote the last step
+    assert (check.compared, check.note) == (0, "")  # the run may have stopped while it wrote the last step
     check_recorded_updates(check, replace(history, steps=6), records(), config("one update"))
-    assert check.wrong == 1  # an earlier step must have its file
+    assert check.wrong == 1
+    assert "recorded groups: expected ['4/a', '4/c'], found []" in check.examples[0]
+    none = Check("updates")
+    check_recorded_updates(none, replace(history, steps=6), records(), config("one update", **{"run.token_groups": 0}))
+    assert (none.compared, none.wrong) == (1, 0)

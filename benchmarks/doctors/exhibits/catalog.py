@@ -25,6 +25,7 @@ CHECKS: Final = (
     "updates",
     "checkpoints",
     "logprobs",
+    "receipt",
 )
 """Checks of `torl verify` that a ground truth may name, as `verify:CHECK`."""
 RECEIPT: Final = "receipt"

@@ -51,7 +51,7 @@ _COMMON_SETTINGS = (
 )
 
 
-def _provides_itself(tool: Any) -> bool:
+def provides_itself(tool: Any) -> bool:
     """Whether a tool has the name of its section; a server provides tools under other names."""
     return getattr(tool, "provided_tools", Tool.provided_tools) is Tool.provided_tools
 
@@ -150,7 +150,7 @@ class ModelRunConfig(Section):
             return self
         form = self.rollout.format.make()
         for name, tool in self.rollout.tools.items():
-            if form.tools is not None and name not in form.tools and _provides_itself(tool.target):
+            if form.tools is not None and name not in form.tools and provides_itself(tool.target):
                 names = f": it calls {', '.join(form.tools)} alone" if isinstance(form.tools, Collection) else ""
                 raise ValueError(
                     f"rollout.tools.{name} cannot be called in the format {self.rollout.format.name!r}{names}; rename "

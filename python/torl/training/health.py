@@ -145,6 +145,11 @@ def inexact_logprobs(config: LearningConfig) -> str | None:
     """Return the reason why the engine's log-probabilities differ from the policy's by configuration, or None."""
     if config.rollout.top_p < 1:
         return "top_p is below 1: the engine's logprobs belong to a truncated distribution"
+    return stale_logprobs(config)
+
+
+def stale_logprobs(config: LearningConfig) -> str | None:
+    """Return the reason why the engine's log-probabilities depend on several policies by configuration, or None."""
     if config.rollout.max_staleness and engine_options(config).keeps_stale_cache:
         return "the engine keeps a stale KV cache on weight updates: its logprobs depend on older policies"
     return None

@@ -33,12 +33,9 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
 
     Args:
         check: Result that the comparisons are counted in.
-        records: Records of a step.
+        records: Records of a step, with the grades that it learns from (`trained_records`).
         config: Configuration of the run.
     """
-    if config.ablation.shuffle_rewards:
-        check.note = "the records do not contain the shuffled rewards"
-        return
     algorithm = config.algorithm
     episodes = [record for record in records if record.advantage is not None]
     batch = [each for record in episodes for each in record.episode_trajectories]

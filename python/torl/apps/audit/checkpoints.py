@@ -1,24 +1,45 @@
 """The check of checkpoints: the ones that the run keeps exist, and their files are as they were written."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count, takewhile
 from typing import Any
 
 from torl.apps.audit.checks import Check
+from torl.apps.audit.exports import check_exported_files
 from torl.apps.audit.history import RunHistory
 from torl.config import LearningConfig, TrainConfig
 from torl.errors import CheckpointError
 from torl.learner.checkpoint.directory import (
+    LEARNER,
     MANIFEST,
     checkpoint_path,
     checkpoint_steps,
     read_controller_state,
+    unknown_files,
     verify_checkpoint,
 )
+from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG, read_facts
 from torl.records import metric_names as names
 from torl.records.files import EXPORT_DIRECTORY
 
 
-def check_checkpoints(check: Check, history: RunHistory, positions: Mapping[int, Mapping[str, Any]]) -> None:
+@dataclass(slots=True)
+class ReplayedState:
+    """The state that the steps of a run lead to, as far as the records of all steps before are known.
+
+    Attributes:
+        positions: States of the sampler, by the number of steps before.
+        problems: Ids of the problems of each step, in the order in which it plays them.
+        critic_steps: Numbers of the critic's optimizer steps in each step.
+    """
+
+    positions: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    problems: dict[int, Sequence[str]] = field(default_factory=dict)
+    critic_steps: dict[int, int] = field(default_factory=dict)
+
+
+def check_checkpoints(check: Check, history: RunHistory, replayed: ReplayedState) -> None:
     """Check that the kept checkpoints of a run exist and are intact.
 
     A run that has not ended may still write its newest checkpoint, or have removed an older one.
@@ -26,10 +47,12 @@ def check_checkpoints(check: Check, history: RunHistory, positions: Mapping[int,
     Args:
         check: Result that the checkpoints are counted in.
         history: History of the run.
-        positions: States of the sampler that are known, by the number of steps before.
+        replayed: State that the steps lead to.
     """
     if history.finished and not (history.directory / EXPORT_DIRECTORY).is_dir():
         check.add(False, f"{EXPORT_DIRECTORY}/: expected the exported model, found none")
+    elif history.finished:
+        check_exported_files(check, history.directory, history.configs[-1][1])
     existing = set(checkpoint_steps(history.directory))
     kept = _kept(history, existing)
     for step in sorted(kept | existing):
@@ -43,20 +66,53 @@ def check_checkpoints(check: Check, history: RunHistory, positions: Mapping[int,
         try:
             verify_checkpoint(directory)
             state = read_controller_state(directory)
-        except CheckpointError as error:
-            check.add(False, f"expected an intact checkpoint, found {error}")
+        except (CheckpointError, OSError) as error:
+            if step in kept or (directory / MANIFEST).exists():  # otherwise the run has removed it in the meantime
+                check.add(False, f"expected an intact checkpoint, found {error}")
             continue
         if state.get("step") != step:
             check.expect(place, f"the state after step {step}", f"the state after step {state.get('step')}")
         else:
-            taken = step + _steps_ahead(state, history.start_config_at(step - 1))
+            taken, positions = step + _steps_ahead(state, history.start_config_at(step - 1)), replayed.positions
             right = taken not in positions or _position(positions[taken]) == _position(state.get("sampler", {}))
             check.add(right, f"{place}: expected the sampler's position after step {taken}, found another")
+            with check.reading(place):
+                _check_ahead(check, place, step, state, replayed)
+                _check_counters(check, place, step, history, replayed)
+                for name in unknown_files(directory):
+                    check.add(False, f"{place}/{name}: expected no such file")
+    if existing:
+        check.add_note("not recomputed: the optimizer's moments and random generators")
 
 
 def _steps_ahead(state: Mapping[str, Any], config: LearningConfig) -> int:
     """Return the number of steps ahead of a checkpoint whose problems had been drawn, if each draws once."""
     return len(state.get("ahead", ())) // config.rollout.prompts_per_step if isinstance(config, TrainConfig) else 0
+
+
+def _check_ahead(check: Check, place: str, step: int, state: Mapping[str, Any], replayed: ReplayedState) -> None:
+    """Check that the problems of steps ahead of a checkpoint are those that these steps have played."""
+    check.expect(f"{place}, entries", [], sorted(state.keys() - {"step", "sampler", "ahead"}))
+    known = takewhile(lambda each: each in replayed.problems, count(step))
+    played = [name for each in known for name in replayed.problems[each]]
+    ahead = list(state.get("ahead", ()))[: len(played)]
+    check.expect(f"{place}, problems ahead", played[: len(ahead)], ahead)
+
+
+def _check_counters(check: Check, place: str, step: int, history: RunHistory, replayed: ReplayedState) -> None:
+    """Check the numbers of optimizer steps before a checkpoint, in the files of all ranks and models."""
+    steps = range(step)
+    if isinstance(history.start_config_at(step - 1), TrainConfig):
+        if not all(each in history.step_rows and each in replayed.critic_steps for each in steps):
+            return  # a mismatch of another check
+        policy = sum(int(history.step_rows[each][names.UPDATES]) for each in steps)
+        expected = {POLICY_TAG: policy, CRITIC_TAG: sum(replayed.critic_steps[each] for each in steps)}
+    else:
+        expected = {POLICY_TAG: step, CRITIC_TAG: 0}
+    directory = checkpoint_path(history.directory, step) / LEARNER
+    for path in sorted(directory.glob("*.safetensors")):
+        facts, tag = read_facts(path), path.name.partition("_rank_")[0]
+        check.expect(f"{place}, {path.name}", {"steps": expected[tag], "counters": expected}, facts)
 
 
 def _position(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from torl.errors import NotTrustedError, TorlError
 from torl.options import Choice
@@ -15,6 +16,8 @@ from torl.types import Grade, Group, Problem
 
 _MAX_SHOWN = 3
 _TOLERANCE = 1e-6
+MAX_LOGPROB: Final = 2e-5
+"""The largest log-probability that rounding in float32 makes of 0."""
 COLUMNS = f"{'check':<12} {'verdict':<12} {'expected':>8} {'found':>8}  max difference"
 """The head of the table whose rows are checks."""
 
@@ -56,7 +59,9 @@ class Check:
             yield
         except NotTrustedError as error:
             self.add_note(str(error))
-        except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError, TorlError) as error:
+        except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
+        except (OSError, TorlError) as error:
             self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
 
     def add_note(self, note: str) -> None:

@@ -11,10 +11,11 @@ from torl.apps.audit.checks import Check, check_rewards, find_problems, group_me
 from torl.apps.audit.groups import check_groups, scored_group
 from torl.apps.audit.history import RunHistory, evaluation_plays, read_file
 from torl.apps.audit.logprobs import SampledTrajectories
+from torl.apps.audit.measured import OF_EVALUATIONS
 from torl.apps.audit.metrics import check_row, evaluation_metrics, unknown_metrics
 from torl.apps.audit.prompts import PromptAudit
 from torl.apps.audit.replay import ReplayContext
-from torl.apps.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import number_mismatch, token_mismatch
 from torl.config import LearningConfig, RolloutConfig
 from torl.hub import resolve_model
 from torl.records import metric_names as names
@@ -34,6 +35,7 @@ class Checks:
         self.tokens, self.versions, self.rewards = Check("tokens"), Check("versions"), Check("rewards")
         self.selection, self.advantages, self.metrics = Check("selection"), Check("advantages"), Check("metrics")
         self.updates, self.checkpoints, self.logprobs = Check("updates"), Check("checkpoints"), Check("logprobs")
+        self.receipt = Check("receipt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ class EvaluationAudit:
                 metadata=metadata,
             )
             of_set_row = {key: value for key, value in row.items() if key.startswith(names.evaluation_name(name, ""))}
-            check_row(self.checks.metrics, f"evaluation after step {step}", expected_metrics, of_set_row, unknown)
+            place, unknown = f"evaluation after step {step}", (*unknown, names.REWARD_VARIANT)
+            check_row(self.checks.metrics, place, expected_metrics, of_set_row, unknown, OF_EVALUATIONS)
 
     def read(self, path: Path, count: int | None) -> list[TrajectoryRecord]:
         """Read a file and compare its number of trajectories with the expected one."""
@@ -172,7 +175,8 @@ class EvaluationAudit:
         mismatch = token_mismatch if self.config.rollout.agent is None else agent_mismatch
         for record in [each for episodes in records for each in episodes.episode_trajectories]:
             with self.checks.tokens.reading(place_of(record)):
-                self.checks.tokens.add_mismatch(record, mismatch(record.trajectory, context))
+                wrong = mismatch(record.trajectory, context) or number_mismatch(record)
+                self.checks.tokens.add_mismatch(record, wrong)
             self.checks.versions.add_mismatch(record, version_mismatch(record, max_staleness))
 
 

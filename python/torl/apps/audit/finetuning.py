@@ -3,13 +3,15 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from torl.apps.audit.checks import order_mismatch
 from torl.apps.audit.evaluations import Checks
 from torl.apps.audit.history import RunHistory
+from torl.apps.audit.measured import measured_metrics
 from torl.apps.audit.metrics import check_row
 from torl.apps.audit.policy_versions import PolicyVersions, has_weights
 from torl.config import FinetuneConfig
@@ -20,18 +22,27 @@ from torl.records import metric_names as names
 from torl.records.files import EXAMPLES_FILE, METRICS_FILE
 from torl.records.reading import read_rows
 from torl.rollout.model_directory import ModelDirectory
+from torl.text.sources import digest_examples
 from torl.text.tokenizer import load_tokenizer
 from torl.training.examples import Example, Examples
 from torl.types import TrainingSample
 
+_SAMPLER = "the sampler (run.seed)"
 # Limits of |difference| of a loss to plain transformers in float32, by the learner's dtype.
 _LIMITS = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
 def check_finetuning(
-    config: FinetuneConfig, history: RunHistory, checks: Checks, steps: Sequence[int], evaluations: Sequence[int]
+    config: FinetuneConfig,
+    history: RunHistory,
+    checks: Checks,
+    steps: Sequence[int],
+    evaluations: Sequence[int],
+    positions: dict[int, Any],
 ) -> None:
     """Check the steps of a fine-tuning run, if its examples are available unchanged.
+
+    Unchanged examples that the configuration leaves out are a mismatch: the run has trained on them.
 
     Args:
         config: Configuration of the steps.
@@ -39,13 +50,40 @@ def check_finetuning(
         checks: Results of the checks.
         steps: Numbers of the steps.
         evaluations: Numbers of steps before each validation.
+        positions: States of the sampler by the number of steps before, to which those of these steps are added.
+
+    Raises:
+        TorlError: The model cannot be read.
     """
+    path, rollout = resolve_model(config.model.path), config.rollout
+    model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
     try:
-        audit = FinetuneAudit.open(config, history, checks)
+        audit = FinetuneAudit.open(config, history, checks, model, positions)
     except (TorlError, LookupError) as error:
-        checks.selection.add_note(f"the examples cannot be compared: {error}")
+        changed = changed_sources(config, history)
+        if changed == []:
+            checks.selection.add(False, f"the examples cannot be compared, although they are unchanged: {error}")
+        earlier = "; an earlier version did not record which they were" if changed is None else ""
+        checks.selection.add_note(f"the examples cannot be compared: {error}{earlier}")
         return
     audit.check_losses(audit.check_steps(steps), evaluations)
+
+
+def changed_sources(config: FinetuneConfig, history: RunHistory) -> list[str] | None:
+    """Return the settings whose examples have changed since the run, or cannot be read; None if that is unknown."""
+    found = []
+    choices = {"finetune.train": config.finetune.train, "finetune.validation": config.finetune.validation}
+    for name, choice in choices.items():
+        recorded = history.source_of(config, name)
+        if recorded is None and name == "finetune.train":
+            return None
+        try:
+            now = None if choice is None else digest_examples(choice.bind()())
+        except TorlError:
+            now = {}
+        if now != recorded:
+            found.append(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +94,39 @@ class FinetuneAudit:
     history: RunHistory
     checks: Checks
     examples: Examples
+    positions: dict[int, Any]
+    """States of the sampler by the number of steps before, also of steps with earlier configurations."""
+    drawn: dict[int, list[str]] = field(default_factory=dict)
+    """Examples of each step by the sampler."""
 
     @classmethod
-    def open(cls, config: FinetuneConfig, history: RunHistory, checks: Checks) -> "FinetuneAudit":
+    def open(
+        cls,
+        config: FinetuneConfig,
+        history: RunHistory,
+        checks: Checks,
+        model: ModelDirectory,
+        positions: dict[int, Any],
+    ) -> "FinetuneAudit":
         """Read the examples.
 
         Raises:
-            TorlError: The model or the examples cannot be read, or the examples have changed since the run.
+            TorlError: The examples cannot be read, or have changed since the run.
         """
-        path, rollout = resolve_model(config.model.path), config.rollout
-        model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
         examples = Examples.read(config, model)
+        start = examples.sampler.state_dict()
         for step in checkpoint_steps(history.directory)[-1:]:
             examples.sampler.load_state_dict(read_controller_state(checkpoint_path(history.directory, step))["sampler"])
-        return cls(config, history, checks, examples)
+        examples.sampler.load_state_dict(start)
+        return cls(config, history, checks, examples, positions)
 
     def check_steps(self, steps: Sequence[int]) -> Mapping[int, Sequence[Example]]:
         """Check the examples and the tokens of steps, and return the examples of each."""
         recorded = self._recorded_examples()
         batches: dict[int, list[Example]] = {}
         uses = ExampleUses(self.examples.train)
+        if steps:
+            self._draw(steps)
         for step in range(max(steps, default=-1) + 1):
             ids = recorded.get(step)
             if ids is None:
@@ -95,8 +146,22 @@ class FinetuneAudit:
                     self.history.may_lack_row(step), f"{METRICS_FILE}: expected a row of step {step}, found none"
                 )
             else:
-                check_row(self.checks.metrics, f"step {step}", self._expected(step, batch), row)
+                measured, counted = measured_metrics(self.config, learned=True)
+                expected = self._expected(step, batch)
+                check_row(self.checks.metrics, f"step {step}", expected, row, counted, measured)
         return batches
+
+    def _draw(self, steps: Sequence[int]) -> None:
+        """Draw the examples of steps again, after the steps of earlier configurations."""
+        if (before := self.positions.get(steps[0])) is not None:
+            self.examples.sampler.load_state_dict(before)
+        elif steps[0] > 0:
+            self.checks.selection.add_note("the order of examples is unknown")
+            return
+        for step in steps:
+            drawn = self.examples.next_batch(self.config.finetune.batch_size)
+            self.drawn[step] = [example.id for example in drawn]
+            self.positions[step + 1] = self.examples.position["sampler"]
 
     def _recorded_examples(self) -> dict[int, list[str]]:
         try:
@@ -111,6 +176,8 @@ class FinetuneAudit:
         check.expect(f"step {step}", f"{size} distinct examples", f"{len(set(ids))} distinct examples")
         unknown = sorted(set(ids) - self.examples.train.keys())
         check.add(not unknown, f"step {step}: the examples {unknown[:3]} are not in finetune.train")
+        if step in self.drawn:
+            check.add(list(ids) == self.drawn[step], f"step {step}: {order_mismatch(self.drawn[step], ids, _SAMPLER)}")
         most, least = uses.most, uses.least
         check.add(most - least <= 1, f"step {step}: an example was used {most} times, another {least} times")
 
@@ -120,6 +187,8 @@ class FinetuneAudit:
             int(np.count_nonzero(weights)) for each in samples if (weights := each.imitation_weights) is not None
         )
         return {
+            names.SAMPLES: len(samples),
+            **({names.EPOCH: self.positions[step + 1]["epoch"]} if step in self.drawn else {}),
             names.LEARNED_TOKENS: sum(map(len, samples)),
             names.TRAINED_TOKENS: sum(int(sample.loss_mask.sum()) for sample in samples),
             **({names.IMITATED_TOKENS: observed} if observed else {}),

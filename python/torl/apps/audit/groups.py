@@ -1,9 +1,9 @@
 """The checks of groups: complete samples, and advantages only for the episodes that the selection keeps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torl.apps.audit.checks import Check
+from torl.apps.audit.checks import Check, group_members
 from torl.apps.audit.history import groups_of_row
 from torl.config import TrainConfig
 from torl.records import metric_names as names
@@ -98,6 +98,26 @@ def rewarded_groups(
     if config.ablation.shuffle_rewards:
         return with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
     return scored
+
+
+def trained_records(records: Sequence[TrajectoryRecord], config: TrainConfig) -> Sequence[TrajectoryRecord]:
+    """Return the records of a step with the grades that it learns from: their own, or those that an ablation shuffles.
+
+    Args:
+        records: All records of the step.
+        config: Configuration of the step.
+    """
+    if not config.ablation.shuffle_rewards or not records:
+        return records
+    groups = rewarded_groups(list(group_members(records).values()), records[0].step, config)
+    members = {(group.id, each.trajectory.sample_index): each for group in groups for each in group.members}
+    found = []
+    for record in records:
+        member = members[record.trajectory.group_id, record.trajectory.sample_index]
+        pairs = zip(record.episode_trajectories, member.episode_trajectories, strict=True)
+        *branches, main = (replace(one, grade=replace(each.grade, reward=each.reward)) for one, each in pairs)
+        found.append(replace(main, branches=tuple(branches)))
+    return found
 
 
 def scored_group(members: Sequence[TrajectoryRecord]) -> ScoredGroup:

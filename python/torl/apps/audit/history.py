@@ -13,6 +13,7 @@ from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.records import metric_names as names
 from torl.records.files import (
     CONFIG_FILE,
+    EXPORT_DIRECTORY,
     METRICS_FILE,
     SUMMARY_FILE,
     step_of_file,
@@ -22,6 +23,7 @@ from torl.records.files import (
     trajectory_files,
 )
 from torl.records.reading import read_metrics, read_trajectory_rows
+from torl.records.receipt import read_receipt
 from torl.records.rows import TrajectoryRecord, encode_trajectory
 from torl.records.run_directory import read_configs
 
@@ -46,6 +48,7 @@ class RunHistory:
         finished: Whether the run wrote its summary, which is its last file.
         step_rows: Rows of metrics by step.
         evaluation_rows: Rows of metrics of evaluations, by the number of steps before.
+        receipt: Lines of its receipt. Empty if it cannot be read, which is a mismatch of another check.
     """
 
     directory: Path
@@ -54,6 +57,7 @@ class RunHistory:
     finished: bool
     step_rows: Mapping[int, Mapping[str, Any]]
     evaluation_rows: Mapping[int, Mapping[str, Any]]
+    receipt: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def read(cls, directory: Path, metrics: Check) -> "RunHistory":
@@ -89,7 +93,14 @@ class RunHistory:
         for step in sorted(evaluation_rows):
             if step > steps:
                 metrics.add(False, f"{METRICS_FILE}: expected no evaluation after step {steps}, found step {step}")
-        return cls(directory, configs, steps, finished, step_rows, evaluation_rows)
+        return cls(directory, configs, steps, finished, step_rows, evaluation_rows, _receipt(directory))
+
+    @property
+    def has_exported(self) -> bool:
+        """Whether the run has written its last checkpoint, and then its model, since its last start."""
+        last = self.configs[-1][1].total_steps in checkpoint_steps(self.directory)
+        starts_again = bool(self.receipt) and self.receipt[-1]["event"] == "start"
+        return last and any((self.directory / EXPORT_DIRECTORY).glob("*.safetensors")) and not starts_again
 
     def config_at(self, step: int) -> LearningConfig:
         """Return the configuration that a step was played with, with the values of its schedules."""
@@ -98,6 +109,21 @@ class RunHistory:
     def start_config_at(self, step: int) -> LearningConfig:
         """Return the configuration of the start that played a step."""
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
+
+    def source_of(self, config: LearningConfig, name: str) -> Mapping[str, Any] | None:
+        """Return the hash of the rows that the last start with a configuration had read (`SourceDigest.entry`).
+
+        None if the start was with an earlier version, which did not record it.
+
+        Args:
+            config: One of `configs`.
+            name: Setting of the source.
+        """
+        place = next(number for number, (_, each) in enumerate(self.configs) if each is config)
+        first, following = self.configs[place][0], [step for step, _ in self.configs[place + 1 :]]
+        starts = [line for line in self.receipt if line["event"] == "start" and line["step"] >= first]
+        starts = [line for line in starts if not following or line["step"] < following[0]]
+        return starts[-1].get("sources", {}).get(name) if starts else None
 
     def evaluations(self) -> list[int]:
         """Return the number of steps before each evaluation that has records or must have them."""
@@ -153,6 +179,13 @@ def _kind_of(row: Mapping[str, Any], *, supervised: bool) -> str | None:
     evaluated = {name for name in others if names.split_evaluation(name) or name in validation}
     allowed = {names.TIME_STEP: others - evaluated, names.TIME_EVALUATION: evaluated, names.TIME_CHECKPOINT: set()}
     return kinds[0] if len(kinds) == 1 and others == allowed[kinds[0]] else None
+
+
+def _receipt(directory: Path) -> list[dict[str, Any]]:
+    try:
+        return read_receipt(directory)
+    except RecordError:
+        return []
 
 
 def _rows(directory: Path, metrics: Check) -> list[dict[str, Any]]:

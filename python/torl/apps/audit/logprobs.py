@@ -1,26 +1,32 @@
 """The check of log-probabilities against plain transformers in float32, with the weights of the sampling policy."""
 
+import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from torl.apps.audit.checks import Check, place_of
+from torl.apps.audit.critic_values import check_critic_values
+from torl.apps.audit.exports import check_adapter
 from torl.apps.audit.history import RunHistory
 from torl.apps.audit.policy_versions import PolicyVersions, check_export, has_weights, load_model
 from torl.errors import TorlError
 from torl.hub import resolve_model
+from torl.records import metric_names as names
 from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import TrajectoryRecord
 from torl.records.tokens import TokenKey, keyed
-from torl.training.health import engine_options, inexact_logprobs
+from torl.training.health import engine_options, stale_logprobs
 from torl.types import BoolArray, Float32Array, UpdateNumbers
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a third of
 # them with thirty layers; an attention mask or a position that is off by one exceeds them by far.
 _LIMITS = {"float32": (5e-5, 1e-3), "bfloat16": (5e-2, 2.0)}
+_EDGES = {"float32": 1e-4, "bfloat16": 5e-2}  # of the mass of a nucleus, by the engine's dtype
+_OUTSIDE = 1e3  # difference of a token that the nucleus does not have
 _MAX_LOGITS = 1 << 25  # of a batch, 128 MiB in float32; a single trajectory may have more
 
 
@@ -33,6 +39,8 @@ class Sample(NamedTuple):
         mask_T: Tokens that are compared.
         temperature: Temperature of the log-probabilities.
         dtype: Precision that they were computed in.
+        top_p: Nucleus that they belong to; 1 for the whole distribution.
+        limit: Limit of |difference| of a token, if it is lower than that of the precision.
     """
 
     record: TrajectoryRecord
@@ -40,6 +48,8 @@ class Sample(NamedTuple):
     mask_T: BoolArray
     temperature: float
     dtype: str
+    top_p: float = 1.0
+    limit: float = math.inf
 
 
 class SampledTrajectories:
@@ -51,17 +61,29 @@ class SampledTrajectories:
         self._by_version: defaultdict[int, list[Sample]] = defaultdict(list)
         self._by_learner: defaultdict[int, list[Sample]] = defaultdict(list)
         self._by_reference: defaultdict[str, list[Sample]] = defaultdict(list)
+        self._by_critic: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
         self._has_weights: dict[int, bool] = {}
         self._skip_reason = ""
         self._after_other_prompts = False
 
-    def add_step(self, episodes: Sequence[TrajectoryRecord]) -> None:
-        """Add trajectories of a step, with the log-probabilities of the learner and of the reference model, if any."""
-        for record in [each for episode in episodes for each in episode.episode_trajectories]:
+    def add_step(self, episodes: Sequence[TrajectoryRecord], learned: Collection[TokenKey]) -> None:
+        """Add trajectories of a step, with the log-probabilities of the learner and of the reference model, if any.
+
+        Args:
+            episodes: Records of the step.
+            learned: Trajectories that an optimizer step has: engine and learner differ there by at most the gap in the
+                metrics, in any precision of the engine.
+        """
+        for key, record in keyed(episodes):
             config = self._history.config_at(record.step)
-            temperature = config.rollout.temperature
-            self._add_sampled(record, temperature, inexact_logprobs(config))
-            kl = config.algorithm.kl
+            temperature, limit = config.rollout.temperature, math.inf
+            gap = self._history.step_rows.get(record.step, {}).get(names.LOGPROB_GAP_MAX)
+            if key in learned and isinstance(gap, float) and config.rollout.top_p >= 1:
+                limit = gap + _LIMITS[config.learner.dtype][1]
+            self._add_sampled(record, temperature, config.rollout.top_p, limit)
+            kl, values = config.algorithm.kl, record.token_arrays.get("values")
+            if values is not None and (record.step == 0 or values.any()):  # a masked trajectory has zeros
+                self._add_valued(record)
             for name in ("old_logprobs", "ref_logprobs"):
                 numbers = record.token_arrays.get(name)
                 if numbers is None or not numbers.any():  # a masked trajectory has zeros
@@ -94,17 +116,14 @@ class SampledTrajectories:
         """Add trajectories of an evaluation. Log-probabilities of greedy turns have temperature 1."""
         for record in [each for episode in episodes for each in episode.episode_trajectories]:
             config = self._history.config_at(record.step)
-            top_p = config.evaluation.top_p or config.rollout.top_p
-            exact = config.model_copy(
-                update={"rollout": config.rollout.model_copy(update={"top_p": 1.0 if greedy else top_p})}
-            )
-            temperature = 1.0 if greedy else config.evaluation.temperature
-            self._add_sampled(record, temperature, inexact_logprobs(exact))
+            top_p = 1.0 if greedy else config.evaluation.top_p or config.rollout.top_p
+            self._add_sampled(record, 1.0 if greedy else config.evaluation.temperature, top_p)
 
     @property
     def count(self) -> int:
         """The number of collected trajectories."""
-        groups = (self._by_version, self._by_learner, self._by_reference)
+        groups: tuple[Mapping[Any, Sequence[Any]], ...]
+        groups = (self._by_version, self._by_learner, self._by_reference, self._by_critic)
         return sum(len(samples) for group in groups for samples in group.values())
 
     def check(self, logprobs: Check, export: Check, on_compared: Callable[[], None]) -> None:
@@ -117,7 +136,7 @@ class SampledTrajectories:
         """
         if self._skip_reason:
             logprobs.add_note(self._skip_reason)
-        elif self._per_version and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
+        if self._per_version and self._history.configs[-1][1].plays_episodes and not any(self._by_version.values()):
             logprobs.add_note("no checkpoint has the weights of these steps")
         if self._after_other_prompts:
             logprobs.add_note("the reference model's were computed after the prompts of algorithm.kl.prompt")
@@ -125,22 +144,34 @@ class SampledTrajectories:
             groups = [self._by_version, self._by_learner]
             gaps = check_weights(logprobs, export, self._history, groups, on_compared)
             gaps += check_references(logprobs, self._by_reference, on_compared)
+            config = self._history.configs[-1][1]
+            check_critic_values(logprobs, self._history.directory, config, self._by_critic, on_compared)
             logprobs.mean_difference = statistics.fmean(gaps) if gaps else None
 
-    def _add_sampled(self, record: TrajectoryRecord, temperature: float, reason: str | None) -> None:
-        if reason is not None:
-            self._skip_reason = reason
-            return
-        trajectory, dtype = record.trajectory, engine_options(self._history.config_at(record.step)).dtype
+    def _add_sampled(self, record: TrajectoryRecord, temperature: float, top_p: float, limit: float = math.inf) -> None:
+        config = self._history.config_at(record.step)
+        trajectory, dtype = record.trajectory, engine_options(config).dtype
         for version in {int(version) for version in trajectory.policy_versions_T if version >= 0}:
+            if version > 0 and (reason := stale_logprobs(config)) is not None:
+                self._skip_reason = f"{reason}; only policy version 0 is compared"
+                continue
             mask = trajectory.policy_versions_T == version
-            sample = Sample(record, trajectory.rollout_logprobs_T, mask, temperature, dtype)
+            own = limit if version == record.step else math.inf  # the gap is to the policy of the step
+            sample = Sample(record, trajectory.rollout_logprobs_T, mask, temperature, dtype, top_p, own)
             self._add(self._by_version, version, sample)
 
-    def _add(self, samples: dict[int, list[Sample]], version: int, sample: Sample) -> None:
+    def _add_valued(self, record: TrajectoryRecord) -> None:
+        samples = self._by_critic[record.step]
+        if len(samples) < self._per_version and self._knows_weights(record.step):
+            samples.append(record)
+
+    def _knows_weights(self, version: int) -> bool:
         if version not in self._has_weights:
             self._has_weights[version] = has_weights(self._history.directory, version)
-        if self._has_weights[version] and len(samples[version]) < self._per_version:
+        return self._has_weights[version]
+
+    def _add(self, samples: dict[int, list[Sample]], version: int, sample: Sample) -> None:
+        if self._knows_weights(version) and len(samples[version]) < self._per_version:
             samples[version].append(sample)
 
 
@@ -178,6 +209,7 @@ def check_weights(
                 )
             if has_export and version == history.steps:
                 check_export(export, policies.load(version, rounded=True), exported, config)
+                check_adapter(export, policies.read(version), exported, config)
     if versions:
         logprobs.add_note(f"policy versions {', '.join(map(str, sorted(versions)))}")
     return gaps
@@ -215,10 +247,10 @@ def _check_samples(
 ) -> list[float]:
     """Compare samples with a model, and return the differences of all tokens."""
     gaps: defaultdict[str, list[float]] = defaultdict(list)
-    for sample, difference in _gaps(model, samples):
+    for sample, difference in token_gaps(model, samples):
         worst = max(difference, default=0.0)
         example = f"{place_of(sample.record)}: a logprob differs by {worst:.2g} ({name})"
-        check.add(worst <= _LIMITS[sample.dtype][1], example, worst)
+        check.add(worst <= min(_LIMITS[sample.dtype][1], sample.limit), example, worst)
         gaps[sample.dtype] += difference
         on_compared()
     for dtype, per_token in gaps.items():
@@ -227,8 +259,8 @@ def _check_samples(
     return [gap for per_token in gaps.values() for gap in per_token]
 
 
-def _gaps(policy: Any, samples: Sequence[Sample]) -> Iterator[tuple[Sample, list[float]]]:
-    """Yield each sample with |recorded - transformers| of its tokens."""
+def token_gaps(policy: Any, samples: Sequence[Sample]) -> Iterator[tuple[Sample, list[float]]]:
+    """Yield each sample with the distance of its tokens from transformers."""
     batch: list[Sample] = []
     for sample in sorted(samples, key=_tokens):
         if batch and (len(batch) + 1) * _tokens(sample) * policy.config.vocab_size > _MAX_LOGITS:
@@ -251,12 +283,41 @@ def _gaps_of_batch(policy: Any, batch: Sequence[Sample]) -> Iterator[tuple[Sampl
     temperatures = torch.tensor([sample.temperature for sample in batch])
     with torch.inference_mode():
         logits = policy(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperatures[:, None, None]
-        logprobs = torch.log_softmax(logits, -1).gather(-1, ids[:, 1:, None]).squeeze(-1)
-    for row, sample in zip(logprobs, batch, strict=True):
+        everything = torch.log_softmax(logits, -1)
+    for row, targets, sample in zip(everything, ids[:, 1:], batch, strict=True):
         trajectory = sample.record.trajectory
         first = len(trajectory.prompt.token_ids) - 1  # a token is sampled from the logits of the token before it
-        gaps = (row[first : first + len(trajectory)] - torch.from_numpy(sample.logprobs_T)).abs()
-        yield sample, gaps[torch.from_numpy(sample.mask_T)].tolist()
+        places = first + torch.from_numpy(np.flatnonzero(sample.mask_T))
+        low, high = _expected(row[places], targets[places], sample)
+        recorded = torch.from_numpy(sample.logprobs_T[sample.mask_T])
+        yield sample, torch.maximum(low - recorded, recorded - high).clamp(min=0).tolist()
+
+
+def _expected(logprobs: Any, targets: Any, sample: Sample) -> tuple[Any, Any]:
+    """Return the bounds of the log-probabilities of tokens in the nucleus of a sample.
+
+    They are equal unless rounding decides about the last token of the nucleus. A token outside of it is far from both.
+
+    Args:
+        logprobs: Log-probabilities of all tokens, shape (K, vocabulary).
+        targets: Sampled tokens, shape (K,).
+        sample: The sample.
+    """
+
+    own = logprobs.gather(-1, targets[:, None]).squeeze(-1)
+    if sample.top_p >= 1:
+        return own, own
+    edge = _EDGES[sample.dtype]
+    masses = logprobs.exp().sort(descending=True, dim=-1).values.cumsum(-1)
+    last = masses.shape[-1] - 1
+    low, high = (
+        masses.gather(-1, (masses < bound).sum(-1, keepdim=True).clamp(max=last)).squeeze(-1)
+        for bound in (sample.top_p + edge, sample.top_p - edge)
+    )
+    before = (logprobs.exp() * (logprobs > own[:, None])).sum(-1)  # of the tokens that are more probable
+    outside = before > sample.top_p + edge
+    distance = outside * _OUTSIDE
+    return own - low.log() + distance, own - high.log() - distance
 
 
 def _tokens(sample: Sample) -> int:

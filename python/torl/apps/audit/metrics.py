@@ -1,7 +1,7 @@
 """The check of metrics: the values that follow from trajectories, computed again."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torl.apps.audit.checks import Check
@@ -28,25 +28,29 @@ _OF_OUTPUTS = (
 )
 
 _BY_KIND = names.kind_name("", "").removesuffix("/")
-# Counts of the process, counts that are checked elsewhere, and rewards by variants of prompts, which may be unknown.
-_COUNTED = (names.SPECULATED, names.FAILED_EPISODES, names.TOO_LONG, names.REWARD_VARIANT)
 
 
 def check_row(
-    check: Check, place: str, expected: Mapping[str, float], row: Mapping[str, Any], unknown: tuple[str, ...] = ()
+    check: Check,
+    place: str,
+    expected: Mapping[str, float],
+    row: Mapping[str, Any],
+    unknown: tuple[str, ...] = (),
+    measured: Collection[str] = (),
 ) -> None:
-    """Compare recomputed metrics with a row of metrics, which must have no others that follow from trajectories.
+    """Compare recomputed metrics with a row of metrics, which must have no others but measured ones.
 
     Args:
         check: Result that the comparisons are counted in.
         place: Place of the row, as text.
         expected: Recomputed metrics.
         row: Row of metrics.
-        unknown: Beginnings of plain names of metrics that follow from trajectories, but not from these records.
+        unknown: Beginnings of plain names of metrics that are not recomputed from these records.
+        measured: Plain names of metrics that are not recomputed.
     """
     for name, found in row.items():
         _, plain = names.split_evaluation(name) or ("", name)
-        if _follows_from_trajectories(plain) and name not in expected and not plain.startswith(unknown):
+        if name not in expected and plain not in measured and not plain.startswith(unknown):
             check.add(False, f"{place}, {name}: expected no value, found {found!r:.60}")
     for name, value in expected.items():
         found = row.get(name)
@@ -58,14 +62,15 @@ def check_row(
         check.add(right, f"{place}, {name}: expected {value:.6g}, found {text}", gap)
 
 
-def _follows_from_trajectories(name: str) -> bool:
-    return names.is_evaluation_metric(name) and not name.startswith(_COUNTED)
-
-
 def check_summary(check: Check, history: RunHistory) -> None:
-    """Compare the summary of a finished run with its metrics. The report's path may change with the directory."""
+    """Compare the summary of a finished run with its metrics. The report's path may change with the directory.
+
+    The summary is the last file of a run, after its model. A run that starts again to take more steps removes it.
+    """
     path = history.directory / SUMMARY_FILE
     if not history.finished:
+        if history.has_exported:
+            check.add(False, f"{SUMMARY_FILE}: expected the summary of a run that has written its model, found none")
         return
     with check.reading(SUMMARY_FILE):
         found = parse_json(read_file(path))

@@ -12,9 +12,10 @@ from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.agents import agent_mismatch
 from torl.apps.audit.checks import Check, OwnCheck, check_rewards, find_problems, place_of, reward_of, version_mismatch
 from torl.apps.audit.evaluations import evaluated_rollout
+from torl.apps.audit.groups import trained_records
 from torl.apps.audit.history import RunHistory, evaluation_plays
 from torl.apps.audit.replay import ReplayContext
-from torl.apps.audit.tokens import token_mismatch
+from torl.apps.audit.tokens import number_mismatch, token_mismatch
 from torl.apps.audit.updates import check_recorded_updates
 from torl.component import RunContext
 from torl.config import LearningConfig, ProblemChoice, RolloutConfig, TrainConfig
@@ -93,9 +94,11 @@ class TrajectoryAudit:
             updates.add_note("outside the batch")
         else:
             with advantages.reading(place):
-                await asyncio.to_thread(check_advantages, advantages, records, config)
+                learned = trained_records(records, config)
+                await asyncio.to_thread(check_advantages, advantages, learned, config)
             with updates.reading(place):
-                await asyncio.to_thread(check_recorded_updates, updates, history, records, config)
+                learned = trained_records(records, config)
+                await asyncio.to_thread(check_recorded_updates, updates, history, learned, config)
             if not updates.compared:
                 updates.add_note("the learner did not record the tokens of this trajectory")
         return [tokens, versions, rewards, advantages, updates]
@@ -106,7 +109,7 @@ class TrajectoryAudit:
         context = replace(self._context(config), rollout=rollout)
         mismatch = token_mismatch if rollout.agent is None else agent_mismatch
         for each in record.episode_trajectories:
-            check.add_mismatch(each, mismatch(each.trajectory, context))
+            check.add_mismatch(each, mismatch(each.trajectory, context) or number_mismatch(each))
 
     def _read(self, path: Path) -> Sequence[TrajectoryRecord]:
         found = path.stat()

@@ -27,14 +27,19 @@ class ProblemOrder:
         self._rollout: RolloutConfig | None = None
         self.positions: dict[int, Any] = {}
         """State of the sampler at the start of each step, as in a checkpoint, and after the last one."""
+        self.problems: dict[int, Sequence[str]] = {}
+        """Ids of the problems of each step that has drawn once, and has played all of them."""
 
-    def open(self, config: TrainConfig, prompts: PromptStream, step: int) -> None:
+    def open(
+        self, config: TrainConfig, prompts: PromptStream, step: int, source_has_changed: Callable[[], bool]
+    ) -> None:
         """Make the sampler of a configuration, which continues that of the last one, unless the order is unknown.
 
         Args:
             config: Configuration of the next steps.
             prompts: Prompts of the training set.
             step: First of these steps.
+            source_has_changed: Whether the problem source has changed since the run, called if no sampler can be made.
         """
         before, self._rollout = self._rollout, config.rollout
         if step > 0 and self._sampler is None:
@@ -47,6 +52,8 @@ class ProblemOrder:
             if self._sampler is not None:
                 sampler.load_state_dict(self._sampler.state_dict())
         except TorlError as error:
+            if not source_has_changed():
+                self._check.add(False, f"the problems of step {step} cannot be drawn again: {error}")
             self.drop(str(error))
             return
         self._sampler = sampler
@@ -54,6 +61,11 @@ class ProblemOrder:
         if config.rollout.max_staleness and (config.selection.dynamic_sampling or uses_accuracies):
             self.drop("it depends on the time at which accuracies were known (rollout.max_staleness)")
         self._keep_position(step)
+
+    @property
+    def epoch(self) -> int | None:
+        """Epoch after the last step that was checked; None if the order is unknown."""
+        return None if self._sampler is None else self._sampler.epoch
 
     def drop(self, reason: str) -> None:
         """Leave the order of later steps unchecked."""
@@ -72,9 +84,11 @@ class ProblemOrder:
             failed: Number of failed episodes, for which whole groups may be missing.
             source_has_changed: Whether the problem source has changed since the run, called before a mismatch.
         """
+        found = [members[0].trajectory.prompt.problem.id for members in groups.values()]
+        if found and not failed and not config.selection.dynamic_sampling:
+            self.problems[step] = found
         if self._sampler is None:
             return
-        found = [members[0].trajectory.prompt.problem.id for members in groups.values()]
         if config.selection.dynamic_sampling and (failed or not found):
             self.drop(f"the rounds of step {step} are unknown")
             return

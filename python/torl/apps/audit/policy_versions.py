@@ -58,7 +58,7 @@ class PolicyVersions:
             TorlError: The weights of the checkpoint are damaged, or do not match the model.
         """
         if version > 0:
-            weights, lora = self._read(version), self._config.model.adapters
+            weights, lora = self.read(version), self._config.model.adapters
             if lora is None:
                 _load_weights(self._policy, weights)
             else:
@@ -80,7 +80,8 @@ class PolicyVersions:
                 self._base[name] = _compact(weight)
             torch.add(self._base[name].to(precision).float(), product, out=weight)
 
-    def _read(self, version: int) -> dict[str, Any]:
+    def read(self, version: int) -> dict[str, Any]:
+        """Return the weights in the checkpoint of a version."""
         return read_policy_weights(checkpoint_path(self._directory, version) / LEARNER)
 
 
@@ -99,6 +100,15 @@ def _load_weights(policy: Any, weights: dict[str, Any]) -> None:
         raise TorlError(f"the weights of the checkpoint do not match the model: {absent + unexpected}")
 
 
+def write_model_files(config: LearningConfig, directory: Path) -> None:
+    """Write the files of an exported model other than its weights.
+
+    Raises:
+        DataError: The initial model is unavailable.
+    """
+    copy_model_files(resolve_model(config.model.path), directory)
+
+
 def export_version(run: Path, config: LearningConfig, version: int, directory: Path) -> None:
     """Write the model of a checkpoint in the precision of the learner, with the other files of the initial model.
 
@@ -110,7 +120,7 @@ def export_version(run: Path, config: LearningConfig, version: int, directory: P
 
     policy = PolicyVersions(run, config).load(version, rounded=True)
     try:
-        copy_model_files(resolve_model(config.model.path), directory)
+        write_model_files(config, directory)
         policy.to(getattr(torch, config.learner.dtype)).save_pretrained(directory, max_shard_size=MAX_FILE_BYTES)
     except OSError as error:
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error

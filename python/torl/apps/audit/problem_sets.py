@@ -1,7 +1,9 @@
 """The problem sets of a run, read again and rendered again as prompts."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
 
 from torl.apps.audit.checks import Check
 from torl.config import ProblemChoice, PromptConfig
@@ -9,6 +11,7 @@ from torl.errors import TorlError
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.regrading import ProblemsById
 from torl.text.prompts import PromptStream
+from torl.text.sources import digest_problems
 from torl.types import Problem, Prompt
 
 
@@ -35,7 +38,7 @@ class ProblemSet(ProblemsById):
             limit: Number of problems that are used. None for all.
         """
         self.name = name
-        self._check, self._config, self._model = check, config, model
+        self._check, self._config, self._model, self._choice = check, config, model, choice
         self._rendered: dict[Problem, Prompt | None] = {}
         self._fitting: dict[int, tuple[list[str], int] | None] = {}
         super().__init__(choice, limit)
@@ -45,6 +48,16 @@ class ProblemSet(ProblemsById):
         super().drop(reason)
         self._rendered.clear()
         self._check.add_note(f"{self.name} {reason}; questions are taken from the records")
+
+    def differ_from(self, recorded: Mapping[str, Any]) -> bool:
+        """Whether the source has others than the problems that a run had read (`SourceDigest.entry`).
+
+        Raises:
+            TorlError: The problems cannot be read.
+        """
+        count = recorded.get("rows")
+        is_count = isinstance(count, int) and count >= 0
+        return not is_count or digest_problems(islice(self._choice.bind()(), count)) != recorded
 
     def fitting(self, max_prompt_tokens: int) -> tuple[list[str], int] | None:
         """Return the ids of the problems whose prompts fit, and the number of the others; None if that is unknown."""

@@ -45,7 +45,7 @@ class PromptAudit:
             self.source_has_changed()
         prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         for record in records:
-            self._compare(record, problems, self._drawn(record, prompts))
+            self._compare(record, problems, self._drawn(record, prompts), self._config.data.max_prompt_tokens)
 
     def source_has_changed(self) -> bool:
         """Whether the training problems cannot be read, or are others than those of the newest checkpoint."""
@@ -53,8 +53,14 @@ class PromptAudit:
         assert problems is not None  # of a training run
         if problems.available and not self._knows_source:
             self._knows_source = True
-            if self._has_other_problems():
-                problems.drop("has changed since the run")
+            recorded = self._history.source_of(self._config, problems.name)
+            if recorded is None:
+                self._check.add_note(f"an earlier version did not record {problems.name}")
+            try:
+                if self._has_other_problems() if recorded is None else problems.differ_from(recorded):
+                    problems.drop("has changed since the run")
+            except TorlError as error:
+                problems.drop(f"cannot be read: {error}")
         return not problems.available
 
     def evaluated(self, name: str) -> tuple[list[str], int] | None:
@@ -72,8 +78,9 @@ class PromptAudit:
         """
         problems = self.evaluations[name]
         prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
+        longest = self._config.evaluation.longest_prompt(self._config.data)
         for record in records:
-            self._compare(record, problems, prompts.get(record.trajectory.prompt.problem))
+            self._compare(record, problems, prompts.get(record.trajectory.prompt.problem), longest)
         if (known := self.evaluated(name)) is not None:
             found = list(dict.fromkeys(record.trajectory.prompt.problem.id for record in records))
             expected = [each for each in known[0] if not failed or each in found]
@@ -115,8 +122,12 @@ class PromptAudit:
         seed = derive_seed(self._config.run.seed, step, prompt.problem.id, sample, "prompt variant")
         return prompt.for_episode(seed)
 
-    def _compare(self, record: TrajectoryRecord, problems: ProblemSet, prompt: Prompt | None) -> None:
+    def _compare(self, record: TrajectoryRecord, problems: ProblemSet, prompt: Prompt | None, longest: int) -> None:
         recorded, place = record.trajectory.prompt.problem, place_of(record)
+        length = len(record.trajectory.prompt.token_ids)
+        if self._compares_tokens and length > longest:
+            self._check.expect(place, f"a prompt of at most {longest} tokens (max_prompt_tokens)", f"{length} tokens")
+            return
         source = problems.problem(recorded.id)
         if problems.available and source is None:
             self._check.expect(place, f"a problem of {problems.name}", f"the unknown problem {recorded.id!r}")

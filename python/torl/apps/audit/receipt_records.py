@@ -1,16 +1,30 @@
 """The records of a run against its receipt: the chain, and every byte of the files in it. Nothing runs."""
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Final
 
-from torl.errors import RecordError
+from torl.apps.audit.checks import Check
+from torl.errors import CheckpointError, RecordError
 from torl.inputs import parse_json, read_file
+from torl.learner.checkpoint.directory import unknown_files
 from torl.records.content import canonical_json
-from torl.records.files import METRICS_FILE, SUMMARY_FILE, TOKEN_DIRECTORY, TRAJECTORY_DIRECTORY
-from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, file_entry, line_hash, read_receipt
+from torl.records.files import (
+    EXAMPLES_FILE,
+    EXPORT_DIRECTORY,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    TOKEN_DIRECTORY,
+    TRAJECTORY_DIRECTORY,
+)
+from torl.records.reading import read_rows
+from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, digest_of, file_entry, line_hash, read_receipt
+
+_OF_STEPS: Final = (f"{TRAJECTORY_DIRECTORY}/*", f"{TOKEN_DIRECTORY}/*", CHECKPOINTS, "config*.toml")
+"""Patterns of the files that a run writes with its steps."""
 
 
 @dataclass(slots=True)
@@ -24,6 +38,7 @@ class ReceiptAudit:
         calls: Number of calls, and of those that were run again.
         graded: Number of trajectories that were graded again.
         not_trusted: A line for each thing that the run's files name and that was left out for lack of trust.
+        compared: Number of files and of rows of metrics that were compared.
     """
 
     head: str = ""
@@ -32,6 +47,7 @@ class ReceiptAudit:
     calls: tuple[int, int] = (0, 0)
     graded: int = 0
     not_trusted: list[str] = field(default_factory=list)
+    compared: int = 0
 
     def __str__(self) -> str:
         total, run = self.calls
@@ -56,13 +72,24 @@ def detection_probability(total: int, drawn: int, false: float) -> float:
     return 1.0 - missed if wrong else 0.0
 
 
-def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
+def check_receipt(check: Check, directory: Path) -> None:
+    """Check the records of a run against its receipt, but for the files of checkpoints, which have another check."""
+    audit = check_records(directory, hash_checkpoints=False)
+    for each in audit.wrong:
+        check.add(False, each.removeprefix(f"{directory}/"))
+    check.compared = max(audit.compared, check.wrong)
+    for note in audit.notes:
+        check.add_note(note)
+
+
+def check_records(directory: Path, head: str | None = None, *, hash_checkpoints: bool = True) -> ReceiptAudit:
     """Check the chain of a receipt and every byte of the files in it, without running anything.
 
     Args:
         directory: Run directory.
         head: Hash of the last line as it was noted when the run ended. Without it, a rewrite of all records and the
             whole chain is not found here.
+        hash_checkpoints: Whether to read the files of checkpoints, in addition to their manifests.
     """
     audit = ReceiptAudit()
     try:
@@ -71,7 +98,7 @@ def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
         audit.wrong.append(str(error))
         return audit
     if not lines:
-        audit.wrong.append(f"{directory / RECEIPT_FILE}: no receipt")
+        audit.wrong.append(f"{directory / RECEIPT_FILE}: expected the receipt of the run, found none")
         return audit
     _check_chain(directory, lines, audit)
     audit.head = lines[-1]["hash"]
@@ -80,24 +107,31 @@ def check_records(directory: Path, head: str | None = None) -> ReceiptAudit:
     files: dict[str, Mapping[str, Any]] = {name: entry for line in lines for name, entry in line["files"].items()}
     for name, entry in files.items():
         path = directory / name
-        if name.startswith("checkpoints/"):
-            if path.exists():
-                _check_file(path, entry, audit)
-                _check_checkpoint(path, audit)
-        else:
-            _check_file(path, entry, audit)
-    finished = (directory / SUMMARY_FILE).exists()  # a run that resumes removes it
+        is_manifest = PurePath(name).match(CHECKPOINTS)
+        _check_file(path, entry, audit, may_be_removed=is_manifest)
+        if is_manifest and os.path.lexists(path):
+            _check_checkpoint(path, audit, hashes=hash_checkpoints)
+    finished = os.path.lexists(directory / SUMMARY_FILE)  # a run that resumes removes it
+    ended = lines[-1]["event"] == "end"
     _check_metrics(directory, lines, finished, audit)
-    patterns = (f"{TRAJECTORY_DIRECTORY}/*.jsonl", f"{TOKEN_DIRECTORY}/*.npz", CHECKPOINTS, "config*.toml")
-    found = {str(path.relative_to(directory)) for pattern in patterns for path in directory.glob(pattern)}
-    for name in sorted(found - files.keys()):
+    _check_examples(directory, lines, audit)
+    for name in _sealed_files(directory, *_OF_STEPS) - files.keys():
         (audit.wrong if finished else audit.notes).append(f"{name} is not in the receipt")
-    if finished and lines[-1]["event"] != "end":  # the run was killed between its summary and the receipt's last line
+    for name in _sealed_files(directory, f"{EXPORT_DIRECTORY}/**/*") - files.keys():
+        (audit.wrong if ended else audit.notes).append(f"{name} is not in the receipt")
+    if finished and not ended:  # the run was killed between its summary and the receipt's last line
         audit.notes.append("model and summary are not sealed: the receipt has no end")
     if lines[0]["step"] > 0:
         audit.notes.append(f"the receipt begins at step {lines[0]['step']}")
     audit.notes.append("not covered: logs, report.html, TensorBoard")
     return audit
+
+
+def _sealed_files(directory: Path, *patterns: str) -> dict[str, None]:
+    """Return the files of these patterns, relative to the directory."""
+    paths = (path for pattern in patterns for path in sorted(directory.glob(pattern)) if not path.is_dir())
+    paths = (path for path in paths if not path.name.startswith("."))  # left by a process that was killed
+    return dict.fromkeys(str(path.relative_to(directory)) for path in paths)
 
 
 def _check_chain(directory: Path, lines: Sequence[Mapping[str, Any]], audit: ReceiptAudit) -> None:
@@ -109,26 +143,50 @@ def _check_chain(directory: Path, lines: Sequence[Mapping[str, Any]], audit: Rec
             audit.wrong.append(f"{RECEIPT_FILE}, line {number + 1}: the chain is broken")
         previous = line["hash"]
     if len(data) > len(lines):
-        target = audit.wrong if (directory / SUMMARY_FILE).exists() else audit.notes
+        target = audit.wrong if os.path.lexists(directory / SUMMARY_FILE) else audit.notes
         target.append(f"{RECEIPT_FILE}: the last line is unfinished")
 
 
-def _check_file(path: Path, entry: Mapping[str, Any], audit: ReceiptAudit) -> None:
+def _check_file(path: Path, entry: Mapping[str, Any], audit: ReceiptAudit, *, may_be_removed: bool = False) -> None:
     try:
-        if file_entry(path) != dict(entry):
-            audit.wrong.append(f"{path}: has changed since it was written")
+        found = file_entry(path)
     except RecordError as error:
+        if may_be_removed and not os.path.lexists(path):
+            return
         audit.wrong.append(str(error))
+    else:
+        if found != dict(entry):
+            audit.wrong.append(f"{path}: has changed since it was written")
+    audit.compared += 1
 
 
-def _check_checkpoint(manifest: Path, audit: ReceiptAudit) -> None:
+def _check_checkpoint(manifest: Path, audit: ReceiptAudit, *, hashes: bool) -> None:
     try:
         entries = parse_json(read_file(manifest))["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        audit.wrong.append(f"{manifest}: damaged: {error}")
+        if hashes:
+            for name, entry in entries.items():
+                _check_file(manifest.parent / name, entry, audit)
+        for name in unknown_files(manifest.parent):
+            audit.wrong.append(f"{manifest.parent / name}: is not in the manifest")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, CheckpointError) as error:
+        if os.path.lexists(manifest):  # the run may remove the checkpoint
+            audit.wrong.append(f"{manifest}: damaged: {error}")
+
+
+def _check_examples(directory: Path, lines: Sequence[Mapping[str, Any]], audit: ReceiptAudit) -> None:
+    """Check the examples of the steps of fine-tuning."""
+    expected = {line["step"]: line["content"]["examples"] for line in lines if "examples" in line.get("content", {})}
+    if not expected:
         return
-    for name, entry in entries.items():
-        _check_file(manifest.parent / name, entry, audit)
+    try:
+        found = {row["step"]: digest_of(row["examples"]) for row in read_rows(directory / EXAMPLES_FILE)}
+    except (RecordError, LookupError, TypeError) as error:
+        audit.wrong.append(f"{EXAMPLES_FILE}: cannot be read: {error}")
+        return
+    for step, digest in expected.items():
+        if found.get(step) != digest:
+            audit.wrong.append(f"{EXAMPLES_FILE}: the row of step {step} is missing or has changed")
+    audit.compared += len(expected)
 
 
 def _check_metrics(directory: Path, lines: Sequence[Mapping[str, Any]], finished: bool, audit: ReceiptAudit) -> None:
@@ -142,6 +200,7 @@ def _check_metrics(directory: Path, lines: Sequence[Mapping[str, Any]], finished
     for number, (one, other) in enumerate(zip(expected, found, strict=False), 1):
         if one != other:
             audit.wrong.append(f"{METRICS_FILE}, line {number}: has changed since it was written")
+    audit.compared += len(expected)
     if len(found) < len(expected) or (finished and len(found) > len(expected)):
         audit.wrong.append(f"{METRICS_FILE}: {len(found)} rows, expected {len(expected)}")
     elif len(found) > len(expected):

@@ -23,6 +23,8 @@ The records are recomputed independently and compared:
   model against the last of them
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including
   greedy evaluations and the reference model
+- receipt: every byte of configurations, metrics, trajectories, tokens, manifests of checkpoints and the exported model
+  against the hashes that the run wrote
 
 Of fine-tuning, the checks of evaluations and checkpoints, and:
 
@@ -44,13 +46,12 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from torl.apps.audit.checkpoints import check_checkpoints
+from torl.apps.audit.checkpoints import ReplayedState, check_checkpoints
 from torl.apps.audit.checks import COLUMNS, Check, reward_of
 from torl.apps.audit.evaluations import Checks, EvaluationAudit
 from torl.apps.audit.finetuning import check_finetuning
@@ -60,6 +61,7 @@ from torl.apps.audit.metrics import check_summary
 from torl.apps.audit.one_file import verify_file
 from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.receipt import verify_receipt
+from torl.apps.audit.receipt_records import check_receipt
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
@@ -157,10 +159,11 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
     with Console(sys.stderr) as console:
-        positions = await _check_records(history, checks, sampled, console)
+        replayed = await _check_records(history, checks, sampled, console)
         history.check_files(checks.files)
+        await asyncio.to_thread(check_receipt, checks.receipt, directory)
         await asyncio.to_thread(check_summary, checks.metrics, history)
-        await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, positions)
+        await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, replayed)
         with console.progress("comparing log-probabilities", sampled.count) as progress:
             await asyncio.to_thread(sampled.check, checks.logprobs, checks.checkpoints, progress.advance)
     return Audit(tuple(vars(checks).values()))
@@ -168,9 +171,10 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
 
 async def _check_records(
     history: RunHistory, checks: Checks, sampled: SampledTrajectories, console: Console
-) -> Mapping[int, Mapping[str, Any]]:
-    """Check all steps and evaluations, collect samples of them, and return the sampler's states by step."""
+) -> ReplayedState:
+    """Check all steps and evaluations, collect samples of them, and return the state that the steps lead to."""
     order = ProblemOrder(checks.prompts)
+    replayed = ReplayedState(order.positions, order.problems)
     with console.progress("checking steps and evaluations", history.steps + len(history.evaluations())) as progress:
         for _, config in history.configs:
             steps = [step for step in range(history.steps) if history.start_config_at(step) is config]
@@ -178,7 +182,9 @@ async def _check_records(
             if not steps and not evaluations:
                 continue  # the run was started again before a step was played with this configuration
             if isinstance(config, FinetuneConfig):
-                await asyncio.to_thread(check_finetuning, config, history, checks, steps, evaluations)
+                await asyncio.to_thread(
+                    check_finetuning, config, history, checks, steps, evaluations, replayed.positions
+                )
                 progress.advance(len(steps))
             if not config.plays_episodes:
                 continue
@@ -186,7 +192,9 @@ async def _check_records(
             context = RunContext(seed=config.run.seed, directory=history.directory)
             async with _started(reward_of(config.reward), context) as reward:
                 if isinstance(config, TrainConfig) and steps:
-                    step_audit = await asyncio.to_thread(StepAudit.open, config, order, audit, steps[0])
+                    step_audit = await asyncio.to_thread(
+                        StepAudit.open, config, order, audit, steps[0], replayed.critic_steps
+                    )
                     for step in steps:
                         await step_audit.at_step(step).check_step(step, reward)
                         progress.advance()
@@ -195,7 +203,7 @@ async def _check_records(
             if config.evaluation.reward is not None:
                 async with _started(reward_of(config.evaluation.reward), context) as reward:
                     await _check_evaluations(audit, evaluations, reward, progress)
-    return order.positions
+    return replayed
 
 
 async def _check_evaluations(

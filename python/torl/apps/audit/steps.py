@@ -8,8 +8,17 @@ from typing import Any, Self
 from torl.apps.audit.advantages import check_advantages
 from torl.apps.audit.checks import find_problems, group_members
 from torl.apps.audit.evaluations import EvaluationAudit, count_of
-from torl.apps.audit.groups import RecordedSelection, check_groups, check_selection, expected_trajectories, scored_group
-from torl.apps.audit.learning import batch_metrics, check_learning_rate
+from torl.apps.audit.groups import (
+    RecordedSelection,
+    check_groups,
+    check_selection,
+    expected_trajectories,
+    scored_group,
+    trained_records,
+)
+from torl.apps.audit.learner_numbers import check_learner_numbers
+from torl.apps.audit.learning import LearnedBatch, batch_metrics, check_learning_rate, critic_metrics
+from torl.apps.audit.measured import has_counts, measured_metrics
 from torl.apps.audit.metrics import check_row, step_metrics, unknown_metrics
 from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.updates import check_recorded_updates
@@ -17,6 +26,7 @@ from torl.config import TrainConfig
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, trajectory_file
 from torl.records.rows import TrajectoryRecord
+from torl.records.tokens import read_token_numbers
 from torl.rewards import Reward
 
 
@@ -27,9 +37,18 @@ class StepAudit:
     config: TrainConfig
     order: ProblemOrder
     evaluations: EvaluationAudit
+    critic_steps: dict[int, int]
+    """Numbers of the critic's optimizer steps in the steps that were checked."""
 
     @classmethod
-    def open(cls, config: TrainConfig, order: ProblemOrder, evaluations: EvaluationAudit, first_step: int) -> Self:
+    def open(
+        cls,
+        config: TrainConfig,
+        order: ProblemOrder,
+        evaluations: EvaluationAudit,
+        first_step: int,
+        critic_steps: dict[int, int],
+    ) -> Self:
         """Read the problems to train on.
 
         Args:
@@ -37,9 +56,11 @@ class StepAudit:
             order: Order of the problems, after the steps of earlier configurations.
             evaluations: Audit of the evaluations with the same configuration.
             first_step: First step with this configuration.
+            critic_steps: Numbers of the critic's optimizer steps in the steps of earlier configurations.
         """
-        order.open(config, evaluations.model.prompts(config.data.train, config.data), first_step)
-        return cls(config, order, evaluations)
+        prompts = evaluations.model.prompts(config.data.train, config.data)
+        order.open(config, prompts, first_step, evaluations.prompts.source_has_changed)
+        return cls(config, order, evaluations, critic_steps)
 
     def at_step(self, step: int) -> Self:
         """Return the audit with the configuration of a step, for `check_step`."""
@@ -85,16 +106,21 @@ class StepAudit:
             prompts.check_step(records)
         context = replace(shared.context, rollout=config.rollout)
         shared.check_trajectories(records, context, config.rollout.max_staleness)
-        shared.sampled.add_step(records)
+        trained, batch = records, None
+        with checks.metrics.reading(place):
+            trained = trained_records(records, config)
+            batch = LearnedBatch.from_records(trained, step, config)
+        keys = [] if batch is None else [batch.keys[index] for index in batch.learned]
+        shared.sampled.add_step(records, frozenset(keys))
         with checks.advantages.reading(place):
-            check_advantages(checks.advantages, records, config)
+            check_advantages(checks.advantages, trained, config)
         with checks.updates.reading(place):
-            check_recorded_updates(checks.updates, shared.history, records, config, shared.sampled)
+            check_recorded_updates(checks.updates, shared.history, trained, config, shared.sampled)
         selection = None
         with checks.selection.reading(place):
             selection = RecordedSelection.from_records(groups, step, config)
             check_selection(checks.selection, groups, step, selection)
-        if not row or selection is None:  # the counts of the metrics follow from the selection
+        if not row or batch is None or selection is None:  # the counts of the metrics follow from the selection
             return
         with checks.metrics.reading(place):
             scored = [scored_group(members) for members in groups.values()]
@@ -102,10 +128,23 @@ class StepAudit:
             with_metadata, complete = prompts.with_metadata(scored, prompts.training)
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
             expected |= names.scheduled_values(shared.history.start_config_at(step).scheduled_values(step))
-            if not config.ablation.shuffle_rewards:
-                expected |= batch_metrics(records, step, config)
-            check_row(checks.metrics, place, expected, row, unknown_metrics(scored, metadata=complete))
+            before = self._critic_steps_before(step)
+            of_critic, self.critic_steps[step] = critic_metrics(batch, step, config, before)
+            expected |= batch_metrics(batch, step, config) | of_critic
+            if self.order.epoch is not None and not config.selection.dynamic_sampling:
+                expected |= {names.EPOCH: self.order.epoch, names.SELECTION_ROUNDS: 1}
+            measured, counted = measured_metrics(config, learned=bool(batch.learned))
+            unknown = (*unknown_metrics(scored, metadata=complete), *counted)
+            check_row(checks.metrics, place, expected, row, unknown, measured)
+            checks.metrics.add(has_counts(row, config), f"{place}: expected counts of the run's agent or environment")
+            numbers = read_token_numbers(shared.history.directory, step)
+            check_learner_numbers(checks.metrics, row, batch, numbers, step, config)
         check_learning_rate(checks.metrics, shared.history, step)
+
+    def _critic_steps_before(self, step: int) -> int | None:
+        """Return the number of the critic's optimizer steps before a step; None if it is unknown."""
+        known = [self.critic_steps.get(each) for each in range(step)]
+        return None if None in known else sum(count for count in known if count is not None)
 
     def _check_order(self, step: int, records: Sequence[TrajectoryRecord], row: Mapping[str, Any] | None) -> None:
         """Compare the problems of a step with those of the sampler. A step without a row may have failed episodes."""

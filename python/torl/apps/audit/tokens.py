@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
+import numpy as np
+
 from torl._core import Scan, Scanner, Vocabulary
+from torl.apps.audit.checks import MAX_LOGPROB
 from torl.apps.audit.replay import (
     MismatchError,
     ReplayContext,
@@ -14,6 +17,7 @@ from torl.apps.audit.replay import (
     turn_replies,
 )
 from torl.formats.base import is_void, turn_stop_condition
+from torl.records.rows import TrajectoryRecord
 from torl.types import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
 
 
@@ -134,11 +138,26 @@ def _check_turns(recorded: Sequence[Turn], turns: Sequence[Turn]) -> None:
             raise MismatchError(f"turn {number} has the blocks {list(one.blocks)}, expected {list(replayed.blocks)}")
 
 
+def number_mismatch(record: TrajectoryRecord) -> str | None:
+    """Return a message if one of a record's arrays of tokens has a number that no policy gives, or None."""
+    for name, numbers in record.token_arrays.items():
+        if not np.isfinite(numbers).all():
+            return f"{name} has a number that is not finite"
+        if name in ("old_logprobs", "ref_logprobs") and (numbers > MAX_LOGPROB).any():
+            return f"{name} has a log-probability above 0"
+        if name in ("entropies", "collision_probs") and (numbers < -MAX_LOGPROB).any():
+            return f"{name} has a number below 0"
+        if name == "collision_probs" and (numbers > 1 + MAX_LOGPROB).any():
+            return "collision_probs has a number above 1"
+    return None
+
+
 def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
     """Check the loss mask, the log-probabilities and the policy versions of a trajectory against its turns.
 
     Raises:
-        MismatchError: The mask does not cover exactly the turns, or an observation token has a number.
+        MismatchError: The mask does not cover exactly the turns, an observation token has a number, or a
+            log-probability is impossible.
     """
     sampled = [False] * len(trajectory)
     for turn in turns:
@@ -147,6 +166,8 @@ def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
     if mask != sampled:
         index = next(index for index, (a, b) in enumerate(zip(mask, sampled, strict=True)) if a != b)
         raise MismatchError(f"the loss mask is {mask[index]} at token {index}")
+    if not (trajectory.rollout_logprobs_T <= MAX_LOGPROB).all() or np.isinf(trajectory.rollout_logprobs_T).any():
+        raise MismatchError("a log-probability is above 0 or not finite")
     observed = ~trajectory.loss_mask_T
     if trajectory.rollout_logprobs_T[observed].any() or (trajectory.policy_versions_T[observed] != -1).any():
         raise MismatchError("an observation token has a logprob or a policy version")

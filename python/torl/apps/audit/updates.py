@@ -1,7 +1,7 @@
 """The check of the learner's numbers of tokens: against the records of their trajectories, and against each other."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -9,15 +9,15 @@ import numpy.typing as npt
 
 from torl.algorithms.group_advantages import indices_by_group
 from torl.algorithms.losses.correction import icepop, mis, tis
-from torl.algorithms.losses.policy import cispo_policy_loss, clipped_policy_loss, gspo_policy_loss
+from torl.algorithms.losses.policy import cispo_policy_loss, gspo_policy_loss
 from torl.apps.audit.advantages import recorded_masks
-from torl.apps.audit.checks import Check, place_of
+from torl.apps.audit.checks import MAX_LOGPROB, Check, place_of
 from torl.apps.audit.history import RunHistory
-from torl.apps.audit.learning import batch_samples
+from torl.apps.audit.learning import CLIPPING_LOSSES, LearnedBatch, batch_samples
 from torl.apps.audit.logprobs import SampledTrajectories
 from torl.config import AlgorithmConfig, TrainConfig
 from torl.learner.optimizer_steps import mini_batches
-from torl.records.files import token_files
+from torl.records.files import token_file
 from torl.records.rows import TrajectoryRecord
 from torl.records.tokens import TokenKey, keyed, read_token_numbers
 from torl.training.token_records import draw_groups
@@ -37,7 +37,7 @@ def check_recorded_updates(
     config: TrainConfig,
     sampled: SampledTrajectories | None = None,
 ) -> None:
-    """Read the numbers of a step and check them. A run that did not record any yet has a note instead.
+    """Read the numbers of a step and check them.
 
     Args:
         check: Result that the comparisons are counted in.
@@ -46,11 +46,8 @@ def check_recorded_updates(
         config: Configuration of the step.
         sampled: Trajectories whose log-probabilities are recomputed; these are added.
     """
-    step, files = records[0].step, token_files(history.directory)
-    if not files or step < min(files):
-        check.add_note("the learner's numbers of tokens were not recorded" if not files else f"from step {min(files)}")
-        return
-    if step not in files and history.may_lack_row(step):
+    step = records[0].step
+    if not token_file(history.directory, step).exists() and history.may_lack_row(step):
         return  # the run has stopped before it wrote the file
     numbers = read_token_numbers(history.directory, step)
     check_updates(check, records, numbers, config)
@@ -81,8 +78,13 @@ def check_updates(
     samples = batch_samples([record.episode_trajectories for record in episodes])
     parts = list(enumerate(mini_batches(samples, algorithm.epochs, algorithm.mini_batches, key)))
     last = {index: number for number, part in parts for index in part}
-    if algorithm.imitation is None:  # imitated tokens are not in the records
-        check.expect(f"step {step}: recorded groups", *_groups(batch, masked, numbers, step, config))
+    learned = LearnedBatch.from_records(records, step, config).learned
+    drawn = _drawn_groups(batch, learned, step, config)
+    recorded = {key.group for key in numbers}
+    check.expect(f"step {step}: recorded groups", sorted(drawn), sorted(recorded))
+    for index in sorted(learned):
+        if batch[index][0].group in drawn & recorded and batch[index][0] not in numbers:
+            check.add(False, f"{place_of(batch[index][1])}: expected numbers of its tokens, found none")
     for trajectory, found in numbers.items():
         if trajectory not in places:
             check.add(False, f"step {step}: {trajectory} is recorded, but is not in the batch")
@@ -95,29 +97,16 @@ def check_updates(
         check.add(mismatch is None, f"{place_of(record)}: {mismatch}", tokens=wrong)
 
 
-def _groups(
-    batch: Sequence[tuple[TokenKey, TrajectoryRecord]],
-    masked: npt.NDArray[np.bool_],
-    numbers: Mapping[TokenKey, UpdateNumbers],
-    step: int,
-    config: TrainConfig,
-) -> tuple[list[str], list[str]]:
-    """Return the groups that the run must record, and those that it has recorded."""
-    learned = [
+def _drawn_groups(
+    batch: Sequence[tuple[TokenKey, TrajectoryRecord]], learned: Collection[int], step: int, config: TrainConfig
+) -> set[str]:
+    """Return the groups that the run must record."""
+    groups = [
         indices
         for indices in indices_by_group([key.group for key, _ in batch])
-        if any(not masked[index] and _learns_from(batch[index][1], config.algorithm) for index in indices)
+        if any(index in learned for index in indices)
     ]
-    if step < config.critic_only_steps:
-        learned = []
-    expected = sorted(batch[indices[0]][0].group for indices in draw_groups(learned, step, config))
-    return expected, sorted({key.group for key in numbers})
-
-
-def _learns_from(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> bool:
-    advantages = record.token_arrays.get("advantages")
-    has_advantage = bool(record.advantage) if advantages is None else bool(advantages.any())
-    return bool(record.trajectory.loss_mask_T.any()) and (algorithm.learns_without_advantage or has_advantage)
+    return {batch[indices[0]][0].group for indices in draw_groups(groups, step, config)}
 
 
 def _mismatch(
@@ -148,9 +137,9 @@ def _differences(
     rollout = record.trajectory.rollout_logprobs_T[mask_T].astype(np.float64)
     learner, advantages = arrays["learner_logprobs"], arrays["advantages"]
     old = arrays.get("old_logprobs", learner)
-    yield "a positive log-probability", ~(learner <= _TOLERANCE)
+    yield "a positive log-probability", ~(learner <= MAX_LOGPROB)
     if "call_logprobs" in arrays:
-        yield "a positive log-probability of a call", ~(arrays["call_logprobs"] <= _TOLERANCE)
+        yield "a positive log-probability of a call", ~(arrays["call_logprobs"] <= MAX_LOGPROB)
     yield "a negative entropy", ~(arrays["entropies"] >= -_TOLERANCE)
     recorded = record.token_arrays.get("advantages")
     expected = np.full(len(learner), record.advantage or 0.0) if recorded is None else recorded[mask_T]
@@ -194,7 +183,7 @@ def naive_clipped(algorithm: AlgorithmConfig, log_ratios: Numbers, advantages: N
     NaN marks tokens so close to a bound that rounding decides.
     """
     loss = algorithm.policy_loss
-    if loss.target not in (clipped_policy_loss, gspo_policy_loss, cispo_policy_loss):
+    if loss.target not in CLIPPING_LOSSES:
         return None
     options = {"dual_clip": None} | loss.options.model_dump()
     if loss.target is gspo_policy_loss:

@@ -148,6 +148,15 @@ def verify_checkpoint(directory: Path, *, hashes: bool = True) -> dict[str, Any]
     return facts
 
 
+def unknown_files(directory: Path) -> list[str]:
+    """Return the files in a checkpoint that its manifest does not have, relative to it.
+
+    Raises:
+        CheckpointError: The manifest cannot be read.
+    """
+    return sorted({*_file_names(directory)} - {MANIFEST, *_read_manifest(directory)["files"]})
+
+
 def read_controller_state(directory: Path) -> dict[str, Any]:
     """Return the controller's state in a checkpoint.
 

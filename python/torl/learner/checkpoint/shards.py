@@ -37,6 +37,21 @@ def generators_name(rank: int) -> str:
     return f"generators_rank_{rank:05d}.pt"
 
 
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return the values that a rank's file shares with all others (`ShardIndex.facts`), from its header alone.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        facts: dict[str, Any] = json.loads(header["__metadata__"][METADATA])["facts"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    return facts
+
+
 class ShardIndex:
     """An index of the fragments of each parameter in the files of all ranks. Use as a context manager.
 
