@@ -30,7 +30,7 @@ def walk(
     """
     mode, emptied = install_fake_gpu()
     exported: dict[str, str] = {}
-    rank_module.export_model = lambda weights, source, directory: exported.update(_devices(dict(weights)))
+    rank_module.export_model = lambda weights, *_: exported.update(_devices(dict(weights)))
     rank_module.export_adapter = lambda weights, *_: exported.update(_devices(dict(weights)))
     setup = learner_setup(model, stage=stage, lora=lora, offloads=offloads, **algorithm)
     reports: list[Any] = []

@@ -149,7 +149,7 @@ def test_end_of_thinking_in_the_code_of_a_call_is_code() -> None:
 
 def test_messages_may_lack_content_where_it_can_be_empty() -> None:
     messages = [{"role": "assistant", "thinking": "Hm."}, {"role": "tool", "name": "f"}]
-    content = read_example("x", {"messages": messages, "functions": "none"})
+    content = read_example("x", {"messages": messages, "functions": " "})
     assert isinstance(content, Dialogue)
     assert [message["content"] for message in content.messages] == ["", ""]
     assert content.tools == ()
@@ -198,7 +198,7 @@ def test_earlier_turns_of_alpaca_are_messages() -> None:
         ("assistant", "4"),
     ]
     assert content.weights == (0, 0, 1, 0, 1)
-    for system, history in (("", []), (None, None), ({}, "19th century")):
+    for system, history in (("", []), (None, None), ({}, " ")):
         assert isinstance(read_example("x", row | {"system": system, "history": history}), SolvedProblem)
 
 
@@ -245,7 +245,7 @@ def test_problems_segments_documents_and_trajectories_are_recognized() -> None:
         ),
         ({}, "by its fields none"),
         ({"messages": {}}, "'messages' must be a list of objects, got an object"),
-        ({"messages": ["a"]}, "'messages' must be a list of objects, got a list with other members"),
+        ({"messages": ["a"]}, r"'messages\[0\]' must be an object, or the JSON of one, got the text 'a'"),
         ({"messages": [{"role": "bot"}]}, r"messages\[0\]: 'role' must be one of system, user, .*, got 'bot'"),
         ({"messages": [{"role": "user", "content": 1}]}, "'content' must be text, or a list of parts"),
         ({"messages": [{"role": "assistant", "content": "", "weight": -1}]}, "'weight' must be a number of at least 0"),
@@ -259,6 +259,8 @@ def test_problems_segments_documents_and_trajectories_are_recognized() -> None:
             "the arguments of 'f' must be an object, got a list",
         ),
         ({"instruction": "a", "output": "b", "history": ["c"]}, "'history' must be a list of pairs"),
+        ({"instruction": "a", "output": "b", "history": "19th century"}, "'history' must be a list of pairs"),
+        ({"messages": [], "functions": "none"}, "'functions' must be JSON"),
         ({"messages": [], "tools": "["}, "'tools' must be JSON"),
         ({"messages": [], "tools": [{"function": {}}]}, "'tools' has a tool without a name"),
         ({"conversations": [{"from": "me", "value": ""}]}, r"conversations\[0\]: 'from' must be one of"),

@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from torl.data.example_fields import SYSTEM_FIELDS, has_value, is_given, read_mark, require_harmless
+from torl.data.example_tools import read_call, read_objects, written_calls
 from torl.data.files import describe
-from torl.data.values import name_columns
+from torl.data.values import is_missing, name_columns
 from torl.errors import DataError
-from torl.inputs import parse_json
 from torl.text.example_encoder import REASONING
 
 Messages: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]
@@ -35,50 +36,58 @@ _SPEAKERS = MappingProxyType(
         "ipython": "tool",
     }
 )
-_EXCLUDING = ("loss", "training", "train")
+_MARKS = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
-_CONVERTED = ("weight", *_EXCLUDING, "tool_calls", "function_call")
+_CALLS = ("tool_calls", "function_call")
+_READ = ("role", "content", "weight", *_MARKS, *_CALLS)
 """Fields of a message that do not reach the chat template as they are."""
+_TEXTS = ("text", "value", "content")
+"""Names of the text of a part of a message."""
 _RESULT = re.compile(r"<tool_response>((?:(?!</?tool_response>).)*)</tool_response>", re.DOTALL)
 _RESULTS = re.compile(rf"(?:\s*{_RESULT.pattern})+\s*", re.DOTALL)
 
 
-def read_messages(location: str, field: str, messages: Any) -> Messages:
+def read_messages(location: str, field: str, messages: Any, unread: set[str], *, trained: bool = True) -> Messages:
     """Read messages in OpenAI's format. Only messages of the model have a weight, 1 unless a message has its own.
 
     The weight of an empty message is 0: the model would learn to end at once. Arguments of tool calls become objects,
     because chat templates write them as JSON. Fields that are null are dropped, and `function_call`, OpenAI's older
-    form, becomes a tool call.
+    form, becomes a tool call. Fields that are not known here reach the chat template.
 
     Args:
         location: Location of the row, for errors.
         field: Field of the messages.
         messages: Value of the field, or its JSON.
+        unread: Set that receives the names of fields that are not read.
+        trained: Whether messages of the model are trained.
 
     Raises:
-        DataError: A message is invalid.
+        DataError: A message is invalid, or a field would change the prompt or the loss and is not read.
     """
     read, weights = [], []
-    for place, message in enumerate(_objects(location, field, messages)):
+    for place, message in enumerate(read_objects(location, field, messages)):
         where = f"{location}: {field}[{place}]"
-        role = _ROLES.get(str(message.get("role")))
-        if role is None:
-            raise DataError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, got {message.get('role')!r}")
-        fields = {name: value for name, value in message.items() if value is not None and name not in _CONVERTED}
-        fields |= {"role": role, "content": _content(where, role, message.get("content"))}
-        older = message.get("function_call")
-        if calls := message.get("tool_calls") or ([] if older is None else [older]):
-            fields["tool_calls"] = [_call(where, call) for call in _objects(where, "tool_calls", calls)]
-        elif role != "tool" and not any(name in message for name in ("content", *REASONING)):
-            raise DataError(f"{where}: 'content' is missing{name_columns(message)}")
+        role = message.get("role")
+        if not isinstance(role, str) or role not in _ROLES:
+            raise DataError(f"{where}: 'role' must be one of {', '.join(_ROLES)}, got {role!r}")
+        role = _ROLES[role]
+        fields = {name: value for name, value in message.items() if name not in _READ and has_value(value)}
+        for name, value in fields.items():
+            require_harmless(where, name, value)
+        calls = _calls(where, role, message, unread)
+        fields |= {"role": role, "content": _content(where, role, message)}
+        if wrong := [name for name in REASONING if name in fields and not isinstance(fields[name], str)]:
+            raise DataError(f"{where}: {wrong[0]!r} must be text, got {describe(fields[wrong[0]])}")
+        if calls:
+            fields["tool_calls"] = calls
         read.append(fields)
-        weight = _weight(where, message) if role == "assistant" else 0.0
-        is_empty = not (fields["content"].strip() or calls or any(map(fields.get, REASONING)))
+        weight = _weight(where, message, is_trained=trained and role == "assistant")
+        is_empty = not (fields["content"].strip() or calls or any(name in fields for name in REASONING))
         weights.append(0.0 if is_empty else weight)
     return tuple(read), tuple(weights)
 
 
-def read_conversation(location: str, conversation: Any, system: Any = None) -> Messages:
+def read_conversation(location: str, conversation: Any, unread: set[str]) -> Messages:
     """Read a conversation in ShareGPT's format, with LLaMA-Factory's `function_call` and `observation`.
 
     Turns with `role` are messages in OpenAI's format.
@@ -86,34 +95,59 @@ def read_conversation(location: str, conversation: Any, system: Any = None) -> M
     Args:
         location: Location of the row, for errors.
         conversation: Value of `conversations`, or its JSON.
-        system: System message of the row. Optional.
+        unread: Set that receives the names of fields that are not read.
 
     Raises:
-        DataError: A message is invalid.
+        DataError: A message is invalid, or a field would change the prompt or the loss and is not read.
     """
-    turns = _objects(location, "conversations", conversation)
-    first = turns[0] if turns else {}
-    is_system = _SPEAKERS.get(str(first.get("from", first.get("role")))) == "system"
-    repeats_system = is_system and system in (first.get("value"), first.get("content"))
-    messages = [{"role": "system", "content": system}] if system and not repeats_system else []
-    if turns and all("from" not in turn and "role" in turn for turn in turns):
-        return read_messages(location, "conversations", [*messages, *turns])
+    turns = read_objects(location, "conversations", conversation)
+    if turns and all(is_missing(turn.get("from")) and "role" in turn for turn in turns):
+        return read_messages(location, "conversations", turns, unread)
+    messages: list[dict[str, Any]] = []
     for place, turn in enumerate(turns):
         where = f"{location}: conversations[{place}]"
-        speaker = str(turn.get("from"))
-        if speaker not in _SPEAKERS:
-            raise DataError(f"{where}: 'from' must be one of {', '.join(_SPEAKERS)}, got {turn.get('from')!r}")
+        speaker = turn.get("from")
+        if not isinstance(speaker, str) or speaker not in _SPEAKERS:
+            raise DataError(f"{where}: 'from' must be one of {', '.join(_SPEAKERS)}, got {speaker!r}")
         if "value" not in turn:
             raise DataError(f"{where}: 'value' is missing{name_columns(turn)}")
         value = turn["value"]
-        message: dict[str, Any] = {"role": _SPEAKERS[speaker], "content": value}
-        message |= {name: turn[name] for name in ("weight", *_EXCLUDING) if name in turn}
+        message = {name: each for name, each in turn.items() if name not in ("from", "value") and not is_missing(each)}
+        own: dict[str, Any] = {"role": _SPEAKERS[speaker], "content": value}
         if speaker == "function_call":
-            thinking, calls = _written_calls(where, value)
-            message |= {"content": thinking, "tool_calls": calls}
-        is_result = message["role"] == "tool"
-        messages += [message | {"content": result} for result in _unwrapped(value)] if is_result else [message]
-    return read_messages(location, "conversations", messages)
+            thinking, calls = written_calls(where, value)
+            own |= {"content": thinking, "tool_calls": calls}
+        if twice := [name for name in own if name in message and message[name] != own[name]]:
+            raise DataError(f"{where}: {twice[0]!r} contradicts 'from' and 'value'")
+        is_result = own["role"] == "tool"
+        contents = _unwrapped(value) if is_result else [own["content"]]
+        messages += [{**message, **own, "content": content} for content in contents]
+    return read_messages(location, "conversations", messages, unread)
+
+
+def with_system(location: str, field: str, row: Mapping[str, Any], read: Messages) -> Messages:
+    """Put the system message of a row before messages that do not begin with it.
+
+    Args:
+        location: Location of the row, for errors.
+        field: Field of the messages.
+        row: Row, which may have a system message.
+        read: The messages and their weights.
+
+    Raises:
+        DataError: The system message is no text, or another one than the first message.
+    """
+    given = {name: row[name] for name in SYSTEM_FIELDS if has_value(row.get(name))}
+    messages, weights = read
+    for name, system in given.items():
+        if not isinstance(system, str):
+            raise DataError(f"{location}: {name!r} must be text, got {describe(system)}")
+        if messages and messages[0]["role"] == "system":
+            if messages[0]["content"].strip() != system.strip():
+                raise DataError(f"{location}: {name!r} and the system message of {field!r} are different")
+        else:
+            messages, weights = ({"role": "system", "content": system}, *messages), (0.0, *weights)
+    return messages, weights
 
 
 def _unwrapped(results: Any) -> list[Any]:
@@ -123,95 +157,65 @@ def _unwrapped(results: Any) -> list[Any]:
     return [result.strip() for result in _RESULT.findall(results)]
 
 
-def read_tools(
-    location: str, row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]] = ()
-) -> tuple[Mapping[str, Any], ...]:
-    """Read the schemas of a row's tools: a list, or the JSON of one, with or without OpenAI's "function" around each.
-
-    Tools that a system message describes already, as in Hermes' files, are left out: the template would repeat them.
-
-    Raises:
-        DataError: The value is not a list of objects with names.
-    """
-    tools = row.get("tools")
-    if tools is None and isinstance(row.get("functions"), list):  # OpenAI's older name
-        tools = row["functions"]
-    if isinstance(tools, str):
-        tools = _parsed(location, "tools", tools) if tools.strip() else None
-    schemas = [] if tools is None else _objects(location, "tools", tools)
-    wrapped: list[dict[str, Any]] = [
-        tool if "function" in tool else {"type": "function", "function": tool} for tool in schemas
-    ]
-    for schema in wrapped:
-        if not isinstance(schema["function"], dict) or not isinstance(schema["function"].get("name"), str):
-            raise DataError(f"{location}: 'tools' has a tool without a name")
-    system = str(messages[0]["content"]) if messages and messages[0]["role"] == "system" else ""
-    described = system.rpartition("<tools>")[2].partition("</tools>")[0] if "</tools>" in system else ""
-    if wrapped and all(json.dumps(schema["function"]["name"]) in described for schema in wrapped):
-        return ()
-    return tuple(wrapped)
+def _calls(where: str, role: str, message: Mapping[str, Any], unread: set[str]) -> list[dict[str, Any]]:
+    given = [name for name in _CALLS if is_given(message, name)]
+    if len(given) > 1 or (given and role != "assistant"):
+        raise DataError(f"{where}: a message of the role {role!r} cannot have {' and '.join(map(repr, given))}")
+    if not given:
+        return []
+    value = message[given[0]]
+    calls = [value] if given[0] == "function_call" else value
+    return [read_call(where, call, unread) for call in read_objects(where, given[0], calls)]
 
 
-def _call(where: str, call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call.get("function", call)
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise DataError(f"{where}: a tool call must have a function with a name and arguments")
-    arguments = function.get("arguments") or {}
-    for _ in range(2):  # some files encode them twice
-        if isinstance(arguments, str):
-            arguments = _parsed(where, "arguments", arguments) or {}
-    if not isinstance(arguments, dict):
-        raise DataError(f"{where}: the arguments of {function['name']!r} must be an object, got {describe(arguments)}")
-    return {
-        **{name: value for name, value in call.items() if name in ("id",) and value is not None},
-        "type": "function",
-        "function": {"name": function["name"], "arguments": arguments},
-    }
-
-
-def _written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
-    """Return the thinking before calls, and the calls."""
-    thinking = ""
-    if isinstance(value, str):
-        is_json = value.lstrip().startswith(("{", "["))
-        before, end, written = ("", "", value) if is_json else value.rpartition("</think>")
-        thinking, value = before + end, _parsed(where, "value", written)
-    return thinking, value if isinstance(value, list) else [value]
-
-
-def _parsed(where: str, field: str, text: str) -> Any:
-    try:
-        return parse_json(text)
-    except ValueError as error:
-        raise DataError(f"{where}: {field!r} must be JSON: {error}") from error
-
-
-def _objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
-    if isinstance(value, str):
-        value = _parsed(where, field, value)
-    if not isinstance(value, list) or not all(isinstance(member, dict) for member in value):
-        found = describe(value) if not isinstance(value, list) else "a list with other members"
-        raise DataError(f"{where}: {field!r} must be a list of objects, got {found}")
-    return value
-
-
-def _content(where: str, role: str, content: Any) -> str:
-    if content is None:
-        return ""
+def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
+    """Return the text of a message. That of the model or of a tool may be missing, if the message says something."""
+    content = message.get("content")
+    if is_missing(content) or content == []:
+        says_else = any(has_value(message.get(name)) for name in (*_CALLS, *REASONING))
+        if role == "tool" or (role == "assistant" and (says_else or "content" in message)):
+            return ""
+        if "content" not in message:
+            raise DataError(f"{where}: 'content' is missing{name_columns(message)}")
+        found = "an empty list" if content == [] else "null"
+        raise DataError(f"{where}: the 'content' of a message of the role {role!r} must be text, got {found}")
     if role == "tool" and isinstance(content, dict):
         return json.dumps(content, ensure_ascii=False)
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        content = "".join(str(part.get("text", "")) for part in content)
+    if isinstance(content, list):
+        return "".join(_text_of_part(f"{where}: content[{place}]", part) for place, part in enumerate(content))
     if not isinstance(content, str):
         raise DataError(f"{where}: 'content' must be text, or a list of parts that are text, got {describe(content)}")
     return content
 
 
-def _weight(where: str, message: Mapping[str, Any]) -> float:
-    if any(message.get(name) is False for name in _EXCLUDING):
-        return 0.0
+def _text_of_part(where: str, part: Any) -> str:
+    if not isinstance(part, dict):
+        raise DataError(f"{where}: a part of 'content' must be an object with type and text, got {describe(part)}")
+    given = {name: value for name, value in part.items() if not is_missing(value)}
+    texts = [name for name in _TEXTS if isinstance(given.get(name), str)]
+    others = [name for name, value in given.items() if name not in ("type", *texts) and has_value(value)]
+    if given.get("type") != "text" or len(texts) != 1 or others:
+        raise DataError(
+            f"{where}: a part of 'content' must have the type 'text' and a text, got the type {given.get('type')!r}"
+            f"{name_columns(given)}"
+        )
+    return str(given[texts[0]])
+
+
+def _weight(where: str, message: Mapping[str, Any], *, is_trained: bool) -> float:
+    """Return the weight of a message.
+
+    Raises:
+        DataError: A mark is invalid, or asks to train a message that cannot be trained.
+    """
+    marks = {name: read_mark(where, name, message.get(name)) for name in _MARKS}
     weight = message.get("weight")
-    weight = 1.0 if weight is None else weight
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-        raise DataError(f"{where}: 'weight' must be a number of at least 0, got {weight!r}")
-    return float(weight)
+    if is_missing(weight):
+        weight = 1.0
+    else:
+        if not isinstance(weight, bool | int | float) or not 0 <= weight < float("inf"):
+            raise DataError(f"{where}: 'weight' must be a number of at least 0, got {weight!r:.60}")
+        marks["weight"] = bool(weight)
+    if not is_trained and (asking := [name for name, mark in marks.items() if mark]):
+        raise DataError(f"{where}: {asking[0]!r} asks to train a message that is not trained here")
+    return 0.0 if not is_trained or False in marks.values() else float(weight)

@@ -6,9 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from torl.data.examples import EXAMPLE_FORMATS, OPTIONAL_FIELDS
+from torl.data.example_fields import TOOL_FIELDS
+from torl.data.examples import EXAMPLE_FIELDS, EXAMPLE_FORMATS
 from torl.data.files import InvalidRowError, describe, find_files, numbered_rows
-from torl.data.values import plain, require_value
+from torl.data.values import is_missing, plain, require_value
 from torl.errors import DataError
 from torl.guard import InvalidResultError
 from torl.guard import describe as describe_value
@@ -24,10 +25,9 @@ ExampleSource: TypeAlias = Callable[[], Iterable[ExampleRow]]
 
 _TRAJECTORIES = "trajectories"  # of a run directory
 # Of dialogues. Arrow gives each object the members of all others, with null for those that it does not have.
-_UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "tools", "functions")
+_UNIFIED_FIELDS = ("messages", "conversations", "prompt", "completion", "response", "segments", *TOOL_FIELDS)
 _ARROW = (".parquet", ".arrow")
 _TEXTS = ("content", "value")  # of a message; null is an empty text
-_FIELDS = {*(name for names, _ in EXAMPLE_FORMATS for name in names), *OPTIONAL_FIELDS}
 
 
 def example_rows(
@@ -35,6 +35,7 @@ def example_rows(
     split: str | None = None,
     files: str | tuple[str, ...] = (),
     columns: dict[str, str] | None = None,
+    ignore: str | tuple[str, ...] = (),
 ) -> Iterator[ExampleRow]:
     """Yield the rows of example files. Ids do not depend on the directory that the files are in.
 
@@ -45,17 +46,20 @@ def example_rows(
         files: Patterns of the files of a dataset, instead of a split, such as "data/math/*".
         columns: Columns of the fields of a format, if they have other names: { response = "answer" }. The row is read
             in this format, also if it has the fields of another one.
+        ignore: Fields of rows and of their messages that are left out, though they might change the prompt or the loss:
+            ["images", "loss_mask"].
 
     Raises:
         DataError: A file is missing, empty or damaged, or `columns` has the name of no field.
     """
     for name in columns or ():
-        if name not in _FIELDS:
+        if name not in EXAMPLE_FIELDS:
             raise DataError(
-                f"columns: {name!r} is not a field of any format of examples{suggestion(name, sorted(_FIELDS))}"
+                f"columns: {name!r} is not a field of any format of examples{suggestion(name, sorted(EXAMPLE_FIELDS))}"
             )
     sources = (path,) if isinstance(path, str) else path
     patterns = (files,) if isinstance(files, str) else files
+    ignored = frozenset((ignore,) if isinstance(ignore, str) else ignore)
     for number, source in enumerate(sources, start=1):
         found = _find(source, split, patterns)
         prefix = f"source {number}, " if len(sources) > 1 else ""
@@ -65,7 +69,8 @@ def example_rows(
             is_empty = False
             name = prefix + location.removeprefix(f"{parent}/")
             try:
-                yield name, _fields(name, value, columns or {}, unified=file_format(found[0].name)[0] in _ARROW)
+                fields = _fields(name, value, columns or {}, unified=file_format(found[0].name)[0] in _ARROW)
+                yield name, _without(fields, ignored) if ignored else fields
             except InvalidRowError as invalid:
                 yield name, invalid
         if is_empty:
@@ -86,8 +91,9 @@ def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: boo
         raise row
     if not isinstance(row, dict):
         raise InvalidRowError(location, "not_an_object", f"an example must be an object, got {describe(row)}")
-    fields: dict[str, Any] = plain(row)
-    fields |= {name: require_value(location, fields, column) for name, column in columns.items()}
+    given: dict[str, Any] = plain(row)
+    fields = {name: value for name, value in given.items() if name in EXAMPLE_FIELDS or name not in columns.values()}
+    fields |= {name: require_value(location, given, column) for name, column in columns.items()}
     for name in _fields_of_other_formats(fields, columns):
         del fields[name]
     if unified:
@@ -97,11 +103,23 @@ def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: boo
 
 def _fields_of_other_formats(fields: Mapping[str, Any], columns: Collection[str]) -> set[str]:
     """Return the fields by which the row would be read in another format than the one with most of these columns."""
-    formats = [names for names, _ in EXAMPLE_FORMATS if all(fields.get(name) is not None for name in names)]
+    every = (form.fields for form in EXAMPLE_FORMATS)
+    formats = [names for names in every if not any(is_missing(fields.get(name)) for name in names)]
     if not formats:
         return set()
     chosen = max(formats, key=lambda names: sum(name in columns for name in names))
     return {name for names in formats[: formats.index(chosen)] for name in names} - {*chosen}
+
+
+def _without(fields: Mapping[str, Any], ignored: Collection[str]) -> dict[str, Any]:
+    """Return a row without these fields, also of the objects in its lists."""
+    return {
+        name: [_without(member, ignored) if isinstance(member, dict) else member for member in value]
+        if isinstance(value, list)
+        else value
+        for name, value in fields.items()
+        if name not in ignored
+    }
 
 
 def _without_nulls(value: Any, kept: Collection[str] = ()) -> Any:

@@ -1,25 +1,31 @@
 """The content of an example for fine-tuning: a row in one of the public formats, recognized by its fields.
 
-- `messages`, optionally `tools`: a conversation in OpenAI's format. A message of the model may have a `weight`.
-- `conversations`, optionally `system` and `tools`: ShareGPT's format (`from` and `value`), or OpenAI's.
+- `messages`: a conversation in OpenAI's format. A message of the model may have a `weight`.
+- `conversations`: ShareGPT's format (`from` and `value`), or OpenAI's.
 - `prompt` and `completion` (or `response`), texts or lists of messages: TRL's format. Only the completion is trained.
 - `problem` (or `question`) and `response` (or `solution`): the problem is put into the prompt template of the run.
-- `instruction`, optionally `input`, and `output`: Alpaca's format. Both together are the problem. With LLaMA-Factory's
-  `system` or `history`, it is a conversation.
+- `instruction`, optionally `input`, and `output`: Alpaca's format. Both together are the problem.
 - `segments`, each with `label` and `text`: Axolotl's format. Only segments whose label is true are trained.
 - `text`: a document, trained as a whole.
 - trajectories as torl records and samples them.
+
+Conversations may have a `system` message and `tools` of the row. A problem with these, or with LLaMA-Factory's
+`history`, is a conversation.
 
 A result of a tool in the text of a response, as the run's format writes it, is an observation (`torl.formats.results`).
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from torl.data.dialogues import read_conversation, read_messages, read_tools
-from torl.data.files import describe
+from torl.data.dialogues import Messages, read_conversation, read_messages, with_system
+from torl.data.example_fields import LABEL, SYSTEM_FIELDS, TOOL_FIELDS, has_value, note_unread, read_mark
+from torl.data.example_tools import read_tools
+from torl.data.files import SkippedRowError, describe
+from torl.data.values import is_missing, name_columns, plain
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -71,21 +77,52 @@ class RecordedTrajectory:
 
 
 ExampleContent: TypeAlias = Dialogue | Passages | Completion | SolvedProblem | RecordedTrajectory
+ExampleParser: TypeAlias = Callable[[str, Mapping[str, Any], set[str]], ExampleContent]
+"""A function of the location of a row, its fields, and a set that receives the fields inside others that are not
+read."""
 
 
-def read_example(location: str, row: Mapping[str, Any]) -> ExampleContent:
+@dataclass(frozen=True, slots=True)
+class ExampleFormat:
+    """A format of examples.
+
+    Attributes:
+        fields: Fields that a row of the format has.
+        read: Function that reads a row.
+        optional: Other fields that it reads. None: all of the row.
+    """
+
+    fields: tuple[str, ...]
+    read: ExampleParser
+    optional: tuple[str, ...] | None = ()
+
+
+def read_example(location: str, row: Mapping[str, Any], unread: set[str] | None = None) -> ExampleContent:
     """Return the content of a row, in the first format whose fields it has.
 
+    Args:
+        location: Location of the row, for errors.
+        row: Fields of the row.
+        unread: Set that receives the names of the fields with a value that are not read.
+
     Raises:
-        DataError: The row is in no known format, or a value is invalid.
+        SkippedRowError: The row has the label of a bad response.
+        DataError: The row is in no known format, a value is invalid, or a field would change the prompt or the loss and
+            is not read.
     """
-    for fields, read in EXAMPLE_FORMATS:
-        if all(row.get(field) is not None for field in fields):
-            _require_unicode(location, row)
-            return read(location, row)
-    known = "; ".join(" and ".join(fields) for fields, _ in EXAMPLE_FORMATS)
+    fields: dict[str, Any] = plain(row)
+    unread = set() if unread is None else unread
+    for form in EXAMPLE_FORMATS:
+        if not any(is_missing(fields.get(name)) for name in form.fields):
+            _require_unicode(location, fields)
+            if read_mark(location, LABEL, fields[LABEL] if has_value(fields.get(LABEL)) else None) is False:
+                raise SkippedRowError(location, "with_a_false_label", "its label says that its response is a bad one")
+            if form.optional is not None:
+                note_unread(location, fields, (*form.fields, *form.optional, LABEL), unread)
+            return form.read(location, fields, unread)
+    known = "; ".join(" and ".join(form.fields) for form in EXAMPLE_FORMATS)
     raise DataError(
-        f"{location}: not a known format of examples, by its fields {', '.join(sorted(map(str, row))) or 'none'}; "
+        f"{location}: not a known format of examples, by its fields {', '.join(sorted(map(str, fields))) or 'none'}; "
         f"expected {known}; finetune.train.columns names fields that are called otherwise"
     )
 
@@ -98,77 +135,106 @@ def _require_unicode(location: str, row: Mapping[str, Any]) -> None:
         raise DataError(f"{location}: has a lone surrogate: {error.object[error.start :][:1]!r}") from error
 
 
-def _read_trajectory(location: str, row: Mapping[str, Any]) -> RecordedTrajectory:
+def _read_trajectory(location: str, row: Mapping[str, Any], unread: set[str]) -> RecordedTrajectory:
     return RecordedTrajectory(row)
 
 
-def _read_messages(location: str, row: Mapping[str, Any]) -> Dialogue:
-    messages, weights = read_messages(location, "messages", row["messages"])
-    return Dialogue(messages, weights, read_tools(location, row, messages))
+def _dialogue(location: str, field: str, row: Mapping[str, Any], read: Messages) -> Dialogue:
+    """Return messages with the system message and the tools of the row."""
+    messages, weights = with_system(location, field, row, read)
+    tools = read_tools(location, row, messages)
+    if not read[0]:
+        raise DataError(f"{location}: {field!r} is an empty list")
+    return Dialogue(messages, weights, tools)
 
 
-def _read_conversation(location: str, row: Mapping[str, Any]) -> Dialogue:
-    messages, weights = read_conversation(location, row["conversations"], row.get("system"))
-    return Dialogue(messages, weights, read_tools(location, row, messages))
+def _read_messages(location: str, row: Mapping[str, Any], unread: set[str]) -> Dialogue:
+    return _dialogue(location, "messages", row, read_messages(location, "messages", row["messages"], unread))
 
 
-def _read_segments(location: str, row: Mapping[str, Any]) -> Passages:
+def _read_conversation(location: str, row: Mapping[str, Any], unread: set[str]) -> Dialogue:
+    return _dialogue(location, "conversations", row, read_conversation(location, row["conversations"], unread))
+
+
+def _read_segments(location: str, row: Mapping[str, Any], unread: set[str]) -> Passages:
     segments = row["segments"]
     if not isinstance(segments, list) or not all(isinstance(segment, dict) for segment in segments):
         raise DataError(f"{location}: 'segments' must be a list of objects with label and text")
-    texts = tuple(_text(location, "segments.text", segment.get("text")) for segment in segments)
-    return Passages(texts, tuple(float(bool(segment.get("label"))) for segment in segments))
+    if not segments:
+        raise DataError(f"{location}: 'segments' is an empty list")
+    texts, weights = [], []
+    for place, segment in enumerate(segments):
+        where = f"{location}: segments[{place}]"
+        if missing := [name for name in (LABEL, "text") if is_missing(segment.get(name))]:
+            raise DataError(f"{where}: {missing[0]!r} is missing{name_columns(segment)}")
+        note_unread(where, segment, (LABEL, "text"), unread, " of segments")
+        texts.append(_text(where, "text", segment["text"]))
+        weights.append(float(read_mark(where, LABEL, segment[LABEL]) is True))
+    return Passages(tuple(texts), tuple(weights))
 
 
-def _completion_reader(name: str) -> Callable[[str, Mapping[str, Any]], ExampleContent]:
-    def read(location: str, row: Mapping[str, Any]) -> ExampleContent:
+def _completion_reader(name: str) -> ExampleParser:
+    def read(location: str, row: Mapping[str, Any], unread: set[str]) -> ExampleContent:
         prompt, completion = row["prompt"], row[name]
-        if isinstance(prompt, str):
+        if isinstance(prompt, str) and not _is_conversation(prompt):
+            note_unread(location, row, row.keys() - {*SYSTEM_FIELDS, *TOOL_FIELDS}, unread)
             return Completion(_text(location, "prompt", prompt), _text(location, name, completion))
-        if isinstance(completion, str):
+        if isinstance(completion, str) and not _is_conversation(completion):
             completion = [{"role": "assistant", "content": completion}]
-        before, _ = read_messages(location, "prompt", prompt)
-        after, weights = read_messages(location, name, completion)
-        tools = read_tools(location, row, before)
-        return Dialogue((*before, *after), (*[0.0] * len(before), *weights), tools)
+        before, zeros = read_messages(location, "prompt", prompt, unread, trained=False)
+        after, weights = read_messages(location, name, completion, unread)
+        if not after or not before:
+            raise DataError(f"{location}: {name if before else 'prompt'!r} is an empty list")
+        return _dialogue(location, "prompt", row, ((*before, *after), (*zeros, *weights)))
 
     return read
 
 
-def _solution_reader(question: str, response: str) -> Callable[[str, Mapping[str, Any]], SolvedProblem]:
-    def read(location: str, row: Mapping[str, Any]) -> SolvedProblem:
+def _is_conversation(text: str) -> bool:
+    """Whether a text is the JSON of messages."""
+    if not text.lstrip().startswith("["):
+        return False
+    with suppress(ValueError, RecursionError):
+        members = json.loads(text)
+        return bool(members) and all(isinstance(each, dict) and {"role", "content"} <= each.keys() for each in members)
+    return False
+
+
+def _solution_reader(question: str, response: str) -> ExampleParser:
+    def read(location: str, row: Mapping[str, Any], unread: set[str]) -> ExampleContent:
+        text, reply = _text(location, question, row[question]), _text(location, response, row[response])
+        if any(has_value(row.get(name)) for name in _OF_CONVERSATIONS):
+            return _conversation_of(location, row, text, reply, unread)
         metadata = {name: value for name, value in row.items() if name not in (question, response, "answer")}
-        text, answer = _text(location, question, row[question]), row.get("answer")
-        problem = Problem(location, text, "" if answer is None else str(answer), metadata)
-        return SolvedProblem(problem, _text(location, response, row[response]))
+        answer = row.get("answer")
+        return SolvedProblem(Problem(location, text, "" if is_missing(answer) else str(answer), metadata), reply)
 
     return read
 
 
-def _read_instruction(location: str, row: Mapping[str, Any]) -> ExampleContent:
-    parts = [_text(location, name, row[name]) for name in ("instruction", "input") if row.get(name)]
-    system, history = row.get("system"), row.get("history")
-    if (system and isinstance(system, str)) or (history and isinstance(history, list)):
-        return _read_earlier_turns(location, row, "\n\n".join(parts))
+def _read_instruction(location: str, row: Mapping[str, Any], unread: set[str]) -> ExampleContent:
+    parts = [_text(location, name, row[name]) for name in ("instruction", "input") if has_value(row.get(name))]
+    text, reply = "\n\n".join(parts), _text(location, "output", row["output"])
+    if any(has_value(row.get(name)) for name in _OF_CONVERSATIONS):
+        return _conversation_of(location, row, text, reply, unread)
     metadata = {name: value for name, value in row.items() if name not in ("instruction", "input", "output")}
-    return SolvedProblem(Problem(location, "\n\n".join(parts), "", metadata), _text(location, "output", row["output"]))
+    return SolvedProblem(Problem(location, text, "", metadata), reply)
 
 
-def _read_earlier_turns(location: str, row: Mapping[str, Any], question: str) -> Dialogue:
-    """Return LLaMA-Factory's form of Alpaca's format: a system message, and earlier questions with their responses."""
-    history = row.get("history") or []
-    if not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
+def _conversation_of(location: str, row: Mapping[str, Any], question: str, reply: str, unread: set[str]) -> Dialogue:
+    """Return LLaMA-Factory's form: a system message, tools, and earlier questions with their responses."""
+    history = row["history"] if has_value(row.get("history")) else []
+    if not isinstance(history, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
         raise DataError(f"{location}: 'history' must be a list of pairs of a question and a response")
-    system = [{"role": "system", "content": row["system"]}] if row.get("system") else []
     turns = [
         {"role": role, "content": text}
-        for turn in [*history, [question, row["output"]]]
+        for turn in [*history, [question, reply]]
         for role, text in zip(("user", "assistant"), turn, strict=True)
     ]
-    return Dialogue(*read_messages(location, "history", [*system, *turns]))
+    return _dialogue(location, "history", row, read_messages(location, "history", turns, unread))
 
 
-def _read_document(location: str, row: Mapping[str, Any]) -> Passages:
+def _read_document(location: str, row: Mapping[str, Any], unread: set[str]) -> Passages:
     return Passages((_text(location, "text", row["text"]),), (1.0,))
 
 
@@ -178,20 +244,23 @@ def _text(location: str, field: str, value: Any) -> str:
     return value
 
 
-EXAMPLE_FORMATS: tuple[tuple[tuple[str, ...], Callable[[str, Mapping[str, Any]], ExampleContent]], ...] = (
-    (("prompt_token_ids", "token_ids", "loss_mask"), _read_trajectory),
-    (("messages",), _read_messages),
-    (("conversations",), _read_conversation),
-    (("segments",), _read_segments),
-    *((("prompt", name), _completion_reader(name)) for name in ("completion", "response")),
+_OF_DIALOGUES = (*SYSTEM_FIELDS, *TOOL_FIELDS)
+_OF_CONVERSATIONS = (*_OF_DIALOGUES, "history")
+
+EXAMPLE_FORMATS: Sequence[ExampleFormat] = (
+    ExampleFormat(("prompt_token_ids", "token_ids", "loss_mask"), _read_trajectory, optional=None),
+    ExampleFormat(("messages",), _read_messages, _OF_DIALOGUES),
+    ExampleFormat(("conversations",), _read_conversation, _OF_DIALOGUES),
+    ExampleFormat(("segments",), _read_segments),
+    *(ExampleFormat(("prompt", name), _completion_reader(name), _OF_DIALOGUES) for name in ("completion", "response")),
     *(
-        ((question, response), _solution_reader(question, response))
+        ExampleFormat((question, response), _solution_reader(question, response), ("answer", *_OF_CONVERSATIONS))
         for question in ("problem", "question")
         for response in ("response", "solution")
     ),
-    (("instruction", "output"), _read_instruction),
-    (("text",), _read_document),
+    ExampleFormat(("instruction", "output"), _read_instruction, ("input", *_OF_CONVERSATIONS)),
+    ExampleFormat(("text",), _read_document),
 )
-"""The formats of examples: the fields that a row of each has, and its reader."""
-OPTIONAL_FIELDS = ("system", "history", "input", "answer", "tools", "functions")
-"""Other fields that the readers of these formats read."""
+"""The formats of examples: the first whose fields a row has reads it."""
+EXAMPLE_FIELDS = frozenset(name for form in EXAMPLE_FORMATS for name in (*form.fields, *(form.optional or ()), LABEL))
+"""The fields that the formats read."""

@@ -72,7 +72,7 @@ def read_id(location: str, value: Any) -> str:
     Raises:
         InvalidRowError: The value is not text or an integer.
     """
-    if _is_missing(value) or value == "":
+    if is_missing(value) or value == "":
         return row_id(location)
     text = value if isinstance(value, str) and not isinstance(value, NumberLiteral) else _whole_number(value)
     if text is None:
@@ -99,7 +99,7 @@ def read_pass_rate(location: str, value: Any) -> float | None:
     Raises:
         InvalidRowError: The value is not a number from 0 to 1.
     """
-    if _is_missing(value) or value == "":
+    if is_missing(value) or value == "":
         return None
     try:
         rate = math.nan if isinstance(value, bool) else float(value)
@@ -139,7 +139,7 @@ def read_answer(location: str, value: Any) -> str:
     if isinstance(value, Mapping) and "target" in value:
         target = value["target"]
         return read_alternatives(location, target if isinstance(target, list) else [target])
-    if _is_missing(value) or value == []:
+    if is_missing(value) or value == []:
         raise InvalidRowError(location, "no_answer", f"the answer is {'an empty list' if value == [] else 'null'}")
     if isinstance(value, list):
         return ", ".join(read_answer(location, member) for member in value)
@@ -208,7 +208,8 @@ def is_solution(answer: str) -> bool:
     return len(boxes) > 1 or (len(boxes) == 1 and _WHOLE_BOX.fullmatch(answer) is None)
 
 
-def _is_missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
+    """Whether a value is null, or NaN, which pandas writes for it."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -232,12 +233,19 @@ def as_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with numbers instead of number literals. Integers that Python refuses to read stay text."""
+    """Return a value with numbers instead of number literals, and lists instead of arrays and tuples.
+
+    Integers that Python refuses to read stay text.
+    """
     if isinstance(value, NumberLiteral):
         try:
             return json.loads(value)
         except ValueError:  # over 4,300 digits
             return str(value)
-    if isinstance(value, dict):
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Mapping):
         return {name: plain(member) for name, member in value.items()}
-    return [plain(member) for member in value] if isinstance(value, list) else value
+    if isinstance(value, list | tuple):
+        return [plain(member) for member in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else value  # NumPy's

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +18,12 @@ MAX_FILE_BYTES = 2_000_000_000
 # Files of a model directory other than its weights.
 _COPIED_PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "*.py")
 _NOT_COPIED = ("*.index.json",)
+_TOKENS_OF_GENERATION = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
-def export_model(weights: Iterable[tuple[str, "Tensor"]], source: Path, directory: Path) -> None:
+def export_model(
+    weights: Iterable[tuple[str, "Tensor"]], source: Path, directory: Path, stop_token_ids: Sequence[int] = ()
+) -> None:
     """Write a model directory that transformers and vLLM load.
 
     Args:
@@ -28,6 +31,7 @@ def export_model(weights: Iterable[tuple[str, "Tensor"]], source: Path, director
             other ranks may take part in gathering each.
         source: Directory of the initial model, whose other files are copied.
         directory: Directory to write.
+        stop_token_ids: Tokens that end a response of the policy.
 
     Raises:
         CheckpointError: A file could not be written.
@@ -44,6 +48,7 @@ def export_model(weights: Iterable[tuple[str, "Tensor"]], source: Path, director
         # A few biases of routers stay in float32.
         config["dtype"] = max(bytes_by_dtype, key=bytes_by_dtype.__getitem__)
         config_path.write_text(json.dumps(config, indent=2) + "\n")
+        add_stop_tokens(directory, stop_token_ids)
         for path in directory.glob("*.safetensors"):
             path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -59,6 +64,23 @@ def copy_model_files(source: Path, directory: Path) -> None:
         for path in source.glob(pattern):
             if not any(path.match(excluded) for excluded in _NOT_COPIED):
                 shutil.copyfile(path, directory / path.name)
+
+
+def add_stop_tokens(directory: Path, stop_token_ids: Sequence[int]) -> None:
+    """Add tokens to those that generation_config.json names as ends of a response: transformers and vLLM stop there.
+
+    A model directory without this file gets one, with the tokens that its config.json names.
+    """
+    path = directory / "generation_config.json"
+    if path.is_file():
+        settings = json.loads(path.read_text())
+    else:
+        config = json.loads((directory / "config.json").read_text())
+        settings = {name: config[name] for name in _TOKENS_OF_GENERATION if config.get(name) is not None}
+    named = settings.get("eos_token_id")
+    ends = named if isinstance(named, list) else [] if named is None else [named]
+    if missing := [token for token in stop_token_ids if token not in ends]:
+        path.write_text(json.dumps({**settings, "eos_token_id": [*ends, *missing]}, indent=2) + "\n")
 
 
 def _write_weights(weights: Iterable[tuple[str, "Tensor"]], directory: Path) -> Counter[str]:

@@ -202,13 +202,17 @@ class Learner:
         """
         return await load_ranks(self._group, self._setup, directory, verified=verified)
 
-    async def export(self, directory: Path) -> None:
+    async def export(self, directory: Path, stop_token_ids: Sequence[int] = ()) -> None:
         """Write the model to a directory that transformers and vLLM load, in the learner's precision.
+
+        Args:
+            directory: Directory to write.
+            stop_token_ids: Tokens that end its responses, in addition to those that the initial model names.
 
         Raises:
             CheckpointError: The model could not be written.
         """
-        await self._group.call_all(Export(directory))
+        await self._group.call_all(Export(directory, tuple(stop_token_ids)))
 
     async def offload(self, part: LearnerMemoryPart) -> None:
         """Free unused memory, or move the optimizer state or the parameters out of GPU memory until `onload`.

@@ -192,9 +192,10 @@ class LoadCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Write the model in Hugging Face's format."""
+    """Write the model in Hugging Face's format, with the tokens that its responses end with."""
 
     directory: Path
+    stop_token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

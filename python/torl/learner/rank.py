@@ -1,7 +1,7 @@
 """A rank of the learner: its part of the DeepSpeed engines, and the execution of the controller's requests."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import chain
@@ -166,8 +166,8 @@ class Rank:
                 return self.save_checkpoint(directory)
             case LoadCheckpoint(directory):
                 return self.load_checkpoint(directory)
-            case Export(directory):
-                return self.export(directory)
+            case Export(directory, stop_token_ids):
+                return self.export(directory, stop_token_ids)
             case Offload(part):
                 return self.offload(part)
             case Onload():
@@ -280,7 +280,7 @@ class Rank:
         self._require("optimizer", "parameters")
         self.updates = dict(restore_rank(self._shards, directory, rank=self.rank))
 
-    def export(self, directory: Path) -> None:
+    def export(self, directory: Path, stop_token_ids: Sequence[int] = ()) -> None:
         """Write the model in Hugging Face's format at rank 0, with adapters merged, and the adapters separately."""
         self._require("parameters")
         if self.rank != 0:
@@ -290,7 +290,7 @@ class Rank:
         model = self.setup.model
         adapters = [(name, tensor.to("cpu", copy=True)) for name, tensor in full_adapters(self.engine)]
         weights = ((name, tensor.to("cpu", copy=True)) for name, tensor in full_weights(self.engine))
-        export_model(weights, Path(model.path), directory)
+        export_model(weights, Path(model.path), directory, stop_token_ids)
         if model.adapters is not None:
             export_adapter(adapters, model.adapters, model.path, directory / "adapter")
 

@@ -16,8 +16,8 @@ from torl.inputs import open_file, parse_json, read_file, reason
 from torl.options import Section
 from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
-from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
-from torl.text.tokenizer import load_tokenizer
+from torl.text.prompts import EncodedPrompts, PromptStream, UnreadFields, encode_prompts
+from torl.text.tokenizer import load_tokenizer, stop_token_ids
 from torl.tools import BaseTool, make_tool
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class ModelDirectory:
         skipped = f", {len(encoded.too_long)} too long, which count as not solved" if encoded.too_long else ""
         count = len(encoded.prompts)
         console.line(f"{name}: {count} problem{'s' * (count != 1)}{skipped}")
+        report_metadata(name, encoded.fields, console)
         return encoded
 
     def tool_schemas(self) -> ToolSchemas:
@@ -87,6 +88,12 @@ class ModelDirectory:
         return schemas(toolsets)
 
 
+def report_metadata(name: str, fields: UnreadFields, console: Console) -> None:
+    """Show the fields of the problems of a set that its prompts do not have."""
+    if fields:
+        console.line(f"{name}: {fields} (metadata, which a reward, a tool or an environment may read)")
+
+
 def schemas(toolsets: Iterable[Mapping[str, BaseTool | ToolSchema]]) -> ToolSchemas:
     """The schemas of tools, as chat templates expect them."""
     functions = [
@@ -101,6 +108,16 @@ def require_weights(model: Path) -> None:
     """Raise `DataError` for a directory without weights, before the engine starts."""
     if model.is_dir() and not any(model.glob("*.safetensors")) and not any(model.glob("*.bin")):
         raise DataError(f"{model}: holds no weights (*.safetensors)")
+
+
+def stop_tokens_of(config: ModelRunConfig) -> list[int]:
+    """Return the tokens that end a response in a run: the model's, and those of the run's format.
+
+    Raises:
+        DataError: The model is unavailable, or names no such token.
+    """
+    path = resolve_model(config.model.path)
+    return stop_token_ids(path, load_tokenizer(path), config.rollout.format.make().end_tokens)
 
 
 def require_same_vocabulary(model: ModelDirectory, other: str, setting: str) -> None:

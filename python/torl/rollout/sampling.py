@@ -12,7 +12,7 @@ from torl.records.locks import locked_file
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.group_file import GroupFile, play_to_file
-from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.model_directory import ModelDirectory, cap_to_context, report_metadata
 from torl.rollout.resuming import PlayedOutput
 from torl.rollout.startup import OpenRollouts, open_rollouts
 from torl.runtime.processes.scratch import ScratchDirectory
@@ -66,6 +66,7 @@ async def sample_with(
     stream = model.prompts(sample.problems, config.data)
     prompts = tuple(islice(stream, sample.max_problems))
     console.line(f"problems: {stream}")
+    report_metadata("problems", stream.fields, console)
     output = GroupFile(sample.output)
     with locked_file(output.path, "command"):
         if resumable:

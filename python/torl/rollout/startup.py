@@ -244,7 +244,7 @@ def _make_player(
         model=model.path,
         vocabulary=vocabulary,
         max_model_tokens=config.longest_prompt + config.longest_response,
-        stop_token_ids=tuple(sorted({*stop_token_ids(model.path, model.tokenizer), *end_token_ids})),
+        stop_token_ids=tuple(stop_token_ids(model.path, model.tokenizer, format.end_tokens)),
         log_path=context.directory / "engine.log",
         load_weights=load_weights,
         seed=context.seed,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import DataError
-from torl.text.prompt_encoder import ControlTokenEscaper, unescape
+from torl.text.prompt_encoder import ControlTokenEscaper, opening_ids, unescape
 from torl.text.tokenizer import PlainTextEncoder
 from torl.types import Markup
 
@@ -74,6 +74,7 @@ class ExampleEncoder:
         self._split_results = split_results
         self._stop_texts = tuple(filter(None, tokenizer.convert_ids_to_tokens(sorted(self._stops))))
         self._end = tokenizer.eos_token_id if tokenizer.eos_token_id in self._stops else min(self._stops)
+        self._is_read: dict[tuple[str, str], bool] = {}  # fields of the messages of a role
         # The model's own messages may contain <tool_call> or <think>, which it samples as tokens.
         self._foreign, self._own = ControlTokenEscaper(tokenizer), ControlTokenEscaper(tokenizer, special_only=True)
 
@@ -135,6 +136,23 @@ class ExampleEncoder:
             rendered, replies = whole, []
         return [sequence for sequence in sequences if any(sequence.weights)]
 
+    def unread_fields(self, messages: Sequence[Mapping[str, Any]]) -> set[str]:
+        """Return the fields of messages that the chat template does not read: without them, it renders the same text.
+
+        The first message of a role with a field decides for all.
+        """
+        found = set()
+        for message in messages:
+            for name in message.keys() - {"role", "content", "tool_calls", *(REASONING if _is_own(message) else ())}:
+                key = (message["role"], name)
+                if key not in self._is_read:
+                    without = [{field: each[field] for field in each if field != name} for each in messages]
+                    texts = [self._render(each, (), generation_prompt=False) for each in (messages, without)]
+                    self._is_read[key] = texts[0] != texts[1]
+                if not self._is_read[key]:
+                    found.add(name)
+        return found
+
     def _add_message(
         self, sequence: WeightedTokens, text: str, escaped: Sequence[str], weight: float, place: int
     ) -> None:
@@ -163,7 +181,7 @@ class ExampleEncoder:
         if weights[-1]:
             texts = [*texts[:-1], self._without_line_end(texts[-1])]
         for place, (text, weight) in enumerate(zip(texts, weights, strict=True)):
-            sequence.add(self._tokenizer.encode(text) if place == 0 else self._encode_markup(text), weight)
+            sequence.add(opening_ids(self._tokenizer, text) if place == 0 else self._encode_markup(text), weight)
         return self._with_end(sequence, weights[-1])
 
     def response(self, prompt: Sequence[int], text: str) -> WeightedTokens:

@@ -36,6 +36,22 @@ class TextTokenizer(Protocol):
         ...
 
 
+def opening_ids(tokenizer: TextTokenizer, text: str) -> list[int]:
+    """Return the ids of a text that others follow, with the special tokens at the start of a document.
+
+    Raises:
+        DataError: The tokenizer ends every text with its end-of-sequence token, which would be inside the sequence.
+    """
+    token_ids = tokenizer.encode(text)
+    ends = [tokenizer.eos_token_id]
+    if token_ids[-1:] == ends and tokenizer.encode("a")[-1:] == ends:  # not if the text spells it
+        raise DataError(
+            "the tokenizer ends prompts with its end-of-sequence token; turn that off in tokenizer_config.json "
+            "(add_eos_token)"
+        )
+    return token_ids
+
+
 class PromptEncoder:
     """An encoder of prompts. Control tokens that a problem, an environment or a tool spells stay text."""
 
@@ -64,8 +80,8 @@ class PromptEncoder:
         if isinstance(prompt, str):
             try:
                 if not escaped:
-                    return tuple(self.tokenizer.encode(prompt))
-                return (*self.tokenizer.encode(""), *self._plain.encode_prompt(unescape(prompt, escaped)))
+                    return tuple(opening_ids(self.tokenizer, prompt))
+                return (*opening_ids(self.tokenizer, ""), *self._plain.encode_prompt(unescape(prompt, escaped)))
             except (TypeError, UnicodeEncodeError) as error:
                 raise DataError(f"problem {problem_id}: its prompt cannot be encoded: {error}") from error
         return self._conversation(

@@ -2,14 +2,46 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torl.errors import DataError
 from torl.text.prompt_encoder import PromptEncoder, TextTokenizer, ToolSchemas
 from torl.text.sources import SourceDigest
 from torl.text.templates import PromptTemplate, PromptText, PromptVariant
 from torl.types import Markup, Problem, Prompt
+
+
+@dataclass(slots=True)
+class UnreadFields:
+    """Fields of rows that are not read, with the numbers of rows that have them."""
+
+    rows: int = 0
+    """Number of rows with such a field."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """Numbers of rows by field."""
+    read: set[str] = field(default_factory=set)
+    """Fields that were read from a row: they are not counted."""
+
+    def add(self, names: Collection[str]) -> None:
+        """Count the fields of a row."""
+        self.counts.update(names)
+        self.rows += bool(names)
+
+    def __bool__(self) -> bool:
+        """Whether a row has such a field."""
+        return self.rows > 0
+
+    def __str__(self) -> str:
+        """Return the fields: "15 rows have fields that are not read: a (12 rows), b (3 rows)"."""
+        names = ", ".join(f"{name} ({_rows(count)})" for name, count in self.counts.most_common())
+        return f"{_rows(self.rows)} {'has' if self.rows == 1 else 'have'} fields that are not read: {names}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +52,8 @@ class EncodedPrompts:
     """Prompts within the limit, in the order of the problems."""
     too_long: tuple[str, ...]
     """Ids of the problems whose prompts are too long."""
+    fields: UnreadFields = field(default_factory=UnreadFields)
+    """Metadata of the problems that the template does not read."""
 
 
 def encode_prompts(
@@ -40,7 +74,24 @@ def encode_prompts(
     too_long: list[str] = []
     stream = PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, tools, too_long.append)
     prompts = tuple(stream)
-    return EncodedPrompts(prompts, tuple(too_long))
+    return EncodedPrompts(prompts, tuple(too_long), stream.fields)
+
+
+class _WatchedFields(Mapping[str, Any]):
+    """The metadata of a problem, which adds the names that a template reads to a set."""
+
+    def __init__(self, fields: Mapping[str, Any], read: set[str]) -> None:
+        self._fields, self._read = fields, read
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
 
 
 class PromptStream:
@@ -72,16 +123,21 @@ class PromptStream:
         self._ended = False
         self.source = SourceDigest()
         """The problems that the last iteration has read."""
+        self.fields = UnreadFields()
+        """Metadata of the problems that the template does not read."""
 
     def __iter__(self) -> Iterator[Prompt]:
         """Yield the prompts that fit; raises `DataError` like `encode_prompts`."""
         self._kept = self._dropped = 0
         self._ended = False
+        self.fields = UnreadFields()
         shortest = sys.maxsize
         source = self.source = SourceDigest()
         for problem in self._problems():
             source.add_problem(problem)
             prompt = self.encode(problem)
+            given = {name for name, value in problem.metadata.items() if value is not None}
+            self.fields.add(given - self.fields.read)
             length = max(len(each.token_ids) for each in (prompt, *prompt.variants))
             shortest = min(shortest, length)
             if length > self._max_prompt_tokens:
@@ -114,7 +170,8 @@ class PromptStream:
             DataError: A text has half of a surrogate pair.
         """
         escaped: list[str] = []
-        output = self._template(self._encoder.escaper.escape_problem(problem, escaped))
+        shown = self._encoder.escaper.escape_problem(problem, escaped)
+        output = self._template(replace(shown, metadata=_WatchedFields(shown.metadata, self.fields.read)))
         if not isinstance(output, Mapping):
             return Prompt(problem, self._token_ids(problem, output, escaped))
         first, *others = (self._variant(problem, name, variant, escaped) for name, variant in output.items())

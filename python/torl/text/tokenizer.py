@@ -46,12 +46,15 @@ def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
     return tokenizer
 
 
-def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[int]:
-    """Return the tokens that end a response: the tokenizer's, and those of generation_config.json and config.json.
+def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast", format_ends: Sequence[str] = ()) -> list[int]:
+    """Return the tokens that end a response: the tokenizer's, those of generation_config.json and config.json, and
+    those that the format of a run ends a turn with.
 
     Raises:
-        DataError: The model names no such token, so that a response could only end at its limit.
+        DataError: The model names no such token, so that a response could only end at its limit, or the vocabulary
+            lacks a token of the format.
     """
+    own = control_token_ids(tokenizer, format_ends)
     stop_ids = {tokenizer.eos_token_id} - {None}
     for name in ("generation_config.json", "config.json"):
         path = model / name
@@ -64,7 +67,7 @@ def stop_token_ids(model: Path, tokenizer: "PreTrainedTokenizerFast") -> list[in
         stop_ids.update(value if isinstance(value, list) else [] if value is None else [value])
     if not stop_ids:
         raise DataError(f"{model}: neither the tokenizer nor the model's configuration names an end-of-sequence token")
-    return sorted(stop_ids)
+    return sorted(stop_ids.union(own))
 
 
 def control_token_ids(tokenizer: "PreTrainedTokenizerFast", tokens: Sequence[str]) -> list[int]:

@@ -21,7 +21,12 @@ from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.evaluation_sets import set_errors
-from torl.rollout.model_directory import ModelDirectory, require_fitting, require_same_vocabulary
+from torl.rollout.model_directory import (
+    ModelDirectory,
+    report_metadata,
+    require_fitting,
+    require_same_vocabulary,
+)
 from torl.rollout.startup import Components, Rollouts
 from torl.runtime.cluster import Cluster
 from torl.text.prompts import EncodedPrompts
@@ -209,6 +214,7 @@ async def _read_inputs(
     prompts = model.prompts(config.data.train, config.data)
     sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
     console.line(f"train: {prompts}")
+    report_metadata("train", prompts.fields, console)
     if config.rollout.prompts_per_step > len(sampler):
         raise ConfigError(
             f"rollout.prompts_per_step is {config.rollout.prompts_per_step}, but data.train has "

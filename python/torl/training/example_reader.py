@@ -19,6 +19,7 @@ from torl.data.examples import (
     SolvedProblem,
     read_example,
 )
+from torl.data.files import SkippedRowError
 from torl.errors import DataError
 from torl.formats import FORMATS
 from torl.formats.results import split_results, unread_markup
@@ -26,8 +27,9 @@ from torl.options import import_object
 from torl.records.rows import TrajectoryRecord, decode_trajectory
 from torl.rollout.model_directory import ModelDirectory, context_window
 from torl.text.example_encoder import ExampleEncoder, WeightedTokens
-from torl.text.prompts import PromptStream
-from torl.text.tokenizer import control_token_ids, stop_token_ids
+from torl.text.prompt_encoder import opening_ids
+from torl.text.prompts import PromptStream, UnreadFields
+from torl.text.tokenizer import stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.training.samples import training_samples
 from torl.types import ScoredTrajectory, TrainingSample
@@ -51,8 +53,7 @@ class ExampleReader:
         """
         self._options, self._model = config.finetune, model
         format = config.rollout.format.make()
-        ends = control_token_ids(model.tokenizer, format.end_tokens)
-        stops = {*stop_token_ids(model.path, model.tokenizer), *ends}
+        stops = stop_token_ids(model.path, model.tokenizer, format.end_tokens)
         self._format = format
         options = config.finetune
         self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, self._split, options.date)
@@ -65,6 +66,8 @@ class ExampleReader:
         self._of_problem: Counter[str] = Counter()
         self.unread: Counter[str] = Counter()
         """Numbers of texts with markup that the format does not read, which are trained as they are."""
+        self.fields = UnreadFields()
+        """Fields of the rows that are trained on, as far as they are not read."""
 
     def read(self, location: str, row: Mapping[str, Any] | DataError) -> tuple[TrainingSample, ...]:
         """Return the samples of a row.
@@ -75,9 +78,14 @@ class ExampleReader:
         """
         if isinstance(row, DataError):
             raise row
-        content = read_example(location, row)
+        unread: set[str] = set()
+        try:
+            content = read_example(location, row, unread)
+        except SkippedRowError as skipped:
+            raise DroppedExampleError(skipped.reason.replace("_", " ")) from skipped
         try:
             samples, response = self._samples(location, content)
+            unread = self._without_read(content, unread)
         except DataError as error:
             raise error if str(error).startswith(location) else DataError(f"{location}: {error}") from error
         if any(len(sample) > self._limit for sample in samples):
@@ -86,15 +94,17 @@ class ExampleReader:
             samples = [_first_tokens(sample, self._limit) for sample in samples]
         samples = [sample for sample in samples if sample.loss_mask.any()]
         if not samples:
-            raise DroppedExampleError("without a trained token")
+            raise DroppedExampleError(f"without a trained token{_reason(content)}")
         if response is not None:
             self._count(response)
+        self.fields.add(unread)
         return tuple(samples)
 
     def start_source(self) -> None:
         """Count anew: `finetune.max_per_problem` is for each source."""
         self._of_problem.clear()
         self.unread.clear()
+        self.fields = UnreadFields()
 
     def _split(self, text: str) -> Iterator[tuple[str, bool]]:
         """Split a text of the model into parts, each with whether it is a tool's result."""
@@ -121,11 +131,21 @@ class ExampleReader:
             case Passages(texts, weights):
                 return [self._sample(self._encoder.passages(texts, weights))], None
             case Completion(prompt, completion):
-                return [self._sample(self._encoder.response(self._model.tokenizer.encode(prompt), completion))], None
+                opening = opening_ids(self._model.tokenizer, prompt)
+                return [self._sample(self._encoder.response(opening, completion))], None
             case SolvedProblem(problem, response):
                 return [self._sample(self._encoder.response(self._prompts.encode(problem).token_ids, response))], None
             case RecordedTrajectory(row):
                 return self._trajectory(location, row)
+
+    def _without_read(self, content: ExampleContent, unread: set[str]) -> set[str]:
+        """Return the fields that are not read, without those that a template reads, and with those that it does not."""
+        match content:
+            case Dialogue(messages):
+                return unread | {f"{name} of messages" for name in self._encoder.unread_fields(messages)}
+            case SolvedProblem():
+                return unread - self._prompts.fields.read
+        return unread
 
     def _sample(self, sequence: WeightedTokens) -> TrainingSample:
         weights = np.array(sequence.weights, np.float32)
@@ -204,6 +224,18 @@ class ExampleReader:
         target = FORMATS[name]
         format_class: Any = import_object(target) if isinstance(target, str) else target
         return build_vocabulary(self._model.tokenizer, format_class.visible_tokens)
+
+
+def _reason(content: ExampleContent) -> str:
+    """Return why a conversation has no trained token, as the end of a sentence; other examples are just empty."""
+    if not isinstance(content, Dialogue):
+        return ""
+    places = [place for place, message in enumerate(content.messages) if message["role"] == "assistant"]
+    if not places:
+        return " (no message of the model)"
+    if not any(content.weights):
+        return " (all messages of the model are empty or excluded)"
+    return " (the model begins)" if not any(content.weights[1:]) else ""
 
 
 def _first_tokens(sample: TrainingSample, count: int) -> TrainingSample:

@@ -134,6 +134,7 @@ def _read(
 ) -> Iterator[Example]:
     """Yield the examples of a source, and then print their number and the reasons of dropped ones."""
     dropped: Counter[str] = Counter()
+    first_dropped = ""
     known: set[str] = set()
     invalid: list[DataError] = []
     tokens = trained = sequences = 0
@@ -146,6 +147,7 @@ def _read(
             samples = reader.read(location, row)
         except DroppedExampleError as reason:
             dropped[str(reason)] += 1
+            first_dropped = first_dropped or location
             continue
         except DataError as error:
             dropped["invalid and dropped"] += 1
@@ -161,12 +163,16 @@ def _read(
     kept = len(known) - dropped.total()
     reasons = "".join(f", {count} {reason}" for reason, count in dropped.most_common())
     if not kept:
-        raise DataError(f"finetune.{name}: none of {len(known)} examples can be trained on{reasons}")
+        raise DataError(
+            f"finetune.{name}: none of {len(known)} examples can be trained on{reasons}; the first is {first_dropped}"
+        )
     # A template that drops earlier thinking makes a sequence of each message: many times the tokens.
     parts = f" in {sequences:,} sequences" if sequences > kept else ""
     report(f"{name}: {kept} examples{parts}, {tokens:,} tokens, {trained:,} of them trained{reasons}")
     for markup, count in reader.unread.items():
         report(f"{name}: trained as they are: {count} texts {markup}")
+    if reader.fields:
+        report(f"{name}: {reader.fields}")
     if invalid:
         report(f"{name}: the first invalid one: {invalid[0]}")
 

@@ -14,6 +14,7 @@ from torl.records.files import EXPORT_DIRECTORY
 from torl.records.rows import group_records
 from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
+from torl.rollout.model_directory import stop_tokens_of
 from torl.runtime.processes.supervision import task_group
 from torl.text.prompts import EncodedPrompts
 from torl.training.components import RunComponents
@@ -104,7 +105,8 @@ class Milestones:
 
     async def export(self, learner: Learner) -> None:
         """Write the model to the directory of the run."""
-        await learner.export(self.components.directory / EXPORT_DIRECTORY)
+        components = self.components
+        await learner.export(components.directory / EXPORT_DIRECTORY, stop_tokens_of(components.config))
 
     async def save_checkpoint(self, step: int, position: Mapping[str, Any]) -> None:
         """Copy the state after `step` steps from GPU or CPU memory. It is written while the run continues."""

@@ -9,7 +9,8 @@ from torl.errors import CheckpointError, DataError, TorlError
 from torl.hub import require_no_kernel, resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import adapter_products, read_policy_weights
-from torl.learner.exporting import MAX_FILE_BYTES, copy_model_files
+from torl.learner.exporting import MAX_FILE_BYTES, add_stop_tokens, copy_model_files
+from torl.rollout.model_directory import stop_tokens_of
 
 _ADAPTER_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-6}
 _EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}  # may change in an export
@@ -122,6 +123,7 @@ def export_version(run: Path, config: LearningConfig, version: int, directory: P
     try:
         write_model_files(config, directory)
         policy.to(getattr(torch, config.learner.dtype)).save_pretrained(directory, max_shard_size=MAX_FILE_BYTES)
+        add_stop_tokens(directory, stop_tokens_of(config))
     except OSError as error:
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
 

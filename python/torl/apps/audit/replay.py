@@ -66,7 +66,7 @@ class ReplayContext:
             format=format,
             vocabulary=vocabulary,
             encoder=PlainTextEncoder(tokenizer, vocabulary),
-            stop_token_ids=end_token_ids.union(stop_token_ids(model, tokenizer)),
+            stop_token_ids=frozenset(stop_token_ids(model, tokenizer, format.end_tokens)),
             python_tools=frozenset(python),
             rollout=rollout,
             end_token_ids=end_token_ids,

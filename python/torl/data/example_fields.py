@@ -1,0 +1,106 @@
+"""The fields of the rows of others: which have a value, and which would change a prompt or the loss.
+
+A reader names the fields that it knows. Another field is refused if its name says that it would change what the model
+reads or what is trained, and reported otherwise: none is dropped in silence.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
+
+from torl.data.files import describe
+from torl.data.values import is_missing
+from torl.errors import DataError
+
+SYSTEM_FIELDS = ("system", "system_prompt", "system_message")
+"""Names of a row's system message."""
+TOOL_FIELDS = ("tools", "functions")
+"""Names of a row's tools: OpenAI's present and older ones."""
+LABEL = "label"
+"""Whether the response of a row is a good one (KTO)."""
+
+_PREFIXES = ("prefix", "partial", "continue_final_message")  # of a message that the model continues
+_TEMPLATE = ("documents", "chat_template", "chat_template_kwargs")
+_PROMPT_FIELDS = frozenset((*SYSTEM_FIELDS, *TOOL_FIELDS, "history", *_TEMPLATE, *_PREFIXES))
+_MEDIA = frozenset(f"{medium}{plural}" for medium in ("image", "video", "audio") for plural in ("", "s"))
+_LOSS = frozenset(("loss", "mask", "masks", "masked", "train", "trained", "training", "trainable", "weight", "weights"))
+_LOSS_FIELDS = frozenset(("labels",))
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+
+
+def has_value(value: Any) -> bool:
+    """Whether a value says something: null, NaN, blank text, and objects and lists of nothing else do not.
+
+    Parquet and `datasets` give each object the members of all others, without a value.
+    """
+    if isinstance(value, str):
+        return bool(value.strip())
+    if isinstance(value, dict | list):
+        return any(map(has_value, value.values() if isinstance(value, dict) else value))
+    return not is_missing(value)
+
+
+def is_given(fields: Mapping[str, Any], name: str) -> bool:
+    """Whether a field has a value, or is a list with members, though these say nothing."""
+    value = fields.get(name)
+    return has_value(value) or (isinstance(value, list) and bool(value))
+
+
+@cache
+def effect_of(name: str) -> str | None:
+    """Return what a field of this name would change: "the prompt", "the loss", or None."""
+    words = frozenset(word.lower() for word in _WORD.findall(name))
+    if name in _LOSS_FIELDS or words & _LOSS:
+        return "the loss"
+    return "the prompt" if name in _PROMPT_FIELDS or words & _MEDIA else None
+
+
+def changes_nothing(name: str, value: Any) -> bool:
+    """Whether a field that no reader knows leaves the prompt and the loss as they are."""
+    effect = effect_of(name)
+    return effect is None or not has_value(value) or (effect == "the prompt" and value in (False, 0))
+
+
+def note_unread(
+    where: str, fields: Mapping[str, Any], known: Collection[str], unread: set[str], suffix: str = ""
+) -> None:
+    """Add the fields with a value that are not known to `unread`.
+
+    Args:
+        where: Location of the fields, for errors.
+        fields: Fields of a row, or of an object in it.
+        known: Names of the fields that are read.
+        unread: Set that receives the names.
+        suffix: Text after each name, such as " of segments".
+
+    Raises:
+        DataError: Such a field would change the prompt or the loss.
+    """
+    for name, value in fields.items():
+        if name in known or not has_value(value):
+            continue
+        require_harmless(where, name, value)
+        unread.add(f"{name}{suffix}")
+
+
+def require_harmless(where: str, name: str, value: Any) -> None:
+    """Raise `DataError` if a field that is not read would change the prompt or the loss."""
+    if not changes_nothing(name, value):
+        raise DataError(
+            f"{where}: {name!r} would change {effect_of(name)} and is not read here, got {describe(value)}: remove "
+            f"it, or name it in finetune.train.ignore"
+        )
+
+
+def read_mark(where: str, name: str, value: Any) -> bool | None:
+    """Return a mark of the loss: true, 1 and 1.0 are equal, and false, 0 and 0.0. None if it has no value.
+
+    Raises:
+        DataError: The value is another one.
+    """
+    if is_missing(value):
+        return None
+    if not isinstance(value, bool | int | float) or value not in (0, 1):
+        raise DataError(f"{where}: {name!r} must be true or false, or 1 or 0, got {value!r:.60}")
+    return bool(value)
