@@ -22,6 +22,7 @@ from torl.types import ALTERNATIVE, Problem
 
 GOOD = {"id": "a", "problem": "1 + 1?", "answer": "2"}
 INSTRUCTION = "Let's think step by step and output the final answer within \\boxed{}."
+SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 OTHER_INSTRUCTIONS = [
     'Let\'s think step by step and output the final answer after "####".',  # verl's for GSM8K
     "Present the answer in LaTex format: \\boxed{Your answer}",  # Eurus-2's
@@ -41,7 +42,7 @@ def write_parquet(path: Path, *rows: dict[str, Any]) -> Path:
 def verl_row(question: str = "1 + 1?", answer: str | None = "2", **changes: Any) -> dict[str, Any]:
     row = {
         "data_source": "set",
-        "prompt": [{"role": "system", "content": "Reason."}, {"role": "user", "content": question}],
+        "prompt": [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}],
         "reward_model": {"ground_truth": answer, "style": "rule"},
         "extra_info": {"id": "a", "split": "test"},
     }

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from torl.data.example_fields import SYSTEM_FIELDS, has_value, is_given, read_mark, require_harmless
 from torl.data.example_tools import read_call, read_objects, written_calls
 from torl.data.files import describe
+from torl.data.row_fields import SYSTEM_FIELDS, has_value, is_given, read_mark, require_harmless
 from torl.data.values import is_missing, name_columns
 from torl.errors import DataError
 from torl.text.example_encoder import REASONING
@@ -197,7 +197,7 @@ def _text_of_part(where: str, part: Any) -> str:
     if given.get("type") != "text" or len(texts) != 1 or others:
         raise DataError(
             f"{where}: a part of 'content' must have the type 'text' and a text, got the type {given.get('type')!r}"
-            f"{name_columns(given)}"
+            f"{name_columns(part)}"
         )
     return str(given[texts[0]])
 

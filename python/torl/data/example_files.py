@@ -6,9 +6,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from torl.data.example_fields import TOOL_FIELDS
 from torl.data.examples import EXAMPLE_FIELDS, EXAMPLE_FORMATS
 from torl.data.files import InvalidRowError, describe, find_files, numbered_rows
+from torl.data.row_fields import TOOL_FIELDS
 from torl.data.values import is_missing, plain, require_value
 from torl.errors import DataError
 from torl.guard import InvalidResultError

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from torl.data.example_fields import TOOL_FIELDS, has_value, is_given, note_unread
 from torl.data.files import describe
+from torl.data.row_fields import TOOL_FIELDS, has_value, is_given, note_unread
 from torl.data.values import is_missing, name_columns
 from torl.errors import DataError
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from torl.data.dialogues import Messages, read_conversation, read_messages, with_system
-from torl.data.example_fields import LABEL, SYSTEM_FIELDS, TOOL_FIELDS, has_value, note_unread, read_mark
 from torl.data.example_tools import read_tools
 from torl.data.files import SkippedRowError, describe
+from torl.data.row_fields import LABEL, SYSTEM_FIELDS, TOOL_FIELDS, has_value, note_unread, read_mark
 from torl.data.values import is_missing, name_columns, plain
 from torl.errors import DataError
 from torl.types import Problem

@@ -13,11 +13,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from torl.data.files import InvalidRowError, describe
+from torl.data.row_fields import require_read
 from torl.data.values import (
     PASS_RATE,
     as_text,
     derive_answer,
     find_value,
+    is_missing,
     is_solution,
     name_columns,
     plain,
@@ -36,6 +38,7 @@ FIELDS = ("problem", "answer", "id", PASS_RATE)
 """Names in `Layout.columns`."""
 _QUESTION_COLUMNS = ("problem", "question")
 _COLUMNS = (*_QUESTION_COLUMNS, "answer", "id")
+_KEEP_HINT = "keep names the columns to keep without it"
 _HINT = "; if it has another name, set its column, such as answer=solution"
 _LETTERS = "ABCDEFGHIJ"
 
@@ -83,9 +86,7 @@ class Layout:
         """The top-level columns to read; None reads all."""
         if self.keep is None or "problem" not in self.columns or not (self.answer_from or "answer" in self.columns):
             return None
-        paths = [*self.columns.values(), *self.where, *self.keep, *self.choices, self.answer_from or "", "id"]
-        names = [name for path in paths for name in path.split(",")]
-        return frozenset([*names, *(name.partition(".")[0] for name in names)])
+        return frozenset(self._columns | {"id", *self.keep, *(name.partition(".")[0] for name in self.keep)})
 
     def read(self, location: str, row: Any) -> Problem | None:
         """Return the problem of a row, or None if `where` skips it.
@@ -108,12 +109,21 @@ class Layout:
         answer = self._answer(location, row, values.answer)
         if self.choices:
             question, answer = self._with_letters(location, row, question, answer)
+        if self.keep is None and isinstance(row, dict):
+            require_read(location, row, {*values.used, *self._columns}, _KEEP_HINT)
         metadata = self._metadata(row, values.used)
         if PASS_RATE in self.columns:
             rate = read_pass_rate(location, require_value(location, row, self.columns[PASS_RATE]))
             metadata.pop(PASS_RATE, None)
             metadata |= {} if rate is None else {PASS_RATE: rate}
         return Problem(read_id(location, values.identifier), question, answer, metadata)
+
+    @property
+    def _columns(self) -> set[str]:
+        """The top-level columns that the options name."""
+        paths = [*self.columns.values(), *self.where, *self.choices, self.answer_from or ""]
+        names = [name for path in paths for name in path.split(",")]
+        return {*names, *(name.partition(".")[0] for name in names)}
 
     def has_replaceable_id(self, row: Any) -> bool:
         """Whether the id of a row is a mere index, so that another row of the file may have it too."""
@@ -129,7 +139,10 @@ class Layout:
         return self.columns.keys().isdisjoint(("problem", "answer"))
 
     def _values(self, location: str, row: Any) -> _Values:
-        question = self.columns.get("problem") or next((name for name in _QUESTION_COLUMNS if name in row), None)
+        found = [name for name in _QUESTION_COLUMNS if name in row]
+        question = self.columns.get("problem") or next(
+            (name for name in found if not is_missing(row[name])), found[0] if found else None
+        )
         if question is None:
             message = f"the column 'problem' (or 'question') is missing{name_columns(row)}{_HINT}"
             raise InvalidRowError(location, "missing_column", message)

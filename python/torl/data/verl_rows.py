@@ -1,14 +1,16 @@
 """Rows in the layout of verl and ToRL: `data_source, prompt[{role, content}], reward_model{ground_truth}, extra_info`.
 
-The question is the only user message. System messages and instructions that are known to be added to questions are
-removed, because torl's template adds its own.
+The question is the only user message. Instructions that are known to be added to questions are removed, also from a
+system message, because torl's template adds its own. A row with another system message is invalid.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from torl.data.files import InvalidRowError, describe
-from torl.data.values import find_value, name_columns
+from torl.data.row_fields import has_value, require_read
+from torl.data.values import find_value, is_missing, name_columns
 
 # ToRL's, verl's for MATH and GSM8K, Qwen2.5-Math's, Eurus-2's and DAPO's.
 INSTRUCTIONS = (
@@ -24,10 +26,13 @@ INSTRUCTIONS = (
 )
 """Regular expressions of the instructions."""
 
+_HINT = 'columns = { problem = "prompt.1.content", answer = "reward_model.ground_truth" } reads the question alone'
+
 
 def is_verl_row(row: Any) -> bool:
     """Whether a row has the layout of verl."""
-    return isinstance(row, Mapping) and "reward_model" in row
+    names = ("reward_model", "prompt")  # parquet gives them to the other rows of a file, without a value
+    return isinstance(row, Mapping) and names[0] in row and not all(is_missing(row.get(name)) for name in names)
 
 
 def question_and_answer(location: str, row: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -62,9 +67,26 @@ def _user_message(location: str, prompt: Any) -> Any:
     if not isinstance(prompt, list) or not all(isinstance(message, dict) for message in prompt):
         message = f"'prompt' must be text or a list of messages, got {describe(prompt)}"
         raise InvalidRowError(location, "question_not_text", message)
-    conversation = [message for message in prompt if message.get("role") != "system"]
-    if [message.get("role") for message in conversation] != ["user"]:
-        roles = ", ".join(str(message.get("role")) for message in prompt)
-        raise InvalidRowError(location, "question_not_text", f"'prompt' must contain one user message, got: {roles}")
-    content = conversation[0].get("content")
+    roles = [message.get("role") for message in prompt]
+    if [role for role in roles if role != "system"] != ["user"]:
+        shown = ", ".join(map(str, roles))
+        raise InvalidRowError(location, "question_not_text", f"'prompt' must contain one user message, got: {shown}")
+    for place, message in enumerate(prompt):
+        require_read(f"{location}: prompt[{place}]", message, ("role", "content"), _HINT)
+        if message["role"] == "system" and not _is_instruction(message.get("content")):
+            raise InvalidRowError(
+                location,
+                "system_message",
+                f"the system message of 'prompt' is not read, because the run's template adds its own: "
+                f"{message.get('content')!r:.60}; {_HINT}",
+            )
+    content = prompt[roles.index("user")].get("content")
     return content.strip() if isinstance(content, str) else content
+
+
+def _is_instruction(content: Any) -> bool:
+    """Whether a system message says nothing but known instructions."""
+    if isinstance(content, str):
+        for pattern in INSTRUCTIONS:
+            content = re.sub(pattern, "", content, flags=re.DOTALL)
+    return not has_value(content)

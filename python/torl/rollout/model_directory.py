@@ -16,8 +16,9 @@ from torl.inputs import open_file, parse_json, read_file, reason
 from torl.options import Section
 from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
-from torl.text.prompts import EncodedPrompts, PromptStream, UnreadFields, encode_prompts
+from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
 from torl.text.tokenizer import load_tokenizer, stop_token_ids
+from torl.text.unread_fields import UnreadFields
 from torl.tools import BaseTool, make_tool
 
 if TYPE_CHECKING:

@@ -2,46 +2,15 @@
 
 import functools
 import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torl.errors import DataError
 from torl.text.prompt_encoder import PromptEncoder, TextTokenizer, ToolSchemas
 from torl.text.sources import SourceDigest
 from torl.text.templates import PromptTemplate, PromptText, PromptVariant
+from torl.text.unread_fields import UnreadFields, WatchedFields
 from torl.types import Markup, Problem, Prompt
-
-
-@dataclass(slots=True)
-class UnreadFields:
-    """Fields of rows that are not read, with the numbers of rows that have them."""
-
-    rows: int = 0
-    """Number of rows with such a field."""
-    counts: Counter[str] = field(default_factory=Counter)
-    """Numbers of rows by field."""
-    read: set[str] = field(default_factory=set)
-    """Fields that were read from a row: they are not counted."""
-
-    def add(self, names: Collection[str]) -> None:
-        """Count the fields of a row."""
-        self.counts.update(names)
-        self.rows += bool(names)
-
-    def __bool__(self) -> bool:
-        """Whether a row has such a field."""
-        return self.rows > 0
-
-    def __str__(self) -> str:
-        """Return the fields: "15 rows have fields that are not read: a (12 rows), b (3 rows)"."""
-        names = ", ".join(f"{name} ({_rows(count)})" for name, count in self.counts.most_common())
-        return f"{_rows(self.rows)} {'has' if self.rows == 1 else 'have'} fields that are not read: {names}"
-
-
-def _rows(count: int) -> str:
-    return f"{count:,} row{'s' * (count != 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +44,6 @@ def encode_prompts(
     stream = PromptStream(lambda: problems, tokenizer, template, max_prompt_tokens, tools, too_long.append)
     prompts = tuple(stream)
     return EncodedPrompts(prompts, tuple(too_long), stream.fields)
-
-
-class _WatchedFields(Mapping[str, Any]):
-    """The metadata of a problem, which adds the names that a template reads to a set."""
-
-    def __init__(self, fields: Mapping[str, Any], read: set[str]) -> None:
-        self._fields, self._read = fields, read
-
-    def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
-        return self._fields[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._fields)
-
-    def __len__(self) -> int:
-        return len(self._fields)
 
 
 class PromptStream:
@@ -171,7 +123,7 @@ class PromptStream:
         """
         escaped: list[str] = []
         shown = self._encoder.escaper.escape_problem(problem, escaped)
-        output = self._template(replace(shown, metadata=_WatchedFields(shown.metadata, self.fields.read)))
+        output = self._template(replace(shown, metadata=WatchedFields(shown.metadata, self.fields.read)))
         if not isinstance(output, Mapping):
             return Prompt(problem, self._token_ids(problem, output, escaped))
         first, *others = (self._variant(problem, name, variant, escaped) for name, variant in output.items())

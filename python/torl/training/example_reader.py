@@ -28,8 +28,9 @@ from torl.records.rows import TrajectoryRecord, decode_trajectory
 from torl.rollout.model_directory import ModelDirectory, context_window
 from torl.text.example_encoder import ExampleEncoder, WeightedTokens
 from torl.text.prompt_encoder import opening_ids
-from torl.text.prompts import PromptStream, UnreadFields
+from torl.text.prompts import PromptStream
 from torl.text.tokenizer import stop_token_ids
+from torl.text.unread_fields import UnreadFields
 from torl.text.vocabulary import build_vocabulary
 from torl.training.samples import training_samples
 from torl.types import ScoredTrajectory, TrainingSample

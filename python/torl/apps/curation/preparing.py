@@ -26,6 +26,7 @@ from torl.records.files import atomic_write, record_errors
 from torl.report.console import Console
 from torl.rewards import Grader
 from torl.rewards.verdict import compare_exactly
+from torl.text.unread_fields import UnreadFields
 from torl.types import Problem
 
 _YIELD_EVERY = 500  # rows between two looks at an interrupt
@@ -100,6 +101,8 @@ async def prepare(
                     wait.advance()
                     reading.rows[name] += 1
                     reading.add(item, name, prefix, text_answers=source.text_answers)
+        if reading.fields:
+            console.line(f"{reading.fields} (kept as metadata)")
         candidates.flush()
         conflicting = await conflicting_problems(candidates, console)
         readable = await readable_shapes(reading.shapes, output / "answers.jsonl", console)
@@ -115,6 +118,7 @@ async def prepare(
         "sources": dict(kept.most_common()),
         "rows": dict(reading.rows),
         "examples": dropped.examples,
+        "metadata": dict(reading.fields.counts),
     }
     with atomic_write(output / "counts.json") as counted:
         counted.write((json.dumps(counts, indent=1, ensure_ascii=False) + "\n").encode())
@@ -129,7 +133,7 @@ class _Reading:
     """The problems that were read, and the checks of their text."""
 
     def __init__(self, candidates: CandidateFile, dropped: DroppedRows, options: PrepareOptions) -> None:
-        self.rows = Counter[str]()
+        self.rows, self.fields = Counter[str](), UnreadFields()
         self.shapes, self.shingles = AnswerShapes(), Shingles()
         self._candidates, self._dropped, self._options = candidates, dropped, options
 
@@ -145,6 +149,7 @@ class _Reading:
             message = str(item).removeprefix(f"{item.location}: ")
             self._dropped.add(f"{prefix}{row_id(item.location)}", item.reason, because_of=message)
             return
+        self.fields.add([name for name, value in item.metadata.items() if value is not None])
         problem = replace(item, id=f"{prefix}{item.id}", metadata={"source": source, **item.metadata})
         reason = rejection_reason(problem, text_answers=text_answers, any_script=self._options.any_script)
         if reason is not None:

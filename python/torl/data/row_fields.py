@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from torl.data.files import describe
+from torl.data.files import InvalidRowError, describe
 from torl.data.values import is_missing
 from torl.errors import DataError
 
@@ -59,7 +59,7 @@ def effect_of(name: str) -> str | None:
 def changes_nothing(name: str, value: Any) -> bool:
     """Whether a field that no reader knows leaves the prompt and the loss as they are."""
     effect = effect_of(name)
-    return effect is None or not has_value(value) or (effect == "the prompt" and value in (False, 0))
+    return effect is None or not has_value(value) or (effect == "the prompt" and not value)
 
 
 def note_unread(
@@ -104,3 +104,21 @@ def read_mark(where: str, name: str, value: Any) -> bool | None:
     if not isinstance(value, bool | int | float) or value not in (0, 1):
         raise DataError(f"{where}: {name!r} must be true or false, or 1 or 0, got {value!r:.60}")
     return bool(value)
+
+
+def require_read(location: str, fields: Mapping[str, Any], known: Collection[str], hint: str) -> None:
+    """Check that no field of a problem changes its prompt without being read.
+
+    Args:
+        location: Location of the fields, for errors.
+        fields: Fields of the row, or of an object in it.
+        known: Names of the fields that are read.
+        hint: How to leave a field out, for errors.
+
+    Raises:
+        InvalidRowError: Such a field would change the prompt.
+    """
+    for name, value in fields.items():
+        if name not in known and effect_of(name) == "the prompt" and not changes_nothing(name, value):
+            message = f"{name!r} would change the prompt and is not read, got {describe(value)}; {hint}"
+            raise InvalidRowError(location, "unread_field", message)
