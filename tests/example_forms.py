@@ -1,0 +1,117 @@
+"""Rows in each form of examples, and what a run does with a further field: judged by the tokens that it trains."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from test_text_example_encoder import chat_tokenizer
+
+from torl.config import FinetuneConfig
+from torl.config.loading import find_config, load_config
+from torl.errors import DataError
+from torl.paths import resolve_path
+from torl.rollout.model_directory import ModelDirectory
+from torl.training.example_reader import DroppedExampleError, ExampleReader
+
+TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif %}{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ASKED, REPLIED = {"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": "2."}
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
+SCHEMA = {"name": "weather", "description": "Of a city.", "parameters": CITY}
+FORMS: Mapping[str, dict[str, Any]] = {
+    "`messages`": {"messages": [ASKED, REPLIED]},
+    "`conversations`": {"conversations": [{"from": "human", "value": "1 + 1?"}, {"from": "gpt", "value": "2."}]},
+    "`prompt`, `completion`: messages": {"prompt": [ASKED], "completion": [REPLIED]},
+    "`prompt`, `completion`: texts": {"prompt": "1 + 1?", "completion": "2."},
+    "`problem`, `response`": {"problem": "1 + 1?", "response": "2."},
+    "`instruction`, `output`": {"instruction": "1 + 1?", "output": "2."},
+    "`segments`": {"segments": [{"label": False, "text": "1 + 1?"}, {"label": True, "text": "2."}]},
+    "`text`": {"text": "1 + 1? 2."},
+}
+"""A row in each form."""
+SAME = {
+    "`prompt`, `completion`: messages": {"prompt": [ASKED], "response": "2."},
+    "`prompt`, `completion`: texts": {"prompt": "1 + 1?", "response": "2."},
+    "`problem`, `response`": {"question": "1 + 1?", "solution": "2."},
+    "`messages`": {"conversations": [ASKED, REPLIED]},
+}
+"""The same rows with the other names of the fields."""
+FIELDS: Mapping[str, Any] = {
+    "system": "Add.",
+    "system_prompt": "Add.",
+    "tools": [SCHEMA],
+    "functions": [SCHEMA],
+    "history": [["0 + 1?", "1."]],
+    "input": "Twice.",
+    "images": ["a.png"],
+    "video": {"bytes": None, "path": "a.mp4"},
+    "audios": ["a.wav"],
+    "label": False,
+    "loss": 0,
+    "train": False,
+    "weight": 0.5,
+    "loss_mask": [0, 1],
+    "labels": [-100, 7],
+    "chat_template_kwargs": {"enable_thinking": False},
+    "prefix": True,
+    "reasoning_content": "Hm.",
+    "chosen": "2.",
+    "rejected": "3.",
+    "tool_calls": [{"name": "weather", "arguments": {}}],
+    "name": "Ada",
+    "source": "a book",
+}
+"""Fields of other formats, each with a value that says something."""
+EMPTY: tuple[Any, ...] = (None, "", " ", float("nan"), [], {}, {"path": None, "bytes": None})
+"""Values that say nothing: of gaps in CSV and parquet files, of pandas, and of `datasets`."""
+USED, REFUSED, DROPPED, SAID = "used", "refused", "dropped", "said"
+
+
+def model(template: str = TEMPLATE) -> tuple[FinetuneConfig, ModelDirectory]:
+    """A model with this chat template, and a configuration of its family."""
+    tokenizer = chat_tokenizer(template)
+    tokenizer.eos_token = "<|im_end|>"
+    settings = {"finetune.train": "x.jsonl", "rollout.format": "hermes", "data.template": "chatml"}
+    config = load_config(FinetuneConfig, find_config("demo"), settings)
+    return config, ModelDirectory(resolve_path("torl:demo/base_model"), tokenizer, config.rollout.tools)
+
+
+def reader(template: str = TEMPLATE) -> ExampleReader:
+    """A reader for such a model."""
+    return ExampleReader(*model(template))
+
+
+def trained(reader: ExampleReader, row: Mapping[str, Any]) -> list[tuple[list[int], list[float]]]:
+    """The tokens of a row, and their weights."""
+    return [(sample.token_ids.tolist(), sample.advantages.tolist()) for sample in reader.read("f, line 1", row)]
+
+
+def outcome(reader: ExampleReader, row: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    """What the reader does with more fields of a row; "" if it trains the same and says nothing."""
+    reader.start_source()
+    before = trained(reader, row)
+    assert not reader.fields, reader.fields
+    try:
+        after = trained(reader, {**row, **more})
+    except DroppedExampleError:
+        return DROPPED
+    except DataError as error:
+        assert all(name in str(error) for name in more), error
+        return REFUSED
+    if after != before:
+        return USED
+    return SAID if set(reader.fields.counts) == set(more) else ""
+
+
+def table(reader: ExampleReader) -> str:
+    """The table of the documentation: what becomes of each field in each form. Fields with equal rows share one."""
+    fields: dict[tuple[str, ...], list[str]] = {}
+    for name, value in FIELDS.items():
+        fields.setdefault(tuple(outcome(reader, row, {name: value}) for row in FORMS.values()), []).append(f"`{name}`")
+    lines = [["a further field", *FORMS], ["---"] * (len(FORMS) + 1)]
+    lines += [[", ".join(names), *cells] for cells, names in fields.items()]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
