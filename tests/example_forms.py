@@ -1,4 +1,4 @@
-"""Rows in each form of examples, and what a run does with a further field: judged by the tokens that it trains."""
+"""Rows in each form of examples, and the outcome of a further field: judged by the tokens that are trained."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -91,7 +91,7 @@ def trained(reader: ExampleReader, row: Mapping[str, Any]) -> list[tuple[list[in
 
 
 def outcome(reader: ExampleReader, row: Mapping[str, Any], more: Mapping[str, Any]) -> str:
-    """What the reader does with more fields of a row; "" if it trains the same and says nothing."""
+    """Read a row with more fields, and return the outcome; "" if it trains the same and says nothing."""
     reader.start_source()
     before = trained(reader, row)
     assert not reader.fields, reader.fields
@@ -102,13 +102,12 @@ def outcome(reader: ExampleReader, row: Mapping[str, Any], more: Mapping[str, An
     except DataError as error:
         assert all(name in str(error) for name in more), error
         return REFUSED
-    if after != before:
-        return USED
-    return SAID if set(reader.fields.counts) == set(more) else ""
+    said = set(reader.fields.counts) == set(more)
+    return USED if after != before else SAID if said else ""
 
 
 def table(reader: ExampleReader) -> str:
-    """The table of the documentation: what becomes of each field in each form. Fields with equal rows share one."""
+    """The table of the documentation: the outcome of each field in each form. Fields with equal rows share one."""
     fields: dict[tuple[str, ...], list[str]] = {}
     for name, value in FIELDS.items():
         fields.setdefault(tuple(outcome(reader, row, {name: value}) for row in FORMS.values()), []).append(f"`{name}`")

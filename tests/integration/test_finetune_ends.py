@@ -1,4 +1,4 @@
-"""A base model that learns to end its messages with another token than its own: what is exported stops there."""
+"""A base model that learns to end its messages with another token than its own: the exported model stops there."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""No field of a row that would change a prompt or the loss is dropped in silence, in any form of examples."""
+"""No field of a row that would change a prompt or the loss is dropped without a word, in any form of examples."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ def with_message(form: str, place: int, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("field", FIELDS)
-def test_field_is_used_or_refused_or_dropped_or_said(examples: ExampleReader, form: str, field: str) -> None:
+def test_every_field_is_used_or_refused_or_dropped_or_reported(examples: ExampleReader, form: str, field: str) -> None:
     found = outcome(examples, FORMS[form], {field: FIELDS[field]})
     assert found in (USED, REFUSED, DROPPED, SAID)
     if form in SAME:
@@ -142,7 +142,7 @@ def test_field_of_a_message_that_changes_the_prompt_or_the_loss_is_refused(
 
 
 @pytest.mark.parametrize("form", CONVERSATIONS)
-def test_field_of_a_message_that_the_template_reads_is_used_and_another_is_said(form: str) -> None:
+def test_field_of_a_message_that_the_template_does_not_read_is_reported(form: str) -> None:
     row = with_message(form, 0, name="Ada")
     for template, said in ((TEMPLATE, {"name of messages": 1}), ("{{ messages[0].name }}" + TEMPLATE, {})):
         examples = reader(template)
@@ -258,7 +258,10 @@ def test_tools_have_the_form_of_a_rollout(write: Callable[[Any], Any], whole: Ca
 @pytest.mark.parametrize(
     ("tools", "message"),
     [
-        ([{"name": "f", "parameters": "none"}], "'parameters' must be an object, or the JSON of one, got the text 'none'"),
+        (
+            [{"name": "f", "parameters": "none"}],
+            "'parameters' must be an object, or the JSON of one, got the text 'none'",
+        ),
         ([{"name": "f", "parameters": [1]}], "'parameters' must be an object, or the JSON of one, got a list"),
         (["weather"], r"'tools\[0\]' must be an object, or the JSON of one, got the text 'weather'"),
         ([SCHEMA, 5], r"'tools\[1\]' must be an object, or the JSON of one, got a number"),
@@ -373,4 +376,6 @@ def test_rows_of_parquet_and_of_arrays_are_read_as_those_of_json(
 
 
 def _schema(rows: list[dict[str, Any]]) -> pyarrow.Schema:
-    return pyarrow.unify_schemas([pyarrow.Table.from_pylist([row]).schema for row in rows], promote_options="permissive")
+    return pyarrow.unify_schemas(
+        [pyarrow.Table.from_pylist([row]).schema for row in rows], promote_options="permissive"
+    )

@@ -39,7 +39,7 @@ _SPEAKERS = MappingProxyType(
 _MARKS = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
 _CALLS = ("tool_calls", "function_call")
-_READ = ("role", "content", "weight", *_MARKS, *_CALLS)
+_READ = frozenset(("role", "content", "weight", *_MARKS, *_CALLS))
 """Fields of a message that do not reach the chat template as they are."""
 _TEXTS = ("text", "value", "content")
 """Names of the text of a part of a message."""
@@ -76,13 +76,15 @@ def read_messages(location: str, field: str, messages: Any, unread: set[str], *,
             require_harmless(where, name, value)
         calls = _calls(where, role, message, unread)
         fields |= {"role": role, "content": _content(where, role, message)}
-        if wrong := [name for name in REASONING if name in fields and not isinstance(fields[name], str)]:
-            raise DataError(f"{where}: {wrong[0]!r} must be text, got {describe(fields[wrong[0]])}")
+        reasoning = [name for name in REASONING if name in fields]
+        for name in reasoning:
+            if not isinstance(fields[name], str):
+                raise DataError(f"{where}: {name!r} must be text, got {describe(fields[name])}")
         if calls:
             fields["tool_calls"] = calls
         read.append(fields)
         weight = _weight(where, message, is_trained=trained and role == "assistant")
-        is_empty = not (fields["content"].strip() or calls or any(name in fields for name in REASONING))
+        is_empty = not (calls or reasoning or has_value(fields["content"]))
         weights.append(0.0 if is_empty else weight)
     return tuple(read), tuple(weights)
 
@@ -135,7 +137,7 @@ def with_system(location: str, field: str, row: Mapping[str, Any], read: Message
         read: The messages and their weights.
 
     Raises:
-        DataError: The system message is no text, or another one than the first message.
+        DataError: The system message is not a text, or differs from the first message.
     """
     given = {name: row[name] for name in SYSTEM_FIELDS if has_value(row.get(name))}
     messages, weights = read
@@ -158,7 +160,7 @@ def _unwrapped(results: Any) -> list[Any]:
 
 
 def _calls(where: str, role: str, message: Mapping[str, Any], unread: set[str]) -> list[dict[str, Any]]:
-    given = [name for name in _CALLS if is_given(message, name)]
+    given = [name for name in _CALLS if name in message and is_given(message, name)]
     if len(given) > 1 or (given and role != "assistant"):
         raise DataError(f"{where}: a message of the role {role!r} cannot have {' and '.join(map(repr, given))}")
     if not given:
@@ -169,8 +171,10 @@ def _calls(where: str, role: str, message: Mapping[str, Any], unread: set[str]) 
 
 
 def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
-    """Return the text of a message. That of the model or of a tool may be missing, if the message says something."""
+    """Return the text of a message. A message of the model or of a tool may lack it."""
     content = message.get("content")
+    if isinstance(content, str):
+        return content
     if is_missing(content) or content == []:
         says_else = any(has_value(message.get(name)) for name in (*_CALLS, *REASONING))
         if role == "tool" or (role == "assistant" and (says_else or "content" in message)):
@@ -183,9 +187,7 @@ def _content(where: str, role: str, message: Mapping[str, Any]) -> str:
         return json.dumps(content, ensure_ascii=False)
     if isinstance(content, list):
         return "".join(_text_of_part(f"{where}: content[{place}]", part) for place, part in enumerate(content))
-    if not isinstance(content, str):
-        raise DataError(f"{where}: 'content' must be text, or a list of parts that are text, got {describe(content)}")
-    return content
+    raise DataError(f"{where}: 'content' must be text, or a list of parts that are text, got {describe(content)}")
 
 
 def _text_of_part(where: str, part: Any) -> str:
@@ -208,7 +210,7 @@ def _weight(where: str, message: Mapping[str, Any], *, is_trained: bool) -> floa
     Raises:
         DataError: A mark is invalid, or asks to train a message that cannot be trained.
     """
-    marks = {name: read_mark(where, name, message.get(name)) for name in _MARKS}
+    marks = {name: read_mark(where, name, message[name]) for name in _MARKS if name in message}
     weight = message.get("weight")
     if is_missing(weight):
         weight = 1.0

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from torl.data.examples import EXAMPLE_FIELDS, EXAMPLE_FORMATS
 from torl.data.files import InvalidRowError, describe, find_files, numbered_rows
 from torl.data.row_fields import TOOL_FIELDS
-from torl.data.values import is_missing, plain, require_value
+from torl.data.values import PlainRow, is_missing, plain, require_value
 from torl.errors import DataError
 from torl.guard import InvalidResultError
 from torl.guard import describe as describe_value
@@ -92,7 +92,8 @@ def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: boo
     if not isinstance(row, dict):
         raise InvalidRowError(location, "not_an_object", f"an example must be an object, got {describe(row)}")
     given: dict[str, Any] = plain(row)
-    fields = {name: value for name, value in given.items() if name in EXAMPLE_FIELDS or name not in columns.values()}
+    read = {*columns.values()} - EXAMPLE_FIELDS
+    fields = PlainRow((name, value) for name, value in given.items() if name not in read)
     fields |= {name: require_value(location, given, column) for name, column in columns.items()}
     for name in _fields_of_other_formats(fields, columns):
         del fields[name]
@@ -111,15 +112,18 @@ def _fields_of_other_formats(fields: Mapping[str, Any], columns: Collection[str]
     return {name for names in formats[: formats.index(chosen)] for name in names} - {*chosen}
 
 
-def _without(fields: Mapping[str, Any], ignored: Collection[str]) -> dict[str, Any]:
+def _without(fields: Mapping[str, Any], ignored: Collection[str]) -> PlainRow:
     """Return a row without these fields, also of the objects in its lists."""
-    return {
-        name: [_without(member, ignored) if isinstance(member, dict) else member for member in value]
-        if isinstance(value, list)
-        else value
+    return PlainRow(
+        (
+            name,
+            [_without(member, ignored) if isinstance(member, dict) else member for member in value]
+            if isinstance(value, list)
+            else value,
+        )
         for name, value in fields.items()
         if name not in ignored
-    }
+    )
 
 
 def _without_nulls(value: Any, kept: Collection[str] = ()) -> Any:

@@ -64,7 +64,7 @@ def read_call(where: str, call: Mapping[str, Any], unread: set[str]) -> dict[str
     """Read a tool call, with or without OpenAI's "function" around it. Its arguments become an object.
 
     Raises:
-        DataError: It has no name, or its arguments are no object.
+        DataError: The call has no name, or its arguments are not an object.
     """
     function = call if is_missing(call.get("function")) else call["function"]
     if isinstance(function, str):
@@ -115,7 +115,7 @@ def parse_json(where: str, field: str, text: str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        DataError: It is not JSON.
+        DataError: The text is not JSON.
     """
     try:
         return json.loads(text)
@@ -127,13 +127,16 @@ def read_objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
     """Read a list of objects; the list and each object may be JSON.
 
     Raises:
-        DataError: It is another value.
+        DataError: The value is not a list of objects.
     """
     if isinstance(value, str):
         value = parse_json(where, field, value)
     if not isinstance(value, list):
         raise DataError(f"{where}: {field!r} must be a list of objects, got {describe(value)}")
-    return [_object(where, f"{field}[{place}]", member) for place, member in enumerate(value)]
+    return [
+        member if isinstance(member, dict) else _object(where, f"{field}[{place}]", member)
+        for place, member in enumerate(value)
+    ]
 
 
 def _object(where: str, field: str, value: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from torl.data.dialogues import Messages, read_conversation, read_messages, with
 from torl.data.example_tools import read_tools
 from torl.data.files import SkippedRowError, describe
 from torl.data.row_fields import LABEL, SYSTEM_FIELDS, TOOL_FIELDS, has_value, note_unread, read_mark
-from torl.data.values import is_missing, name_columns, plain
+from torl.data.values import PlainRow, is_missing, name_columns, plain
 from torl.errors import DataError
 from torl.types import Problem
 
@@ -110,7 +110,7 @@ def read_example(location: str, row: Mapping[str, Any], unread: set[str] | None 
         DataError: The row is in no known format, a value is invalid, or a field would change the prompt or the loss and
             is not read.
     """
-    fields: dict[str, Any] = plain(row)
+    fields = row if isinstance(row, PlainRow) else PlainRow(plain(row))
     unread = set() if unread is None else unread
     for form in EXAMPLE_FORMATS:
         if not any(is_missing(fields.get(name)) for name in form.fields):

@@ -1,7 +1,7 @@
 """The fields of the rows of others: which have a value, and which would change a prompt or the loss.
 
-A reader names the fields that it knows. Another field is refused if its name says that it would change what the model
-reads or what is trained, and reported otherwise: none is dropped in silence.
+A reader names the fields that it knows. Another field is refused if its name says that it would change the prompt or
+the loss, and reported otherwise: none is dropped without a word.
 """
 
 import re
@@ -35,7 +35,7 @@ def has_value(value: Any) -> bool:
     Parquet and `datasets` give each object the members of all others, without a value.
     """
     if isinstance(value, str):
-        return bool(value.strip())
+        return bool(value) and not value.isspace()
     if isinstance(value, dict | list):
         return any(map(has_value, value.values() if isinstance(value, dict) else value))
     return not is_missing(value)
@@ -44,7 +44,7 @@ def has_value(value: Any) -> bool:
 def is_given(fields: Mapping[str, Any], name: str) -> bool:
     """Whether a field has a value, or is a list with members, though these say nothing."""
     value = fields.get(name)
-    return has_value(value) or (isinstance(value, list) and bool(value))
+    return value is not None and (bool(value) if isinstance(value, list) else has_value(value))
 
 
 @cache

@@ -24,6 +24,10 @@ _WHOLE_BOX = re.compile(r"[\s$]*\\(?:boxed|fbox)\s*\{.*\}[\s$.]*", re.DOTALL)
 _LAYOUT_COMMAND = re.compile(r"\\(?:left|right|[!,;])|\s")
 
 
+class PlainRow(dict[str, Any]):
+    """A row whose values are `plain`."""
+
+
 def find_value(row: Any, path: str, default: Any = None) -> Any:
     """Return the value of a column, or `default`.
 
@@ -237,15 +241,20 @@ def plain(value: Any) -> Any:
 
     Integers that Python refuses to read stay text.
     """
+    kind = type(value)
+    if kind is str or kind is bool or value is None:  # the most frequent first: rows are many
+        return value
+    if kind is dict:
+        return {name: plain(member) for name, member in value.items()}
+    if kind is list:
+        return [plain(member) for member in value]
     if isinstance(value, NumberLiteral):
         try:
             return json.loads(value)
         except ValueError:  # over 4,300 digits
             return str(value)
-    if isinstance(value, str | int | float | None):
-        return value
     if isinstance(value, Mapping):
-        return {name: plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(member) for member in value]
-    return plain(value.tolist()) if hasattr(value, "tolist") else value  # NumPy's
+        return plain(dict(value))
+    if isinstance(value, tuple):
+        return plain(list(value))
+    return plain(value.tolist()) if hasattr(value, "tolist") and not isinstance(value, float) else value  # NumPy's
