@@ -100,10 +100,10 @@ def outcome(reader: ExampleReader, row: Mapping[str, Any], more: Mapping[str, An
     except DroppedExampleError:
         return DROPPED
     except DataError as error:
-        assert all(name in str(error) for name in more), error
-        return REFUSED
-    said = set(reader.fields.counts) == set(more)
-    return USED if after != before else SAID if said else ""
+        return REFUSED if all(name in str(error) for name in more) else str(error)
+    else:
+        said = set(reader.fields.counts) == set(more)
+        return USED if after != before else SAID if said else ""
 
 
 def table(reader: ExampleReader) -> str:

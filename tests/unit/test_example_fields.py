@@ -1,4 +1,4 @@
-"""No field of a row that would change a prompt or the loss is dropped without a word, in any form of examples."""
+"""No field of a row that would change a prompt or the loss is dropped silently, in any form of examples."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from example_forms import (
     ASKED,
@@ -379,3 +380,23 @@ def _schema(rows: list[dict[str, Any]]) -> pyarrow.Schema:
     return pyarrow.unify_schemas(
         [pyarrow.Table.from_pylist([row]).schema for row in rows], promote_options="permissive"
     )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tokenizer_that_ends_every_text_is_refused_in_every_form(form: str) -> None:
+    """Its end token would stand inside the sequence. Messages are encoded without the additions of the tokenizer."""
+    config, opened = model()
+    ended = opened.tokenizer.backend_tokenizer
+    ended.post_processor = TemplateProcessing(
+        single="$A <|im_end|>", special_tokens=[("<|im_end|>", opened.tokenizer.eos_token_id)]
+    )
+    if form in CONVERSATIONS:
+        assert trained(ExampleReader(config, opened), FORMS[form]) == trained(reader(), FORMS[form])
+    else:
+        with pytest.raises(DataError, match=r"f, line 1: the tokenizer ends prompts with its end-of-sequence token"):
+            trained(ExampleReader(config, opened), FORMS[form])
+
+
+def test_document_that_spells_its_end_is_trained(examples: ExampleReader) -> None:
+    ((ids, weights),) = trained(examples, {"text": "1 + 1? 2.<|im_end|>"})
+    assert (ids, weights) == trained(examples, {"text": "1 + 1? 2."})[0]

@@ -1,7 +1,7 @@
 """The fields of the rows of others: which have a value, and which would change a prompt or the loss.
 
 A reader names the fields that it knows. Another field is refused if its name says that it would change the prompt or
-the loss, and reported otherwise: none is dropped without a word.
+the loss, and reported otherwise: no field is dropped silently.
 """
 
 import re

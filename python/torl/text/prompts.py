@@ -137,8 +137,8 @@ class PromptStream:
         token_ids = self._encoder.encode(problem.id, prompt, escaped, tools)
         if token_ids and token_ids[-1] == self._encoder.tokenizer.eos_token_id:
             raise DataError(
-                f"problem {problem.id}: the tokenizer ends prompts with its end-of-sequence token; "
-                "turn that off in tokenizer_config.json (add_eos_token)"
+                f"problem {problem.id}: its prompt ends with the end-of-sequence token, after which a model generates "
+                "nothing: remove the token from data.template, or from the question"
             )
         return token_ids
 
