@@ -92,6 +92,7 @@ _TOKENIZER = "unit/test_text_tokenizer.py"
 _PROMPTS = "unit/test_text_prompts.py"
 _PROBLEMS = "unit/test_data_problems.py"
 _PUBLIC_SETS = "unit/test_public_sets.py"
+_FIELDS = "unit/test_example_fields.py"
 _BROKEN_ROWS = "property/test_data_broken_rows.py"
 _SAMPLER = "property/test_data_sampler.py"
 _DYNAMICS = "unit/test_records_dynamics.py"
@@ -295,6 +296,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/curation/contamination.py", "place - ngram.offset", "place", _PREPARING),
     ("apps/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
     ("data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
+    ("data/row_fields.py", "words & _LOSS:", "False:", _FIELDS),
+    ("data/row_fields.py", "if name in known or not has_value(value):", "if True:", _FIELDS),
+    ("data/row_fields.py", "value not in (0, 1)", "False", _FIELDS),
+    ("data/dialogues.py", "if not is_trained and (asking", "if False and (asking", _FIELDS),
+    ("data/dialogues.py", "len(texts) != 1 or others", "len(texts) != 1", _FIELDS),
+    ("data/dialogues.py", 'messages[0]["content"].strip() != system.strip()', "False", _FIELDS),
+    ("data/example_tools.py", '"function": {**ordered, **function}', '"function": function', _FIELDS),
+    ("data/verl_rows.py", 'message["role"] == "system" and not', "False and not", "unit/test_problem_fields.py"),
+    ("text/prompt_encoder.py", "if token_ids[-1:] == ends and", "if False and", _FIELDS),
+    ("text/example_encoder.py", "texts[0] != texts[1]", "True", _FIELDS),
+    ("learner/exporting.py", "[*ends, *missing]", "ends", _EXPORTING),
     ("data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
     ("data/public_sets.py", "<= _TOLERANCE * self.rows", "<= self.rows", _PUBLIC_SETS),
     ("data/earlier_rows.py", "if len(self._contents) == before:", "if False:", _BROKEN_ROWS),

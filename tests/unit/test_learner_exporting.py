@@ -4,11 +4,12 @@ import json
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from torl.errors import CheckpointError
 from torl.learner import exporting
@@ -84,3 +85,27 @@ def test_a_failure_exhausts_the_weights(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"could not be exported to .*model: .*exists"):
         export_model(weights, tmp_path, tmp_path / "model")
     assert next(weights, None) is None
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "expected"),
+    [
+        ({"eos_token_id": 7, "pad_token_id": 3}, None, {"eos_token_id": [7, 9], "pad_token_id": 3}),
+        ({"eos_token_id": 7}, {"eos_token_id": 8, "top_k": 5}, {"eos_token_id": [8, 7, 9], "top_k": 5}),
+        ({}, {"eos_token_id": [9, 7]}, {"eos_token_id": [9, 7]}),
+        ({}, {"eos_token_id": None}, {"eos_token_id": [7, 9]}),
+    ],
+)
+def test_end_tokens_of_the_run_are_added_to_those_of_the_model(
+    config: dict[str, Any], generation: dict[str, Any] | None, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    """`GenerationConfig` of transformers reads them."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    export_model([("weight", torch.zeros(4))], tmp_path, tmp_path / "model", [7, 9])
+    written = json.loads((tmp_path / "model/generation_config.json").read_text())
+    assert written == expected
+    assert GenerationConfig.from_pretrained(tmp_path / "model").eos_token_id == expected["eos_token_id"]
+    export_model([("weight", torch.zeros(4))], tmp_path / "model", tmp_path / "again")
+    assert json.loads((tmp_path / "again/generation_config.json").read_text()) == expected
