@@ -276,6 +276,18 @@ def test_a_start_ends_with_its_controller(
         time.sleep(0.1)  # Python's own process for resources ends a moment after its parent
 
 
+async def test_an_engine_writes_to_its_log_alone(
+    tiny_model_directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The core logs while it imports vLLM, before it has read its setup."""
+    engine = make_engine(tiny_model_directory, tmp_path / "engine.log")
+    await engine.start()
+    await engine.close()
+    written = capfd.readouterr()
+    assert "Triton" not in written.err + written.out
+    assert "Triton" in (tmp_path / "engine.log").read_text()
+
+
 @pytest.mark.usefixtures("temporary_directory")
 async def test_a_core_that_dies_at_once_fails_its_start(tiny_model_directory: Path, tmp_path: Path) -> None:
     """It has not read its setup, and a pre-trained model's vocabulary is larger than what a pipe holds."""

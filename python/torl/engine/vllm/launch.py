@@ -23,7 +23,7 @@ from torl.engine.vllm.arguments import (
     process_environment,
     socket_variables,
 )
-from torl.engine.vllm.process_setup import ProcessSetup, log_to_file
+from torl.engine.vllm.process_setup import LOG_VARIABLE, ProcessSetup, log_to_file
 from torl.engine.vllm.processes import end_processes, with_descendants
 from torl.runtime.processes.heap import uncollected_imports
 
@@ -109,7 +109,11 @@ class Launch:
             config, setup, devices = self._vllm_config(changes)
         self._check_cancelled()
         # A fork of a process with threads and an event loop may deadlock, and would not unpickle the setup.
-        variables = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", **socket_variables(self._paths.directory)}
+        variables = {
+            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+            LOG_VARIABLE: str(self._paths.log_path.resolve()),
+            **socket_variables(self._paths.directory),
+        }
         with _with_variables(variables), _with_main("torl.engine.vllm.spawned_main"):
             threads = _thread_variables()
             starting = starts.submit(_async_llm, config)

@@ -22,6 +22,9 @@ from typing import Any
 from torl._core import Vocabulary
 from torl.runtime.processes.stacks import enable_stack_dumps
 
+LOG_VARIABLE = "TORL_ENGINE_LOG"
+"""Environment variable of the log file, for a process that has not received its setup yet."""
+
 
 @dataclass(frozen=True)
 class ProcessSetup:

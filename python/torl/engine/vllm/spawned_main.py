@@ -4,8 +4,12 @@ Python runs it in a spawned process before it unpickles the function to call, wh
 Otherwise it would run the program's own main module, from which the process needs nothing.
 """
 
+import os
+
+from torl.engine.vllm.process_setup import LOG_VARIABLE, log_to_file
 from torl.runtime.processes.heap import uncollected_imports
 
 if __name__ == "__mp_main__":
+    log_to_file(os.environ[LOG_VARIABLE])  # before the import, which logs
     with uncollected_imports():
         import vllm.v1.engine.core  # noqa: F401
