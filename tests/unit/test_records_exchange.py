@@ -23,6 +23,7 @@ from torl.commands.convert import main
 from torl.errors import RecordError
 from torl.records.exchange import read_foreign
 from torl.records.exchange.atif import SCHEMA_VERSION, atif_from_row, row_from_atif
+from torl.records.exchange.messages import add_messages, new_row, text_of
 from torl.records.reading import read_trajectories
 from torl.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
 from torl.types import Outcome, OutcomeStatus, UserMessage
@@ -226,3 +227,30 @@ def test_viewer_reads_a_converted_copy(foreign: Path, tmp_path: Path, monkeypatc
     assert made != foreign
     assert list(read_trajectories(made))
     assert own_file(made) == made
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, ""),
+        ("a", "a"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "value": "b"}, {"content": "c"}, "d"], "abcd"),
+        ([{"type": "text", "text": None}, {"type": "image", "image": "x"}], "[text][image]"),
+        ([{"thinking": "Hm."}, {"type": "text", "text": ""}], "Hm.\n"),
+        ([{"image": "x"}], "[image]"),
+        ({"sum": 2}, '{"sum": 2}'),
+        (2, "2"),
+    ],
+)
+def test_text_of_a_message_keeps_every_part(content: Any, text: str) -> None:
+    assert text_of(content) == text
+
+
+@pytest.mark.parametrize("name", ["arguments", "parameters", "args"])
+@pytest.mark.parametrize("reasoning", ["reasoning_content", "reasoning", "thinking"])
+def test_calls_keep_their_arguments_and_messages_their_reasoning(name: str, reasoning: str) -> None:
+    message = {"role": "assistant", "content": None, reasoning: "Hm.", "tool_calls": [{"name": "f", name: {"a": 1}}]}
+    row = new_row(problem="p", question="q", reference="1", reward=0.0)
+    row = add_messages(row | {"turns": [], "tool_calls": []}, [message])
+    assert (row["tool_calls"][0]["tool"], row["tool_calls"][0]["arguments"]) == ("f", {"a": 1})
+    assert row["text"].startswith("Hm.")

@@ -12,16 +12,19 @@ Message: TypeAlias = Mapping[str, Any]
 
 REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
 """Names that other libraries give to the reference answer."""
+_REASONING: Final = ("reasoning_content", "reasoning", "thinking")
+_TEXTS: Final = ("text", "value", "content")
+_ARGUMENTS: Final = ("arguments", "parameters", "args", "input")
 _CODE: Final = re.compile(r"```(?:python|py)[^\n`]*\n(.*?)```", re.DOTALL)
 _CORRECT_REWARD: Final = 1.0
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content: a text, parts with texts, or nothing."""
+    """Return the text of a message's content: a text, or parts with texts; another value as JSON, null as nothing."""
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence):
-        return ""
+        return "" if content is None else json.dumps(content, ensure_ascii=False, default=str)
     parts = (part if isinstance(part, str) else _part_text(part) for part in content)
     return "".join(part for part in parts if part)
 
@@ -103,7 +106,7 @@ def add_messages(row: dict[str, Any], messages: Sequence[Message], spans: Iterab
     for message in messages:
         text = text_of(message.get("content"))
         if message.get("role") == "assistant":
-            reasoning = text_of(message.get("reasoning_content") or message.get("reasoning"))
+            reasoning = text_of(next((message[name] for name in _REASONING if message.get(name)), None))
             text = f"{reasoning}\n{text}" if reasoning and reasoning not in text else text
             calls = [_call(call) for call in message.get("tool_calls") or ()]
             shown = "\n".join([text, *(_shown(call) for call in calls)]).strip("\n")
@@ -142,7 +145,7 @@ def add_turn(row: dict[str, Any], text: str, start: int, stop: int, reason: str)
     )
 
 
-def call_row(tool: str, arguments: Mapping[str, Any], text: str, start: int, stop: int) -> dict[str, Any]:
+def call_row(tool: str | None, arguments: Mapping[str, Any], text: str, start: int, stop: int) -> dict[str, Any]:
     """Return a call that succeeded with a text."""
     return {
         "tool": tool,
@@ -163,8 +166,8 @@ def _call(call: Any) -> dict[str, Any]:
         call = parse_json(call)
     function = call.get("function", call)
     if isinstance(function, str):  # Inspect: {"function": name, "arguments": ...}
-        function = {"name": function, "arguments": call.get("arguments")}
-    arguments = function.get("arguments") or {}
+        function = {**call, "name": function}
+    arguments = next((function[name] for name in _ARGUMENTS if function.get(name)), {})
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)
@@ -172,7 +175,7 @@ def _call(call: Any) -> dict[str, Any]:
             arguments = {"arguments": arguments}
     if not isinstance(arguments, Mapping):
         arguments = {"arguments": arguments}
-    return {"id": str(call.get("id") or ""), **call_row(str(function.get("name")), arguments, "", 0, 0)}
+    return {"id": str(call.get("id") or ""), **call_row(function.get("name"), arguments, "", 0, 0)}
 
 
 def _shown(call: Mapping[str, Any]) -> str:
@@ -182,6 +185,7 @@ def _shown(call: Mapping[str, Any]) -> str:
 def _part_text(part: Any) -> str:
     if not isinstance(part, Mapping):
         return ""
-    if reasoning := part.get("reasoning"):
+    if reasoning := next((part[name] for name in _REASONING if part.get(name)), None):
         return f"{reasoning}\n"
-    return str(part.get("text") or (f"[{part['type']}]" if part.get("type") != "text" else ""))
+    text = next((part[name] for name in _TEXTS if isinstance(part.get(name), str)), None)
+    return f"[{part.get('type') or ', '.join(part)}]" if text is None else str(text)
