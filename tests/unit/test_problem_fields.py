@@ -31,6 +31,7 @@ LAYOUTS: Mapping[str, dict[str, Any]] = {
         "agent_name": "tool_agent",
     },
 }
+LINE_ENDS = ("\u2028", "\u2029", "\u0085")
 CHANGING = ("system", "system_prompt", "tools", "functions", "history", "images", "video", "audios", "prefix")
 
 
@@ -126,3 +127,15 @@ def test_metadata_that_the_template_does_not_read_is_reported() -> None:
         return f"{problem.question} Level {problem.metadata.get('level')}."
 
     assert encode_prompts(problems, tokenizer, leveled, 100).fields.counts == {"source": 1}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+def test_line_separators_of_unicode_do_not_divide_a_row(suffix: str, tmp_path: Path) -> None:
+    rows = [{"problem": f"Read {number}{mark}again?", "answer": "2"} for number in range(10) for mark in LINE_ENDS]
+    path = tmp_path / f"p{suffix}"
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        path.write_text("\n".join(lines) if suffix == ".jsonl" else f"[{','.join(lines)}]")
+    assert [problem.question for problem in load_problems(path)] == [row["problem"] for row in rows]
