@@ -167,7 +167,7 @@ def _call(call: Any) -> dict[str, Any]:
     function = call.get("function", call)
     if isinstance(function, str):  # Inspect: {"function": name, "arguments": ...}
         function = {**call, "name": function}
-    arguments = next((function[name] for name in _ARGUMENTS if function.get(name)), {})
+    arguments: Any = next((function[name] for name in _ARGUMENTS if function.get(name)), {})
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)
