@@ -30,8 +30,6 @@ _QUANTITY = re.compile(
 _PERCENT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:\\?%|\\text\{\s*(?:%|percent)\s*\}|percent)")
 _RATIO = re.compile(r"(?:.*=)?\s*\d[\d.]*(?:\s*:\s*\d[\d.]*)+")
 _LISTED = re.compile(r"\s*(?:,|;|\\text\s*\{\s*(?:and|or)\s*\}|(?<![A-Za-z])(?:and|or)(?![A-Za-z]))\s*")
-_SPACED = re.compile(r"(?<=\d),\s+(?=[+-]?\d)")
-_BETWEEN_NUMBERS = re.compile(r"(?<=\d),\s*(?=[+-]?\d)")
 _SET, _TUPLE = re.compile(r"\\\{|\\left\s*\\\{"), re.compile(r"\(|\\left\s*\(")
 _ROUND, _OPENING = re.compile(r"[()\[\]]"), re.compile(r"[(\[]|\\\{")
 _PAIR = re.compile(r"(?:\\left\s*)?\(([^()\[\]]+,[^()\[\]]+)(?:\\right\s*)?\)")
@@ -77,17 +75,6 @@ def is_clearly_different(reference: str, answer: str) -> bool:
         or _are_enclosed_and_bare(reference, answer)
         or (_NUMBER.fullmatch(reference) is not None and "=" not in answer and len(_QUANTITY.findall(answer)) > 1)
     )
-
-
-def with_spaced_members(reference: str, answer: str) -> tuple[str, str] | None:
-    """Return two texts with a space after each comma between numbers, if one of them has such a space already.
-
-    Then a comma separates members there and not the thousands of a number, as math-verify reads "243,625". None if
-    both are unclear.
-    """
-    if not (_SPACED.search(reference) or _SPACED.search(answer)):
-        return None
-    return _BETWEEN_NUMBERS.sub(", ", reference), _BETWEEN_NUMBERS.sub(", ", answer)
 
 
 def is_bare_list(text: str) -> bool:

@@ -5,16 +5,17 @@ first comparison loads math-verify, so that a process can set its limits before.
 """
 
 import re
-from dataclasses import replace
-from functools import cache, lru_cache
-from itertools import chain, product
-from types import MappingProxyType
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from torl.rewards.bases import as_decimal, read_in_base
-from torl.rewards.differences import is_bare_list, is_clearly_different, with_spaced_members
+from torl.rewards.comparison import same
+from torl.rewards.differences import is_bare_list, is_clearly_different
+from torl.rewards.expressions import letters_of, read
 from torl.rewards.inequalities import as_sets
 from torl.rewards.layout import have_same_words, is_vector, plain_layout
+from torl.rewards.lists import value_of_chain, with_plain_members, with_spaced_members
 from torl.rewards.notation import (
     as_latex,
     as_tuple,
@@ -28,8 +29,8 @@ from torl.rewards.numerals import multiplied, plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency, without_percent, without_plain_unit
 from torl.types import ALTERNATIVE
 
-_EXACT_PRECISION = MappingProxyType({"float_rounding": 50, "numeric_precision": 60})
 _BOOLEANS = {"true", "false"}
+_LOGARITHM = re.compile(r"\\log(?![A-Za-z]|\s*_)")
 _BELOW_ONE = re.compile(r"[+-]?0?\.\d+")
 _FRACTION = re.compile(r"[+-]?(?:(\d{1,9})\s*/\s*(\d{1,9})|\\[dt]?frac\s*\{?(\d{1,9}?)\}?\s*\{?(\d{1,9})\}?)")
 
@@ -60,7 +61,10 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     reference, answer = plain_layout(reference), plain_layout(answer)
     if have_other_units(reference, answer):
         return False
-    answer = without_plain_unit(reference, answer)
+    bare_reference, bare_answer = without_plain_unit(reference), without_plain_unit(answer)
+    if bare_reference != reference and equivalent(bare_reference, bare_answer, exact=exact):
+        return True  # otherwise the letter may be a variable: 12h answers "12 h"
+    answer = answer if letters_of(reference) else bare_answer
     bases = read_in_base(reference), read_in_base(answer)
     if None not in bases:
         return bases[0] == bases[1]
@@ -72,38 +76,54 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     answer = answer if exact else without_noise(reference, answer)
     if is_clearly_different(reference, answer):
         return False
-    same = _same_choice(reference, answer, exact)
-    if same is not None:
-        return same
+    by_choice = _same_choice(reference, answer, exact)
+    if by_choice is not None:
+        return by_choice
     if have_same_words(reference, answer):
         return True
     if {_boolean(reference), _boolean(answer)} <= _BOOLEANS:
         return _boolean(reference) == _boolean(answer)
-    from math_verify import verify
     from sympy import Basic, nan, zoo
 
-    options = {**(_EXACT_PRECISION if exact else {}), "timeout_seconds": None, "raise_on_error": True}
-    options["allow_set_relation_comp"] = True
-    pairs = dict.fromkeys([(reference, answer), (as_latex(reference), as_latex(answer))])
-    others = (with_spaced_members(reference, answer), _without_percent(reference, answer))
-    pairs |= dict.fromkeys(filter(None, [*others, *(_as_tuples(*pair) for pair in pairs)]))
-    if (sets := as_sets(reference, answer)) is not None:
-        pairs[as_latex(sets[0]), as_latex(sets[1])] = None
-    if exact:
-        pairs = dict.fromkeys((gold, with_fractions(target)) for gold, target in pairs)
     error: Exception | None = None
-    readings = list(chain.from_iterable(product(*map(_expressions, pair)) for pair in pairs))
-    for gold, target in chain(readings, filter(None, (_with_imaginary_unit(*pair) for pair in readings))):
+    for gold, target in _readings(reference, answer, exact):
         if isinstance(target, Basic) and target in (nan, zoo):
             continue  # "1/0" is not a number, so it equals no number; math-verify raises
         try:
-            if verify(gold, target, **options):
+            if same(gold, target, exact=exact):
                 return True
         except Exception as raised:
             error = raised
     if error is not None:
         raise UndecidedError(f"{type(error).__name__}: {error}") from error
     return False
+
+
+def _readings(reference: str, answer: str, exact: bool) -> Iterator[tuple[Any, Any]]:
+    """Yield the readings of two texts that are compared, the most likely first."""
+    letters = letters_of(reference)
+    pairs = [(reference, answer), (as_latex(reference, letters), as_latex(answer, letters))]
+    others = [with_spaced_members(reference, answer), with_plain_members(reference, answer)]
+    others += [_without_percent(reference, answer), *(_as_tuples(*pair) for pair in pairs)]
+    pairs += filter(None, others)
+    if (sets := as_sets(reference, answer)) is not None:
+        pairs.append((as_latex(sets[0], letters), as_latex(sets[1], letters)))
+    if (value := value_of_chain(reference)) is not None and "=" not in answer:
+        pairs.append((as_latex(value, letters), as_latex(answer, letters)))
+    pairs += [(natural, other) for gold, target in pairs for natural, other in _natural(gold, target)]
+    if exact:
+        pairs = [(gold, with_fractions(target)) for gold, target in pairs]
+    for pair in dict.fromkeys(pairs):
+        for readings in product(*map(read, pair)):
+            yield readings
+            if (complex_readings := _with_imaginary_unit(*readings)) is not None:
+                yield complex_readings
+
+
+def _natural(reference: str, answer: str) -> Iterator[tuple[str, str]]:
+    r"""Yield two texts with \log as the natural logarithm, as SymPy prints it, in one of them or both."""
+    golds, targets = ([text, _LOGARITHM.sub(r"\\ln", text)] for text in (reference, answer))
+    yield from (pair for pair in product(golds, targets) if pair != (reference, answer))
 
 
 def _equals_one(references: list[str], answer: str, exact: bool) -> bool:
@@ -179,35 +199,8 @@ def _with_imaginary_unit(gold: Any, target: Any) -> tuple[Any, Any] | None:
 
     if not (isinstance(gold, Basic) and isinstance(target, Basic)):
         return None
-    units = {symbol: I for symbol in gold.free_symbols | target.free_symbols if str(symbol) in ("i", "I")}
+    units = {symbol: I for symbol in gold.free_symbols | target.free_symbols if str(symbol) == "i"}
     try:
         return (gold.subs(units), target.subs(units)) if units else None
     except Exception:  # of an inequality, an interval or a maximum: there i is an index
         return None
-
-
-@lru_cache(maxsize=256)
-def _expressions(text: str) -> tuple[Any, ...]:
-    """Return the readings of `text`: a sympy expression if there is one, and the normalized text.
-
-    Units are removed first ("5 cm"). This also reads the t of "\\sin^2 t" as tonnes and leaves no expression, so such
-    a text is read again with its units.
-    """
-    from math_verify import ExprExtractionConfig, parse
-    from sympy import Basic
-
-    boxed = f"\\boxed{{{text}}}"
-    units_off, as_written = _readers()
-    readings = parse(boxed, (units_off, ExprExtractionConfig()), parsing_timeout=None)
-    if not any(isinstance(reading, Basic) for reading in readings):
-        readings = parse(boxed, (as_written, ExprExtractionConfig()), parsing_timeout=None) or readings
-    return tuple(readings)
-
-
-@cache
-def _readers() -> tuple[Any, Any]:
-    """Return math-verify's readers of LaTeX: with units removed, and as written."""
-    from math_verify import LatexExtractionConfig
-
-    units_off = LatexExtractionConfig(boxed_match_priority=0)
-    return units_off, replace(units_off, normalization_config=replace(units_off.normalization_config, units=False))

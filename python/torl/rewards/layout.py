@@ -19,8 +19,10 @@ _DEGREES = re.compile(
 _COLON = re.compile(r"\\colon(?![A-Za-z])|(?:\\text)?\{:\}|\\!\s*:\s*\\!")
 _DECORATED = re.compile(r"\\(?:underline|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _CONJUNCTION = re.compile(
-    r"(?<=\d)\s{0,9}(?:,\s{0,9})?(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)\s*(?=[+-]?\d)"
+    r"(?<=[\d)\]}A-Za-z])(?:\s{0,9},)?(?:\s|\\[ ,;:!]){0,9}"
+    r"(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)(?:\s|\\[ ,;:!]){0,9}(?=[+-]?[\d(\[\\A-Za-z])"
 )
+_RELATION = re.compile(r"[<>=≠≤≥]|\\(?:n?eq|ne|[lg]eq?|[lg]eqslant|[lg]t|in|notin)(?![A-Za-z])")
 _BLANKS = re.compile(r"(?:\s|~|\\[ ,;:!])+")
 _MARK = re.compile(r" ?([,:;]) ?(?!\d)")
 _NO_SOLUTION = re.compile(
@@ -93,7 +95,8 @@ def plain_layout(text: str) -> str:
             return f"{ratio[1]}:{ratio[2]}"
     if pointed := _POINTED.fullmatch(text):
         text = f"({pointed[1]})"
-    text = _CONJUNCTION.sub(", ", text)
+    if not _RELATION.search(text):
+        text = _CONJUNCTION.sub(", ", text)
     text = _DEGREES.sub(r"\\\1(\\frac{\2\\pi}{180})", text)
     text = _MODULUS.sub(r"\\pmod{\1}", text)
     return _COLON.sub(":", _ANGLES.sub(r"(\1)", text))

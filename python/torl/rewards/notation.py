@@ -4,6 +4,7 @@ A model with a Python interpreter boxes printed text: `1e-05`, `3j`, `x**2`, `2*
 """
 
 import re
+from collections.abc import Set
 
 from torl.rewards.layout import trimmed, without_dollars
 from torl.rewards.numerals import plain_numbers
@@ -41,7 +42,8 @@ _THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
 
 # Python's and sympy's notation of matrices, intervals and special numbers.
 _INFINITY = re.compile(r"(?<![\\\w])(?:oo|inf|math\.inf|float\('inf'\))(?!\w)")
-_EULER = re.compile(r"(?<![\\\w])E(?=\s*\*)")
+_CONSTANT = re.compile(r"(?<![A-Za-z\\{])[EI](?![A-Za-z}])")
+_UPRIGHT = re.compile(r"\\mathrm\{([ei])\}")
 _LOGARITHM = re.compile(r"(?<![\\\w])(?:math\.|np\.)?log\(")
 _CUBE_ROOT = re.compile(r"(?<![\\\w])cbrt\(([^()]*)\)")
 _MATRIX = re.compile(r"(?:Matrix|array)?\(?\s*(\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\])\s*\)?")
@@ -66,13 +68,21 @@ _DECIMAL = re.compile(r"(?<![\d.])(\d*)\.(\d+)(?![\d.])")
 _BRACKETS = {None: ("[", "]"), "open": ("(", ")"), "Lopen": ("(", "]"), "Ropen": ("[", ")")}
 
 
-def as_latex(answer: str) -> str:
-    """Return the answer in math-verify's LaTeX; notations that are not listed above stay as they are."""
+def as_latex(answer: str, letters: Set[str] = frozenset()) -> str:
+    """Return a text in math-verify's LaTeX; notations that are not listed above stay as they are.
+
+    Args:
+        answer: Text to convert.
+        letters: Variables, such as the E and I that are not SymPy's names of constants here, or the j of 3j.
+    """
     text = _BOLD.sub(r"\1", plain_numbers(trimmed(answer)))
+    text = _UPRIGHT.sub(r"\1 ", text)
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
     text = text.replace(r"\varnothing", r"\emptyset")
     text = _THOUSANDS.sub("", from_python(text))
-    text = _IMAGINARY.sub("i", text)
+    if "j" not in letters:
+        text = _IMAGINARY.sub("i", text)
+    text = _CONSTANT.sub(lambda name: name[0] if name[0] in letters else name[0].lower(), text)
     text = _FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _POWER.sub(lambda power: f"^{{{power[1]}}}", text)
     text = _NAME.sub(r"\\\1 ", text)
@@ -91,7 +101,6 @@ def from_python(text: str) -> str:
         text = union[1]
         text = _BETWEEN.sub(r" \\cup ", text)
     text = re.sub(r"(?<=[)\]])\s*(?:U|\N{UNION})\s*(?=[(\[])", r" \\cup ", text)
-    text = _EULER.sub("e", text)
     text = _CUBE_ROOT.sub(r"\\sqrt[3]{\1}", text)
     return _LOGARITHM.sub(r"\\ln(", text)
 

@@ -1,0 +1,134 @@
+"""Whether two SymPy expressions are equal: math-verify's comparison, with exact numbers compared exactly.
+
+math-verify compares numbers in six decimals or 15 digits, absolutely: 2^-99 equals 2^-98. It has no option for
+another test, so that a copy of its module gets this one.
+"""
+
+import importlib.util
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+_DECIMALS = 6
+_SMALL, _CLOSE = 1e-3, 1e-4  # smaller numbers have fewer than four digits in six decimals
+_EXACT_DECIMALS = 50
+_MAX_DIGITS = 300  # equal values are equal in so many digits
+_STEPS = ("Max", "Min", "Abs", "floor", "ceiling", "sign", "Mod", "Piecewise")
+_POINTS = ("0.7390851332", "-1.3247179572", "2.6854520010")  # of variables: between and outside -1 and 1, of both signs
+
+
+def same(gold: Any, target: Any, *, exact: bool) -> bool:
+    """Return whether two expressions are equal. The form of the reference decides (math-verify's `verify`).
+
+    Raises:
+        Exception: Any, by SymPy: the comparison has failed.
+    """
+    return bool(
+        _math_verify().verify(
+            gold,
+            target,
+            float_rounding=_EXACT_DECIMALS if exact else _DECIMALS,
+            allow_set_relation_comp=True,
+            timeout_seconds=None,
+            raise_on_error=True,
+        )
+    )
+
+
+@cache
+def _math_verify() -> Any:
+    """Return a copy of math-verify's comparison with its tests of values, symbols and solutions replaced."""
+    specification = importlib.util.find_spec("math_verify.grader")
+    assert specification is not None
+    assert specification.loader is not None
+    module: Any = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    compare_symbols = module.sympy_compare_symbols
+
+    def same_symbols(gold: Any, target: Any) -> bool:
+        """Compare the case of letters with a subscript too."""
+        if any("_" in str(each) for each in (gold, target)):
+            return bool(gold == target)
+        return bool(compare_symbols(gold, target))
+
+    module.sympy_numeric_eq = lambda a, b, decimals, _: _same_values(a, b, decimals)
+    module.sympy_symbolic_eq = lambda a, b: False
+    module.sympy_compare_symbols = same_symbols
+    module.solve = _solutions
+    return module
+
+
+def _solutions(relation: Any, symbols: Any) -> Any:
+    """Return the solutions of a relation; two relations without any are not equal for this reason."""
+    from sympy import solve
+
+    if not (found := solve(relation, symbols)):
+        raise ValueError(f"{relation} has no solution")
+    return found
+
+
+def _same_values(a: Any, b: Any, decimals: int) -> bool:
+    from sympy import Float, MatrixBase, Rational
+
+    a, b = _evaluated(a), _evaluated(b)
+    if isinstance(a, MatrixBase) or isinstance(b, MatrixBase):
+        if getattr(a, "shape", None) != getattr(b, "shape", None):
+            return False
+        return all(_same_values(one, other, decimals) for one, other in zip(a.flat(), b.flat(), strict=True))
+    symbols = a.free_symbols | b.free_symbols
+    if not symbols and (a.has(Float) or b.has(Float)):
+        return _same_decimals(a, b, decimals)
+    difference = (a - b).xreplace({each: Rational(str(each)) for each in (a - b).atoms(Float)})
+    if not symbols:
+        return _is_zero(difference)
+    ordered = sorted(symbols, key=str)
+    for shift in range(len(_POINTS)):
+        # Values of one magnitude, and no two alike.
+        point = {
+            symbol: Rational(_POINTS[(index + shift) % len(_POINTS)]) + Rational(index, 7)
+            for index, symbol in enumerate(ordered)
+        }
+        if not _is_zero(difference.subs(point)):
+            return False
+    return True
+
+
+def _evaluated(expression: Any) -> Any:
+    try:
+        return expression.doit()
+    except Exception:  # a sum, limit or integral without a value
+        return expression
+
+
+def _same_decimals(gold: Any, target: Any, decimals: int) -> bool:
+    """Return whether two numbers are equal in so many decimals; smaller ones in the first digits, whole ones exactly.
+
+    A small reference with decimals decides by their number: 0.000164 is 1/6084.
+    """
+    from sympy import Float
+
+    if gold.is_Integer or target.is_Integer:
+        return bool((gold - target).is_zero)
+    one, other = complex(gold), complex(target)
+    largest = max(abs(one), abs(other))
+    if largest < _SMALL and isinstance(gold, Float):
+        decimals = max(decimals, -int(Decimal(str(gold)).normalize().as_tuple().exponent))
+    elif largest < _SMALL and abs(one - other) > _CLOSE * largest:
+        return False
+    return bool((gold.round(decimals) - target.round(decimals)).is_zero)
+
+
+def _is_zero(value: Any) -> bool:
+    """Return whether a number is zero: no digit of it can be computed, however small it is."""
+    from sympy import simplify
+    from sympy.core.evalf import PrecisionExhausted
+
+    if value.is_Rational:
+        return bool(value == 0)
+    try:
+        number = value.evalf(5, maxn=_MAX_DIGITS, strict=True)
+    except PrecisionExhausted:
+        return True
+    if number.is_number and number.is_comparable or number.is_finite:
+        return bool(number.is_zero)
+    return bool(simplify(value).is_zero)
