@@ -5,6 +5,7 @@ another test, so that a copy of its module gets this one.
 """
 
 import importlib.util
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -13,7 +14,6 @@ _DECIMALS = 6
 _SMALL, _CLOSE = 1e-3, 1e-4  # smaller numbers have fewer than four digits in six decimals
 _EXACT_DECIMALS = 50
 _MAX_DIGITS = 300  # equal values are equal in so many digits
-_STEPS = ("Max", "Min", "Abs", "floor", "ceiling", "sign", "Mod", "Piecewise")
 _POINTS = ("0.7390851332", "-1.3247179572", "2.6854520010")  # of variables: between and outside -1 and 1, of both signs
 
 
@@ -48,8 +48,8 @@ def _math_verify() -> Any:
     def same_symbols(gold: Any, target: Any) -> bool:
         """Compare the case of letters with a subscript too."""
         if any("_" in str(each) for each in (gold, target)):
-            return bool(gold == target)
-        return bool(compare_symbols(gold, target))
+            return _same_values(gold, target, _DECIMALS)
+        return bool(compare_symbols(gold, target)) or _same_values(gold, target, _DECIMALS)
 
     module.sympy_numeric_eq = lambda a, b, decimals, _: _same_values(a, b, decimals)
     module.sympy_symbolic_eq = lambda a, b: False
@@ -68,29 +68,39 @@ def _solutions(relation: Any, symbols: Any) -> Any:
 
 
 def _same_values(a: Any, b: Any, decimals: int) -> bool:
-    from sympy import Float, MatrixBase, Rational
+    from sympy import Dummy, Float, MatrixBase, Rational, simplify
+    from sympy.core.function import AppliedUndef
 
     a, b = _evaluated(a), _evaluated(b)
     if isinstance(a, MatrixBase) or isinstance(b, MatrixBase):
         if getattr(a, "shape", None) != getattr(b, "shape", None):
             return False
         return all(_same_values(one, other, decimals) for one, other in zip(a.flat(), b.flat(), strict=True))
-    symbols = a.free_symbols | b.free_symbols
-    if not symbols and (a.has(Float) or b.has(Float)):
-        return _same_decimals(a, b, decimals)
-    difference = (a - b).xreplace({each: Rational(str(each)) for each in (a - b).atoms(Float)})
-    if not symbols:
-        return _is_zero(difference)
-    ordered = sorted(symbols, key=str)
-    for shift in range(len(_POINTS)):
-        # Values of one magnitude, and no two alike.
-        point = {
-            symbol: Rational(_POINTS[(index + shift) % len(_POINTS)]) + Rational(index, 7)
-            for index, symbol in enumerate(ordered)
-        }
-        if not _is_zero(difference.subs(point)):
-            return False
-    return True
+    if a.has(Float) or b.has(Float):
+        if not a.free_symbols | b.free_symbols:
+            return _same_decimals(a, b, decimals)
+        a, b = (each.xreplace({number: Rational(str(number)) for number in each.atoms(Float)}) for each in (a, b))
+    difference = a - b
+    difference = difference.xreplace({each: Dummy(real=True) for each in difference.atoms(AppliedUndef)})
+    if difference.has(*_steps()):  # constant between any points
+        return bool(simplify(difference).is_zero)
+    symbols = sorted(difference.free_symbols, key=str)
+    return all(_is_zero(difference.subs(_point(symbols, shift))) for shift in range(len(_POINTS) if symbols else 1))
+
+
+def _point(symbols: Sequence[Any], shift: int) -> dict[Any, Any]:
+    """Return different values of variables, none of them large."""
+    from sympy import Rational
+
+    values = (Rational(_POINTS[(index + shift) % len(_POINTS)]) + Rational(index, 7) for index in range(len(symbols)))
+    return dict(zip(symbols, values, strict=True))
+
+
+@cache
+def _steps() -> tuple[Any, ...]:
+    from sympy import Abs, Max, Min, Mod, Piecewise, ceiling, floor, sign
+
+    return Abs, Max, Min, Mod, Piecewise, ceiling, floor, sign
 
 
 def _evaluated(expression: Any) -> Any:

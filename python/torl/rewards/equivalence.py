@@ -114,7 +114,9 @@ def _readings(reference: str, answer: str, exact: bool) -> Iterator[tuple[Any, A
     if exact:
         pairs = [(gold, with_fractions(target)) for gold, target in pairs]
     for pair in dict.fromkeys(pairs):
-        for readings in product(*map(read, pair)):
+        for readings in zip(*map(read, pair), strict=True):
+            if None in readings:
+                continue
             yield readings
             if (complex_readings := _with_imaginary_unit(*readings)) is not None:
                 yield complex_readings

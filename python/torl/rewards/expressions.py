@@ -17,6 +17,7 @@ _FUNCTION_OF = re.compile(r"\s*(?:\\left\s*)?\(")
 _CALCULUS = re.compile(r"\\i*int(?![A-Za-z])|\\frac\s*\{\s*d(?![A-Za-z]{2})")
 _NOT_REAL_LETTERS = {"d", "E", "I", "T", "\\gamma", "\\Gamma"}
 _PRIMED = re.compile(r"([A-Za-z])('+|\^\s*\{?\s*\\prime\s*\}?)")
+_BLANK = re.compile(r"\s+(?![A-Za-z\d])|(?<![A-Za-z\d])\s+")
 _EQUAL = re.compile(r"(?<![\\<!>])=")
 
 
@@ -26,15 +27,15 @@ def letters_of(text: str) -> set[str]:
 
 
 @lru_cache(maxsize=256)
-def read(text: str) -> tuple[Any, ...]:
-    """Return the readings of a text: a SymPy expression if there is one, and the normalized text."""
+def read(text: str) -> tuple[Any, str]:
+    """Return a text as a SymPy expression, None if it cannot be read, and as normalized text."""
     from latex2sympy2_extended.math_normalization import normalize_latex
 
     normal = normalize_latex(in_braces(without_text_unit(_PRIMED.sub(_primed, text))), _normalization())
     expression = _parse(normal)
     if expression is None and len(sides := _EQUAL.split(normal)) > 2 and not set(",;") & set(normal):
         expression = _parse(sides[-1])  # a chain with a part that cannot be read
-    return (normal,) if expression is None else (expression, normal)
+    return expression, _BLANK.sub("", normal)
 
 
 def _parse(normal: str) -> Any:
