@@ -14,7 +14,7 @@ from torl.rewards.units import without_text_unit
 
 _LETTER = re.compile(r"\\(?:begin|end|operatorname|text|mbox|math[a-z]*)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]")
 _FUNCTION_OF = re.compile(r"\s*(?:\\left\s*)?\(")
-_CALCULUS = re.compile(r"\\i*int(?![A-Za-z])|\\frac\s*\{\s*d(?![A-Za-z]{2})")
+_CALCULUS = re.compile(r"\\i*int(?![A-Za-z])|\\frac\s*\{\s*d[^{}]*\}\s*\{\s*d\s*[A-Za-z\\]")
 _NOT_REAL_LETTERS = {"d", "E", "I", "T", "\\gamma", "\\Gamma"}
 _PRIMED = re.compile(r"([A-Za-z])('+|\^\s*\{?\s*\\prime\s*\}?)")
 _BLANK = re.compile(r"\s+(?![A-Za-z\d])|(?<![A-Za-z\d])\s+")

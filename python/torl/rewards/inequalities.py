@@ -6,16 +6,22 @@ from torl.rewards.layout import bare
 
 _MAX_CHARACTERS = 300
 _WORD = r"\s*(?:\\(?:text|textrm|mathrm|mbox)\s*\{{[,\s]*{0}\s*\}}|(?<![A-Za-z\\]){0}(?![A-Za-z])|{1})\s*"
-_OR = re.compile(_WORD.format("or", r"\\(?:lor|vee)(?![A-Za-z])|\|\|"))
-_AND = re.compile(_WORD.format("and", r"\\(?:land|wedge)(?![A-Za-z])|&&"))
+_OR = re.compile(_WORD.format("or", r"\\(?:lor|vee)(?![A-Za-z])|\|\||(?<=\))\s*\|\s*(?=\()"))
+_AND = re.compile(_WORD.format("and", r"\\(?:land|wedge)(?![A-Za-z])|&&?"))
 _SIGN = re.compile(
     r"(?P<le>\\(?:leqslant|leqq|leq|le)(?![A-Za-z])|<=|\N{LESS-THAN OR EQUAL TO})"
     r"|(?P<ge>\\(?:geqslant|geqq|geq|ge)(?![A-Za-z])|>=|\N{GREATER-THAN OR EQUAL TO})"
     r"|(?P<ne>\\(?:neq|ne)(?![A-Za-z])|!=|\N{NOT EQUAL TO})"
     r"|(?P<lt>\\lt(?![A-Za-z])|<)|(?P<gt>\\gt(?![A-Za-z])|>)"
 )
-_VARIABLE = re.compile(r"(?:[A-Za-z]|\\(?:alpha|beta|theta|lambda|mu|phi|omega))(?:\([A-Za-z]\)|_\{?\w\}?)?")
+_GREEK = (
+    "alpha|beta|[gG]amma|[dD]elta|(?:var)?epsilon|zeta|eta|(?:var)?[tT]heta|iota|kappa|[lL]ambda|mu|nu|[xX]i|(?:var)?rho|"
+    "(?:var)?[sS]igma|tau|[uU]psilon|(?:var)?[pP]hi|chi|[pP]si|[oO]mega|ell"
+)
+_VARIABLE = re.compile(rf"(?:[A-Za-z]|\\(?:{_GREEK})(?![A-Za-z]))(?:\([A-Za-z]\)|_\{{?\w\}}?)?")
 _MEMBER = re.compile(rf"({_VARIABLE.pattern})\s*\\in(?![A-Za-z])(.+)", re.DOTALL)
+_INFINITE = re.compile(r"[+-]?\s*(?:\\infty|oo)\s*")
+_PARENTHESES = re.compile(r"(?:\\left\s*)?\(([^()]*(?:\([^()]*\)[^()]*)*)\)", re.DOTALL)
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 
 
@@ -45,7 +51,7 @@ def solution_set(text: str) -> tuple[str, str] | None:
         return member[1], member[2].strip()
     variables, sets = set(), []
     for part in _OR.split(text):
-        if (found := _conjunction(part)) is None:
+        if (found := _conjunction(_without_parentheses(part))) is None:
             return None
         variables.add(found[0])
         sets.append(found[1])
@@ -53,7 +59,7 @@ def solution_set(text: str) -> tuple[str, str] | None:
 
 
 def _conjunction(text: str) -> tuple[str, str] | None:
-    chains = [_chain(part) for part in _AND.split(text)]
+    chains = [_chain(_without_parentheses(part)) for part in _AND.split(text)]
     variables, lower, upper = set(), "", ""
     for chain in chains:
         if chain is None or (chain[1] and lower) or (chain[2] and upper):
@@ -87,11 +93,18 @@ def _chain(text: str) -> tuple[str, str, str] | None:
             return None
         return variable, ("[" if signs[0] == "le" else "(") + bounds[0], bounds[1] + ("]" if signs[1] == "le" else ")")
     (bound,), (sign,) = bounds, signs
+    if _INFINITE.fullmatch(bound):
+        return variable, "", ""
     if sign == "ne":
         return variable, f"!{bound}", ""
     if sign in ("ge", "gt"):
         return variable, ("[" if sign == "ge" else "(") + bound, ""
     return variable, "", bound + ("]" if sign == "le" else ")")
+
+
+def _without_parentheses(text: str) -> str:
+    found = _PARENTHESES.fullmatch(text.strip())
+    return text if found is None or not _SIGN.search(found[1]) else found[1].removesuffix("\\right")
 
 
 def _split(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import re
 _TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
 _EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|textnormal|mathrm|mathbf|boldsymbol)\s*\{([^{}]*)\}")
-_DOLLARS = re.compile(r"\s*\$([^$]*)\$\s*")
+_DOLLARS = re.compile(r"\s*(?:\$([^$]*)\$|\\\(((?:[^\\]|\\[^)])*)\\\)|\\\[((?:[^\\]|\\[^\]])*)\\\])\s*")
 _ANGLES = re.compile(
     r"(?:\\left\s*)?(?:\\langle|\N{MATHEMATICAL LEFT ANGLE BRACKET})\s*([^<>|]{1,500}?,[^<>|]{1,500}?)"
     r"\s*(?:\\right\s*)?(?:\\rangle|\N{MATHEMATICAL RIGHT ANGLE BRACKET})"
@@ -17,7 +17,7 @@ _DEGREES = re.compile(
     r"(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})\s*(?:\\right)?[)}]?"
 )
 _COLON = re.compile(r"\\colon(?![A-Za-z])|(?:\\text)?\{:\}|\\!\s*:\s*\\!")
-_DECORATED = re.compile(r"\\(?:underline|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+_DECORATED = re.compile(r"\\(?:underline|f?box(?:ed)?|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _CONJUNCTION = re.compile(
     r"(?<=[\d)\]}A-Za-z])(?:\s{0,9},)?(?:\s|\\[ ,;:!]){0,9}"
     r"(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)(?:\s|\\[ ,;:!]){0,9}(?=[+-]?[\d(\[\\A-Za-z])"
@@ -33,6 +33,7 @@ _MODULUS = re.compile(r"\\pmod\s*(\d+)")
 _RATIO_IN_WORDS = re.compile(r"\s*\$?\s*(\d+)\s*(?:\\text\s*\{\s*to\s*\}|\bto\b)\s*(\d+)\s*\$?\s*")
 _LAST_BLANK = re.compile(r"(?<!\\)\\\s*\Z")  # a blank "\ ", or its backslash where a strip took the rest
 # Full-width forms have a fixed offset from ASCII; other spaces become the common one.
+_OPENING, _CLOSING = "([{", ")]}"
 _CHARACTERS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _CHARACTERS |= dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), ord(" "))
 
@@ -53,7 +54,7 @@ def bare(text: str) -> str:
 def without_dollars(text: str) -> str:
     """Return the text inside a pair of dollar signs, or the stripped text."""
     inside = _DOLLARS.fullmatch(text)
-    return (inside[1] if inside else text).strip()
+    return (next(filter(None, inside.groups()), "") if inside else text).strip()
 
 
 def without_text(text: str) -> str:
@@ -71,7 +72,7 @@ def have_same_words(one: str, other: str) -> bool:
 
 
 def _words(text: str) -> str:
-    text = _IN_TEXT.sub(r"\1", bare(text)).replace(r"\!", "")
+    text = bare(_IN_TEXT.sub(r"\1", bare(text))).replace(r"\!", "")
     return _MARK.sub(r"\1", _BLANKS.sub(" ", text)).strip()
 
 
@@ -105,3 +106,15 @@ def plain_layout(text: str) -> str:
 def is_vector(text: str) -> bool:
     """Whether a text is a vector in angle brackets."""
     return bool(_ANGLES.fullmatch(bare(text)) or _POINTED.fullmatch(text))
+
+
+def members(text: str) -> list[str]:
+    """Return the parts of a text between the commas outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]

@@ -3,7 +3,7 @@ r"""Members of lists and sides of equations: grouped digits between spaced comma
 import re
 
 from torl.rewards.expressions import letters_of
-from torl.rewards.layout import bare
+from torl.rewards.layout import bare, members as members_of
 
 _SPACED = re.compile(r"(?<=\d),\s+(?=[+-]?\d)")
 _BETWEEN_NUMBERS = re.compile(r"(?<=\d),\s*(?=[+-]?\d)")
@@ -11,7 +11,6 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(?:(?:,|\{,\}|,\\!)\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _SET = re.compile(r"(\\left\s*\\\{|\\\{)(.*)(\\right\s*\\\}|\\\})", re.DOTALL)
 _SIGNS = re.compile(r"\\(pm|mp)(?![A-Za-z])|[±∓]")
-_OPENING, _CLOSING = "([{", ")]}"
 _EQUAL = re.compile(r"(?<![\\<!>])=")
 _VALUE = re.compile(r"\s*(?:[A-Za-z]{1,3}|\\[A-Za-z]+)\s*(?:\\left\s*)?\([^()=]*\)\s*")
 
@@ -59,7 +58,7 @@ def _without_signs(text: str) -> str:
     if not _SIGNS.search(text):
         return text
     enclosed = _SET.fullmatch(bare(text))
-    members = _members(enclosed[2] if enclosed else bare(text))
+    members = members_of(enclosed[2] if enclosed else bare(text))
     if len(members) == 1:
         return text
     both = [_SIGNS.sub(lambda found: _sign(found, plus), each) for each in members for plus in _signs_of(each)]
@@ -72,15 +71,3 @@ def _signs_of(member: str) -> tuple[bool, ...]:
 
 def _sign(found: re.Match[str], plus: bool) -> str:
     return "+" if plus is ("pm" in found[0] or "±" in found[0]) else "-"
-
-
-def _members(text: str) -> list[str]:
-    """Return the parts of a text between the commas outside of brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in _OPENING) - (character in _CLOSING)
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]

@@ -6,6 +6,7 @@ A model with a Python interpreter boxes printed text: `1e-05`, `3j`, `x**2`, `2*
 import re
 from collections.abc import Set
 
+from torl.rewards.calls import with_latex_calls
 from torl.rewards.layout import trimmed, without_dollars
 from torl.rewards.numerals import plain_numbers
 
@@ -23,6 +24,11 @@ _CHARACTERS = str.maketrans(
         "\N{LESS-THAN OR EQUAL TO}": r"\le ",
         "\N{GREATER-THAN OR EQUAL TO}": r"\ge ",
         "\N{NOT EQUAL TO}": r"\ne ",
+        "\N{DOT OPERATOR}": r"\cdot ",
+        "\N{LOGICAL OR}": r"\vee ",
+        "\N{LOGICAL AND}": r"\wedge ",
+        "\N{BOX DRAWINGS LIGHT VERTICAL}": "|",
+        "\N{DOUBLE-STRUCK ITALIC SMALL I}": "i",
         "\N{SUPERSCRIPT TWO}": "^{2}",
         "\N{SUPERSCRIPT THREE}": "^{3}",
         "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}",
@@ -34,23 +40,21 @@ _CHARACTERS = str.maketrans(
 )
 _ROOT = re.compile("\N{SQUARE ROOT}" r"\s*(\d+(?:\.\d+)?|[A-Za-z]|\([^()]*\))")
 _IMAGINARY = re.compile(r"(?<=\d)j(?!\w)")
-_FRACTION = re.compile(r"\b(?:Fraction|Rational)\(\s*(-?\d+)\s*,\s*(\d+)\s*\)")
 _POWER = re.compile(r"\*\*\s*(\([^()]*\)|-?\w+(?:\.\d+)?)")
 _NAME = re.compile(r"(?<![\\A-Za-z])(pi|sqrt|sin|cos|tan|log|ln|exp)(?![A-Za-z])")
-_ARGUMENT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
 
 # Python's and sympy's notation of matrices, intervals and special numbers.
 _INFINITY = re.compile(r"(?<![\\\w])(?:oo|inf|math\.inf|float\('inf'\))(?!\w)")
 _CONSTANT = re.compile(r"(?<![A-Za-z\\{])[EI](?![A-Za-z}])")
 _UPRIGHT = re.compile(r"\\mathrm\{([ei])\}")
-_LOGARITHM = re.compile(r"(?<![\\\w])(?:math\.|np\.)?log\(")
-_CUBE_ROOT = re.compile(r"(?<![\\\w])cbrt\(([^()]*)\)")
 _MATRIX = re.compile(r"(?:Matrix|array)?\(?\s*(\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\])\s*\)?")
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 _INTERVAL = re.compile(r"Interval(?:\.(open|Lopen|Ropen))?\(([^(),]+),([^(),]+)\)")
 _UNION = re.compile(r"Union\((.*)\)", re.DOTALL)
-_BETWEEN = re.compile(r"(?<=[)\]])\s*(?:,|U|\N{UNION})\s*(?=[(\[])")
+_BETWEEN = re.compile(r"(?<=[)\]}])\s*(?:,|U|\N{UNION})\s*(?=[(\[{])")
+_MEMBERS = re.compile(r"(?<!\\)\{([^{}]*)\}")
+_SETS = {"EmptySet": r"\emptyset", "Reals": r"\mathbb{R}", "Integers": r"\mathbb{Z}"}
 
 # A choice of a problem with several, alone or with its text: C, (C), \text{(C) }12, \textbf{(C)}\ 12, C. 12.
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|textnormal|mathrm|mathbf|boldsymbol)\s*\{([^{}]*)\}")
@@ -83,26 +87,23 @@ def as_latex(answer: str, letters: Set[str] = frozenset()) -> str:
     if "j" not in letters:
         text = _IMAGINARY.sub("i", text)
     text = _CONSTANT.sub(lambda name: name[0] if name[0] in letters else name[0].lower(), text)
-    text = _FRACTION.sub(r"\\frac{\1}{\2}", text)
     text = _POWER.sub(lambda power: f"^{{{power[1]}}}", text)
     text = _NAME.sub(r"\\\1 ", text)
-    text = _ARGUMENT.sub(r"\\sqrt{\1}", text)
     return text.replace("*", r" \cdot ").strip()
 
 
 def from_python(text: str) -> str:
     """Return the text with Python's notation in LaTeX; a logarithm without a backslash is the natural logarithm."""
-    text = _INFINITY.sub(r"\\infty ", text)
+    text = _SETS.get(text.strip(), _INFINITY.sub(r"\\infty ", text))
     if matrix := _MATRIX.fullmatch(text.strip()):
         rows = r" \\ ".join(row.replace(",", " & ") for row in _ROW.findall(matrix[1][1:-1]))
         return rf"\begin{{pmatrix}} {rows} \end{{pmatrix}}"
     text = _INTERVAL.sub(_bracketed, text)
     if union := _UNION.fullmatch(text.strip()):
-        text = union[1]
-        text = _BETWEEN.sub(r" \\cup ", text)
+        text = _BETWEEN.sub(r" \\cup ", union[1])
+        text = _MEMBERS.sub(r"\\{\1\\}", text)
     text = re.sub(r"(?<=[)\]])\s*(?:U|\N{UNION})\s*(?=[(\[])", r" \\cup ", text)
-    text = _CUBE_ROOT.sub(r"\\sqrt[3]{\1}", text)
-    return _LOGARITHM.sub(r"\\ln(", text)
+    return with_latex_calls(text)
 
 
 def _bracketed(interval: re.Match[str]) -> str:

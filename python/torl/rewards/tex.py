@@ -7,6 +7,10 @@ _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _OPTION = re.compile(r"\s*(\[[^\[\]]*\])")
 _TOKEN = re.compile(r"\s*(\\[A-Za-z]+|\\?[^\s{}\\])")
 _SIZE = re.compile(r"\\(?:big|Big|bigg|Bigg)[lrm]?(?![A-Za-z])\s*")
+_NAME = re.compile(r"\\operatorname\s*\{(a(?:sin|cos|tan|cot|sec|csc)h?)\}")
+_CALL = re.compile(
+    r"(\\(?:ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])\s*(?:[_^]\s*(?:\{[^{}]*\}|\w))?)\s*\{\s*\\left\("
+)
 _DECORATION = re.compile(r"\\begin\{equation(\*?)\}(.*)\\end\{equation\1\}", re.DOTALL)
 
 
@@ -14,11 +18,26 @@ def in_braces(text: str) -> str:
     r"""Return a formula with the arguments of fractions, roots and binomials in braces, brackets without sizes."""
     if decorated := _DECORATION.fullmatch(text.strip()):
         text = decorated[2]
-    text = _SIZE.sub("", text)
+    text = _SIZE.sub("", text).replace("{smallmatrix}", "{matrix}")
+    text = _NAME.sub(lambda name: f"\\arc{name[1][1:]}", text)
+    for found in reversed(list(_CALL.finditer(text))):
+        text = _without_braces(text, found)
     for found in reversed(list(_COMMAND.finditer(text))):
         if found[1] in _ARGUMENTS:
             text = text[: found.start()] + _with_arguments(found[1], text[found.end() :])
     return text
+
+
+def _without_braces(text: str, found: re.Match[str]) -> str:
+    r"""Return a text with \ln(x) for a \ln{\left(x \right)} as SymPy prints it, whose end the parser would not see."""
+    start = found.end(1)
+    argument = _argument(text, start)
+    if argument is None or not argument[0].rstrip().endswith("\\right)"):
+        return text
+    inside = argument[0].strip()
+    if _argument("{" + inside[len("\\left(") : -len("\\right)")] + "}", 0) is None:
+        return text
+    return text[:start] + inside + text[argument[1] :]
 
 
 def _with_arguments(name: str, rest: str) -> str:
