@@ -3,7 +3,7 @@ r"""Calls of functions in printed code, as LaTeX: \sqrt{x + 1} for sqrt(x + 1), 
 import re
 from types import MappingProxyType
 
-from torl.rewards.layout import members
+from torl.rewards.layout import members_of
 
 _INVERSE = {f"a{name}": f"\\arc{name}({{0}})" for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
 _HYPERBOLIC = {f"a{name}": f"\\arc{name}({{0}})" for name in ("sinh", "cosh", "tanh")}
@@ -51,7 +51,7 @@ def with_latex_calls(text: str) -> str:
     for found in reversed(list(_CALL.finditer(text))):  # inner calls start after outer ones
         if (end := _closing(text, found.end())) is None:
             continue
-        arguments, template = members(text[found.end() : end]), _TEMPLATES[found[1] or found[2]]
+        arguments, template = members_of(text[found.end() : end]), _TEMPLATES[found[1] or found[2]]
         if template.count("{0}") + template.count("{1}") == len(arguments):
             text = text[: found.start()] + template.format(*arguments) + text[end + 1 :]
     return text

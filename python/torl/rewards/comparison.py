@@ -5,7 +5,7 @@ another test, so that a copy of its module gets this one.
 """
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -85,7 +85,7 @@ def _same_values(a: Any, b: Any, decimals: int) -> bool:
     if difference.has(*_steps()):  # constant between any points
         return bool(simplify(difference).is_zero)
     symbols = sorted(difference.free_symbols, key=str)
-    return all(_is_zero(difference.subs(_point(symbols, shift))) for shift in range(len(_POINTS) if symbols else 1))
+    return all(_is_zero(difference, _point(symbols, shift)) for shift in range(len(_POINTS) if symbols else 1))
 
 
 def _point(symbols: Sequence[Any], shift: int) -> dict[Any, Any]:
@@ -128,17 +128,17 @@ def _same_decimals(gold: Any, target: Any, decimals: int) -> bool:
     return bool((gold.round(decimals) - target.round(decimals)).is_zero)
 
 
-def _is_zero(value: Any) -> bool:
-    """Return whether a number is zero: no digit of it can be computed, however small it is."""
+def _is_zero(value: Any, point: Mapping[Any, Any]) -> bool:
+    """Return whether a value at a point is zero: no digit of it can be computed, however small it is."""
     from sympy import simplify
     from sympy.core.evalf import PrecisionExhausted
 
     if value.is_Rational:
         return bool(value == 0)
     try:
-        number = value.evalf(5, maxn=_MAX_DIGITS, strict=True)
+        number = value.evalf(5, subs=point, maxn=_MAX_DIGITS, strict=True)
     except PrecisionExhausted:
         return True
-    if number.is_number and number.is_comparable or number.is_finite:
+    if (number.is_number and number.is_comparable) or number.is_finite:
         return bool(number.is_zero)
     return bool(simplify(value).is_zero)

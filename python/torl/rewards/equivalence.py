@@ -15,7 +15,7 @@ from torl.rewards.differences import is_bare_list, is_clearly_different
 from torl.rewards.expressions import letters_of, read
 from torl.rewards.inequalities import as_sets
 from torl.rewards.layout import have_same_words, is_vector, plain_layout
-from torl.rewards.lists import value_of_chain, with_plain_members, with_spaced_members
+from torl.rewards.lists import value_of_chain, with_plain_members, with_spaced_members, without_zero_groups
 from torl.rewards.notation import (
     as_latex,
     as_tuple,
@@ -72,7 +72,7 @@ def equivalent(reference: str, answer: str, *, exact: bool = False) -> bool:
     answer = multiplied(answer) or answer
     if (value := multiplied(reference)) is not None and equivalent(value, answer, exact=exact):
         return True  # otherwise the word is a unit, as that of "how many million"
-    reference, answer = plain_numbers(reference), plain_numbers(answer)
+    reference, answer = (without_zero_groups(plain_numbers(text)) for text in (reference, answer))
     answer = answer if exact else without_noise(reference, answer)
     if is_clearly_different(reference, answer):
         return False

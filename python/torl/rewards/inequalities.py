@@ -6,8 +6,8 @@ from torl.rewards.layout import bare
 
 _MAX_CHARACTERS = 300
 _WORD = r"\s*(?:\\(?:text|textrm|mathrm|mbox)\s*\{{[,\s]*{0}\s*\}}|(?<![A-Za-z\\]){0}(?![A-Za-z])|{1})\s*"
-_OR = re.compile(_WORD.format("or", r"\\(?:lor|vee)(?![A-Za-z])|\|\||(?<=\))\s*\|\s*(?=\()"))
-_AND = re.compile(_WORD.format("and", r"\\(?:land|wedge)(?![A-Za-z])|&&?"))
+_OR = re.compile(_WORD.format("or", r"\\(?:lor|vee)(?![A-Za-z])|\N{LOGICAL OR}|\|\||(?<=\))\s*\|\s*(?=\()"))
+_AND = re.compile(_WORD.format("and", r"\\(?:land|wedge)(?![A-Za-z])|\N{LOGICAL AND}|&&?"))
 _SIGN = re.compile(
     r"(?P<le>\\(?:leqslant|leqq|leq|le)(?![A-Za-z])|<=|\N{LESS-THAN OR EQUAL TO})"
     r"|(?P<ge>\\(?:geqslant|geqq|geq|ge)(?![A-Za-z])|>=|\N{GREATER-THAN OR EQUAL TO})"

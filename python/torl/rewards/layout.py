@@ -17,13 +17,16 @@ _DEGREES = re.compile(
     r"(?:\^\s*\{?\s*\\circ\s*\}?|\N{DEGREE SIGN})\s*(?:\\right)?[)}]?"
 )
 _COLON = re.compile(r"\\colon(?![A-Za-z])|(?:\\text)?\{:\}|\\!\s*:\s*\\!")
-_DECORATED = re.compile(r"\\(?:underline|f?box(?:ed)?|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+_DECORATED = re.compile(
+    r"\\(?:underline|f?box(?:ed)?|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
 _CONJUNCTION = re.compile(
     r"(?<=[\d)\]}A-Za-z])(?:\s{0,9},)?(?:\s|\\[ ,;:!]){0,9}"
     r"(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)(?:\s|\\[ ,;:!]){0,9}(?=[+-]?[\d(\[\\A-Za-z])"
 )
 _RELATION = re.compile(r"[<>=≠≤≥]|\\(?:n?eq|ne|[lg]eq?|[lg]eqslant|[lg]t|in|notin)(?![A-Za-z])")
 _BLANKS = re.compile(r"(?:\s|~|\\[ ,;:!])+")
+_HALF_DAY = re.compile(r"(?<=\d)\s*([AaPp])\.?[Mm]\.?$")
 _MARK = re.compile(r" ?([,:;]) ?(?!\d)")
 _NO_SOLUTION = re.compile(
     r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
@@ -73,7 +76,8 @@ def have_same_words(one: str, other: str) -> bool:
 
 def _words(text: str) -> str:
     text = bare(_IN_TEXT.sub(r"\1", bare(text))).replace(r"\!", "")
-    return _MARK.sub(r"\1", _BLANKS.sub(" ", text)).strip()
+    text = _MARK.sub(r"\1", _BLANKS.sub(" ", text)).strip()
+    return _HALF_DAY.sub(lambda half: f" {half[1].lower()}.m.", text)
 
 
 def plain_layout(text: str) -> str:
@@ -108,7 +112,7 @@ def is_vector(text: str) -> bool:
     return bool(_ANGLES.fullmatch(bare(text)) or _POINTED.fullmatch(text))
 
 
-def members(text: str) -> list[str]:
+def members_of(text: str) -> list[str]:
     """Return the parts of a text between the commas outside of brackets."""
     parts, depth = [""], 0
     for character in text:

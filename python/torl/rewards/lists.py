@@ -3,10 +3,11 @@ r"""Members of lists and sides of equations: grouped digits between spaced comma
 import re
 
 from torl.rewards.expressions import letters_of
-from torl.rewards.layout import bare, members as members_of
+from torl.rewards.layout import bare, members_of
 
 _SPACED = re.compile(r"(?<=\d),\s+(?=[+-]?\d)")
 _BETWEEN_NUMBERS = re.compile(r"(?<=\d),\s*(?=[+-]?\d)")
+_ZERO_GROUP = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3})*,0\d\d(?:,\d{3})*(?!,?\d)")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:(?:,|\{,\}|,\\!)\d{3})+(?:\.\d+)?")
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?")
 _SET = re.compile(r"(\\left\s*\\\{|\\\{)(.*)(\\right\s*\\\}|\\\})", re.DOTALL)
@@ -24,6 +25,11 @@ def with_spaced_members(reference: str, answer: str) -> tuple[str, str] | None:
     if not (_SPACED.search(reference) or _SPACED.search(answer)):
         return None
     return _BETWEEN_NUMBERS.sub(", ", reference), _BETWEEN_NUMBERS.sub(", ", answer)
+
+
+def without_zero_groups(text: str) -> str:
+    """Return a list with spaced commas with numbers without groups, where a group such as 000 cannot be a member."""
+    return _ZERO_GROUP.sub(lambda number: number[0].replace(",", ""), text) if _SPACED.search(text) else text
 
 
 def with_plain_members(reference: str, answer: str) -> tuple[str, str] | None:

@@ -14,6 +14,7 @@ _CHARACTERS = str.maketrans(
     {
         "\N{DEGREE SIGN}": r"^\circ ",
         "\N{GREEK SMALL LETTER PI}": r"\pi ",
+        "\N{GREEK CAPITAL LETTER GAMMA}": r"\Gamma ",
         "\N{INFINITY}": r"\infty ",
         "\N{EMPTY SET}": r"\emptyset ",
         "\N{MINUS SIGN}": "-",

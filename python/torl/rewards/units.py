@@ -99,7 +99,9 @@ _WRAPPED = rf"\\(?:text(?:rm|normal|bf|it)?|mbox|mathrm)\s*\{{([^{{}}]*)\}}{_POW
 _TEXT_UNIT = re.compile(rf"(.*?[A-Za-z\d}}).!%]){_GAP}((?:{_WRAPPED}(?:{_GAP}/)?{_GAP})+)", re.DOTALL)
 _WRAPPER = re.compile(r"\\(?:text(?:rm|normal|bf|it)?|mbox|mathrm)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"\s*[(A-Za-z%][A-Za-z.()/%^\s-]*[23]?\s*")
-_ONE_FACTOR = re.compile(r"(square |sq\.? ?|cubic |cu\.? ?)?([A-Za-z%][A-Za-z.]*?)\.?(?:\^?\{?(-?\d|²|³)\}?| (squared|cubed))?")
+_ONE_FACTOR = re.compile(
+    r"(square |sq\.? ?|cubic |cu\.? ?)?([A-Za-z%][A-Za-z.]*?)\.?(?:\^?\{?(-?\d|²|³)\}?| (squared|cubed))?"
+)
 _POWERS = MappingProxyType({"square": 2, "sq": 2, "squared": 2, "²": 2, "cubic": 3, "cu": 3, "cubed": 3, "³": 3})
 _COMMAND_NAME, _LETTER = re.compile(r"\\[A-Za-z]+"), re.compile(r"[A-Za-z]")
 _DEGREE_SIGN = re.compile(r"\\circ|\N{DEGREE SIGN}")
@@ -217,4 +219,3 @@ def _amount(text: str) -> tuple[str, str] | None:
         return before[1] + before[4], before[2] or before[3]
     value, name = text[: names[0].start()], names[0]
     return (value.strip(" ~"), name[1] or name[2] or name[3]) if value and name.end() == len(text) else None
-
