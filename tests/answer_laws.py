@@ -1,5 +1,7 @@
-r"""Pairs whose right verdict follows from a law: a letter counts, another letter in its place changes nothing, SymPy's
-printings of an expression are the expression, and a near miss is another answer."""
+"""Pairs whose right verdict follows from a law.
+
+A letter counts, another letter changes nothing, SymPy's printings of an expression equal it, and a near miss does not.
+"""
 
 import re
 import string
@@ -15,20 +17,57 @@ CONSTANTS = frozenset("ieIE")
 """Letters that may stand for a number."""
 GREEK = tuple(
     f"\\{name}"
-    for name in ["alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Sigma", "Upsilon", "Phi", "Psi", "Omega", "ell"]
+    for name in [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "varepsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "vartheta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "rho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "varphi",
+        "chi",
+        "psi",
+        "omega",
+        "Gamma",
+        "Delta",
+        "Theta",
+        "Lambda",
+        "Xi",
+        "Sigma",
+        "Upsilon",
+        "Phi",
+        "Psi",
+        "Omega",
+        "ell",
+    ]
 )
 LETTERS = tuple(letter for letter in string.ascii_letters if letter not in CONSTANTS) + GREEK
 """Letters that can be variables."""
 
 
 def variables(text: str) -> list[re.Match[str]]:
-    """The variables of a formula that is no text: letters alone or side by side, at most two."""
+    """The variables of a formula, none of a text: letters alone or side by side, at most two."""
     found = [token for token in _TOKEN.finditer(text) if not token[0].startswith("\\")]
     return [] if any(len(token[0]) > 2 for token in found) else found
 
 
 def renamed(text: str, old: str, new: str) -> str:
-    """A formula with another letter in the place of one."""
+    """A formula with another letter instead of one."""
     gap = " " if new.startswith("\\") else ""
 
     def written(token: re.Match[str]) -> str:
@@ -52,10 +91,11 @@ def near_misses(reference: str) -> Iterator[tuple[str, str]]:
     if digits:
         last = digits[-1]
         yield "digit", f"{reference[: last.start()]}{(int(last[0]) + 1) % 10}{reference[last.end() :]}"
-    if re.fullmatch(r"[\w\\{}^ +]+", reference) and not reference.startswith(("\\text", "\\mathrm")):
-        if not re.search(r"[A-Za-z]{3}", re.sub(r"\\[A-Za-z]+", "", reference)) and re.search(r"[1-9a-z]", reference):
-            yield "sign", f"-({reference})"
-            yield "factor", f"2({reference})"
+    bare = re.sub(r"\\[A-Za-z]+", "", reference)
+    is_value = re.fullmatch(r"[\w\\{}^ +]+", reference) and not re.match(r"\\(?:text|mathrm)", reference)
+    if is_value and not re.search(r"[A-Za-z]{3}", bare) and re.search(r"[1-9a-z]", reference):
+        yield "sign", f"-({reference})"
+        yield "factor", f"2({reference})"
     if (pair := _PAIR.fullmatch(reference)) and pair[3].strip() != pair[4].strip() and "\\cup" not in reference:
         if pair[2] == "(" and pair[5] == ")":
             yield "order", f"{pair[1]}({pair[4]},{pair[3]}){pair[6]}"

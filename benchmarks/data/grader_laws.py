@@ -1,4 +1,4 @@
-"""Laws of grading over the references of problem sets: torl beside math-verify, and where torl breaks them.
+"""Laws of grading over the references of problem sets: torl and math-verify, and where torl breaks them.
 
     python -m benchmarks.data.grader_laws PROBLEMS... [--workers 2] [--timeout-seconds 2]
 
@@ -54,7 +54,7 @@ def expression_of(reference: str) -> Any:
         return latex2sympy(
             reference.strip("$"), is_real=True, conversion_config=ConversionConfig(lowercase_symbols=False)
         )
-    except Exception:  # of the parser, whose errors have no class of their own
+    except Exception:  # the parser has no error class
         return None
 
 
@@ -82,6 +82,13 @@ def _other_letters(reference: str) -> Iterator[str]:
     yield from (letter for letter in ("t", "h", "d", "m", "S", "\\gamma") if letter not in used)
 
 
+def verdicts_alone(pairs: str) -> list[bool]:
+    """The verdicts of math-verify on a JSON list of pairs."""
+    alone = subprocess.run([sys.executable, "-c", _ALONE], input=pairs, stdout=subprocess.PIPE, text=True, check=True)
+    verdicts: list[bool] = json.loads(alone.stdout)
+    return verdicts
+
+
 async def main() -> None:
     """Print a table of the laws, the pairs that break them, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,8 +104,7 @@ async def main() -> None:
         for law, pairs in laws.items():
             ours = await asyncio.gather(*(grader.grade_async(gold, text, shortcuts=False) for gold, text, _ in pairs))
             texts = json.dumps([pair[:2] for pair in pairs])
-            alone = subprocess.run([sys.executable, "-c", _ALONE], input=texts, stdout=subprocess.PIPE, text=True)
-            theirs = json.loads(alone.stdout)
+            theirs = await asyncio.to_thread(verdicts_alone, texts)
             wrong = [pair for pair, verdict in zip(pairs, ours, strict=True) if verdict.correct is not pair[2]]
             others = sum(verdict is not pair[2] for pair, verdict in zip(pairs, theirs, strict=True))
             print(f"| {law} | {len(pairs)} | {len(wrong)} | {others} |", flush=True)

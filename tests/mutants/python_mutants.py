@@ -70,6 +70,7 @@ _BOXED_PROCESSES = "integration/test_reward_boxed_processes.py"
 _GRADER = "integration/test_reward_grader.py"
 _NOTATION = "unit/test_reward_notation.py"
 _NUMERALS = "unit/test_reward_numerals.py"
+_LAWS = "unit/test_reward_laws.py"
 _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
 _ANSWER_TAGS = "unit/test_text_answer_tags.py"
@@ -241,7 +242,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "return text",
         _NOTATION,
     ),
-    ("rewards/units.py", "and first.isdisjoint(second)", "and first != second", _NUMERALS),
+    ("rewards/units.py", "one.isdisjoint(other) or power", "one != other or power", _NUMERALS),
     ("rewards/differences.py", "and gold != target", "and False", _NUMERALS),
     ("rewards/equivalence.py", "return bases[0] == bases[1]", "return bases[0][0] == bases[1][0]", _NUMERALS),
     ("training/step.py", "if sample is None:", "if False:", _STEP_RECORDS),
@@ -315,7 +316,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("data/curriculum.py", "before + sign if sign * before > 0 else sign", "before + sign", _CURRICULUM),
     ("data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
     ("rewards/differences.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
-    ("rewards/notation.py", 'return _LOGARITHM.sub(r"\\\\ln(", text)', "return text", _EQUIVALENCE),
+    ("rewards/notation.py", "return with_latex_calls(text)", "return text", _EQUIVALENCE),
+    ("rewards/units.py", "if is_letter and not (found[2] and", "if False and not (found[2] and", _LAWS),
+    ("rewards/expressions.py", "ConversionConfig(lowercase_symbols=False)", "ConversionConfig()", _LAWS),
+    ("rewards/comparison.py", "maxn=_MAX_DIGITS, strict=True", "chop=True", _LAWS),
     ("rewards/judge.py", "Grade(float(grade.valid_format), correct=True)", "Grade(1.0, correct=True)", _JUDGED),
     ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
     ("recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
@@ -358,7 +362,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/verdict.py", "int(found[1] + numerator)", "int(numerator)", _EQUIVALENCE),
     ("rewards/verdict.py", "(?:0|[1-9]\\d*)", "\\d*", _EQUIVALENCE),
     ("rewards/pool.py", "1 if self._has_spare else 2", "1", f"{_GRADER} -k delays_no_other"),
-    ("rewards/equivalence.py", "verify(gold, target,", "verify(target, gold,", _EQUIVALENCE),
+    ("rewards/equivalence.py", "same(gold, target,", "same(target, gold,", _EQUIVALENCE),
     ("rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),

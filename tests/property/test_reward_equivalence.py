@@ -139,7 +139,7 @@ def test_a_comparison_that_fails_is_not_hidden(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object, **__: object) -> bool:
         raise TypeError("Invalid comparison")
 
-    monkeypatch.setattr("math_verify.verify", broken)
+    monkeypatch.setattr("torl.rewards.equivalence.same", broken)
     with pytest.raises(UndecidedError, match="TypeError: Invalid comparison"):
         equivalent("\\sqrt{2}", "\\sqrt{3}")
 
@@ -148,7 +148,7 @@ def test_an_unexpected_exception_does_not_end_the_process(monkeypatch: pytest.Mo
     def broken(*_: object, **__: object) -> list[object]:
         raise ValueError("Non-real intervals are not supported")
 
-    monkeypatch.setattr("math_verify.parse", broken)
+    monkeypatch.setattr("torl.rewards.equivalence.read", broken)
     reply = worker._grade("\\frac{1}{9}", "(0, k)", 60.0, exact=False)
     assert reply == {"correct": False, "error": "ValueError: Non-real intervals are not supported"}
 

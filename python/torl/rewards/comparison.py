@@ -13,7 +13,7 @@ from typing import Any
 _DECIMALS = 6
 _SMALL, _CLOSE = 1e-3, 1e-4  # smaller numbers have fewer than four digits in six decimals
 _EXACT_DECIMALS = 50
-_MAX_DIGITS = 300  # equal values are equal in so many digits
+_MAX_DIGITS = 300  # values that agree in all of them are equal
 _POINTS = ("0.7390851332", "-1.3247179572", "2.6854520010")  # of variables: between and outside -1 and 1, of both signs
 
 
@@ -68,10 +68,12 @@ def _solutions(relation: Any, symbols: Any) -> Any:
 
 
 def _same_values(a: Any, b: Any, decimals: int) -> bool:
-    from sympy import Dummy, Float, MatrixBase, Rational, simplify
+    from sympy import Dummy, Expr, Float, MatrixBase, Rational, simplify
     from sympy.core.function import AppliedUndef
 
     a, b = _evaluated(a), _evaluated(b)
+    if not (isinstance(a, Expr | MatrixBase) and isinstance(b, Expr | MatrixBase)):
+        return False  # a relation, a set or a truth value
     if isinstance(a, MatrixBase) or isinstance(b, MatrixBase):
         if getattr(a, "shape", None) != getattr(b, "shape", None):
             return False
@@ -111,7 +113,7 @@ def _evaluated(expression: Any) -> Any:
 
 
 def _same_decimals(gold: Any, target: Any, decimals: int) -> bool:
-    """Return whether two numbers are equal in so many decimals; smaller ones in the first digits, whole ones exactly.
+    """Return whether two numbers are equal in `decimals`; smaller ones in the first digits, whole ones exactly.
 
     A small reference with decimals decides by their number: 0.000164 is 1/6084.
     """

@@ -1,8 +1,8 @@
 r"""Read LaTeX as SymPy expressions, with math-verify's parser of a single formula.
 
-math-verify's own `parse` also searches a text for numbers, and removes a letter behind a number as a unit: `7t` is 7. Here
-a text is read as a whole or not at all, and every letter counts. Letters that the parser takes for something else (the
-d of a differential, the T of a transpose, Euler's gamma) are written so that it takes them for variables.
+math-verify's own `parse` also searches a text for numbers, and removes a letter after a number as a unit: `7t` is 7.
+Here a text is read as a whole or not at all, and every letter counts. Letters that the parser takes for something else
+(the d of a differential, the T of a transpose, Euler's gamma) are written so that it takes them for variables.
 """
 
 import re
@@ -48,7 +48,9 @@ def _parse(normal: str) -> Any:
             normalization_config=None,
             conversion_config=ConversionConfig(lowercase_symbols=False),
         )
-    except Exception:  # of the parser, whose errors have no class of their own, or of SymPy for what has no meaning
+    except MemoryError:  # the process must end
+        raise
+    except Exception:  # the parser has no error class; SymPy raises for 1/0 in a matrix and the like
         return None
 
 

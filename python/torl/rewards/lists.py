@@ -67,13 +67,14 @@ def _without_signs(text: str) -> str:
     members = members_of(enclosed[2] if enclosed else bare(text))
     if len(members) == 1:
         return text
-    both = [_SIGNS.sub(lambda found: _sign(found, plus), each) for each in members for plus in _signs_of(each)]
+    both = [signed for each in members for signed in _with_signs(each)]
     return f"{enclosed[1]}{', '.join(both)}{enclosed[3]}" if enclosed else ", ".join(both)
 
 
-def _signs_of(member: str) -> tuple[bool, ...]:
-    return (True, False) if _SIGNS.search(member) else (True,)
-
-
-def _sign(found: re.Match[str], plus: bool) -> str:
-    return "+" if plus is ("pm" in found[0] or "±" in found[0]) else "-"
+def _with_signs(member: str) -> list[str]:
+    r"""Return a member with \pm as two members, the upper signs first."""
+    upper, lower = (
+        _SIGNS.sub(lambda found, signs=signs: signs["pm" in found[0] or "±" in found[0]], member)  # type: ignore[misc]
+        for signs in ("-+", "+-")
+    )
+    return [member] if upper == lower else [upper, lower]

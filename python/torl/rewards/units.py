@@ -64,7 +64,7 @@ _COUNTED = (
     "people persons children students boys girls points solutions books cards games marbles questions tickets workers "
     "unit units way ways digits values integers multiples coins apples meals tiles edges triangles daps"
 )
-_PLAIN_LETTERS = "mshgl"  # units also outside of \text, behind a number and a blank
+_PLAIN_LETTERS = "mshgl"  # units also outside of \text, after a number and a blank
 _MONEY = "|".join(name for names in _CURRENCY_NAMES for name in names.split() if name.isalpha())
 _MAX_CHARACTERS = 100
 _COMMANDS = {"dollar": "$", "cent": "¢", "euro": "€", "sterling": "£", "pounds": "£", "yen": "¥"}
@@ -144,16 +144,15 @@ def without_plain_unit(text: str) -> str:
 def without_text_unit(text: str) -> str:
     r"""Return a quantity without its unit in \text or \mathrm: 5 for 5\text{ cm}^2; of two equal quantities, the first.
 
-    Words that are no units are removed behind a number only, such as the apples of 12\text{ apples}.
+    Other words are removed after a number only, such as the apples of 12\text{ apples}.
     """
     sides = [_split_text_unit(side) for side in text.split("=")]
-    if None not in sides:
-        return sides[0][0] if len(sides) == 1 or "" not in sides[0] else text
-    return text
+    first = sides[0]
+    return text if first is None or None in sides else first[0]
 
 
 def _split_text_unit(text: str) -> tuple[str, str] | None:
-    r"""Return a value and the unit behind it in \text."""
+    r"""Return a value and the unit after it in \text."""
     found = _TEXT_UNIT.fullmatch(text.strip()) if text.rstrip()[-1:] in ("}", "2", "3") else None
     if found is None or found[1].rstrip().endswith(("_", "^")):
         return None
@@ -169,7 +168,7 @@ def _split_text_unit(text: str) -> tuple[str, str] | None:
 
 
 def _factors(unit: str) -> list[tuple[set[str], int]] | None:
-    """Return the units of a product or rate with their powers, None for words that are no units."""
+    """Return the units of a product or rate with their powers, None for other words."""
     factors = []
     for place, part in enumerate(re.split(r"\s*/\s*|\s+per\s+", unit.strip())):
         found = _ONE_FACTOR.fullmatch(part.strip())

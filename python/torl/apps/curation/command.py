@@ -197,6 +197,8 @@ async def _select(argv: Sequence[str]) -> None:
         file.write(encode_problems(selected))
     with Console() as console:
         console.line(f"{_summary(counts)} in {len(counts['strata'])} strata of pass rate and source")
+        if accuracies is not None and max(map(len, accuracies.values()), default=0) < 2:
+            console.warning("the run has one epoch: the learning impact compares one accuracy, not a learning curve")
     print(json.dumps(counts), flush=True)
 
 

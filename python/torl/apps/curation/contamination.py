@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from torl.apps.curation.similarity import Hashes, SimilarTexts, pair_hashes, word_hashes, words_of
+from torl.apps.curation.similarity import Hashes, SimilarTexts, pair_hashes, without_letters, word_hashes, words_of
 from torl.types import Problem
 
 _MAX_PHRASE_COUNT = 5  # n-grams in more looked-up problems are common phrases
+_MIN_OVERLAP_OF_SYMBOLS = 0.9  # of the longer text's words, with one symbol for all letters
 _MIN_OVERLAP = 0.6  # of the shorter text's words, as Qwen2.5-Math's report requires of a match of 13 words
 
 
@@ -41,7 +42,8 @@ class EvaluationSets:
     """An index of evaluation problems that finds contaminated training problems.
 
     A match shares an n-gram of `ngram_size` words with an evaluation problem (all words of a shorter problem) and, in
-    the same order, at least 0.6 of the shorter text's words; or it is a near duplicate. An n-gram alone may be a phrase
+    the same order, at least 0.6 of the shorter text's words; or it is a near duplicate, or the same but for single
+    letters. An n-gram alone may be a phrase
     ("where m and n are relatively prime positive integers"), a formula or the head of a drawing. N-grams that occur in
     many of the looked-up problems never count.
     """
@@ -54,13 +56,13 @@ class EvaluationSets:
             ngram_size: Number of words of an n-gram.
             similar: Index whose first texts are the questions of `sets`, in order. They become its members.
         """
-        self._similar = similar
+        self._similar, self._ngram_size = similar, ngram_size
         self._problems = [(name, problem.id) for name, problems in sets.items() for problem in problems]
         self._words = [words_of(problem.question) for problems in sets.values() for problem in problems]
         self._evaluated: dict[str, list[int]] = {}  # problems by n-gram
         self._found_by: dict[int, list[_Ngram]] = {}  # n-grams by the hash of their rarest pair, or of a single word
         self._phrases = Counter[str]()
-        for index, words in enumerate(self._words):
+        for index, words in enumerate(map(without_letters, self._words)):
             similar.add(index)
             size = max(1, min(ngram_size, len(words)))
             hashes = pair_hashes(words) if size > 1 else word_hashes(words)
@@ -85,7 +87,7 @@ class EvaluationSets:
 
     def count_phrases(self, words: Sequence[str]) -> None:
         """Count the n-grams of a text that will be looked up."""
-        self._phrases.update(set(self._shared(words)))
+        self._phrases.update(set(self._shared(without_letters(words))))
 
     def drop_phrases(self) -> None:
         """Remove the n-grams that occur in many of the counted texts."""
@@ -97,12 +99,20 @@ class EvaluationSets:
     def find_ngram(self, problem_id: str, words: Sequence[str]) -> ContaminationMatch | None:
         """Return the first match of a problem by n-grams, or None."""
         compared: set[int] = set()
-        for shared in self._shared(words):
+        for shared in self._shared(without_letters(words)):
             for index in self._evaluated[shared]:
-                if index not in compared and overlap_fraction(words, self._words[index]) >= _MIN_OVERLAP:
+                if index not in compared and self._is_same(words, self._words[index]):
                     return ContaminationMatch(problem_id, *self._problems[index], "ngram", shared)
                 compared.add(index)
         return None
+
+    def _is_same(self, words: Sequence[str], evaluated: Sequence[str]) -> bool:
+        """Whether a text shares an n-gram and enough words with an evaluation problem, or is it with other letters."""
+        longest = max(_blocks(words, evaluated))
+        if longest >= min(self._ngram_size, len(evaluated)) and overlap_fraction(words, evaluated) >= _MIN_OVERLAP:
+            return True
+        symbols = _blocks(without_letters(words), without_letters(evaluated))
+        return sum(symbols) >= _MIN_OVERLAP_OF_SYMBOLS * max(len(words), len(evaluated))
 
     def near_match(self, problem_id: str, neighbors: Sequence[tuple[float, int]]) -> ContaminationMatch | None:
         """Return the match with the most similar evaluation problem among the neighbors of a text, or None."""
@@ -128,7 +138,12 @@ class EvaluationSets:
         return self._keys[np.minimum(self._keys.searchsorted(hashes), len(self._keys) - 1)] == hashes
 
 
+def _blocks(one: Sequence[str], other: Sequence[str]) -> list[int]:
+    """Return the sizes of the blocks of words that both texts have in the same order."""
+    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
+    return [block.size for block in blocks]
+
+
 def overlap_fraction(one: Sequence[str], other: Sequence[str]) -> float:
     """Return the fraction of the shorter text's words that both have in the same order."""
-    blocks = SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-    return sum(block.size for block in blocks) / max(1, min(len(one), len(other)))
+    return sum(_blocks(one, other)) / max(1, min(len(one), len(other)))

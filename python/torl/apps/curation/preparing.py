@@ -17,7 +17,7 @@ from torl.apps.curation.candidates import CandidateFile, DroppedRows
 from torl.apps.curation.contamination import EvaluationSets
 from torl.apps.curation.problem_files import encode_rows
 from torl.apps.curation.readability import AnswerShapes, readable_shapes, usable_graders
-from torl.apps.curation.similarity import Shingles, SimilarTexts, words_of
+from torl.apps.curation.similarity import Shingles, SimilarTexts, without_letters, words_of
 from torl.apps.curation.verifiability import normalize_answer, rejection_reason
 from torl.data.files import InvalidRowError, SkippedRowError
 from torl.data.values import row_id
@@ -93,7 +93,7 @@ async def prepare(
         reading = _Reading(candidates, dropped, options)
         for problems in evaluation_sets.values():
             for problem in problems:
-                reading.shingles.add(words_of(problem.question))
+                reading.shingles.add(without_letters(words_of(problem.question)))
         with console.progress("reading problems") as wait:
             for name, source in raw.items():
                 prefix = f"{name}/" if len(raw) > 1 else ""
@@ -158,7 +158,7 @@ class _Reading:
         if not text_answers:
             problem = replace(problem, answer=normalize_answer(problem.answer))
         words = words_of(problem.question)
-        self.shingles.add(words)
+        self.shingles.add(without_letters(words))
         if text_answers:
             self._candidates.add(problem, -1, ())
         else:

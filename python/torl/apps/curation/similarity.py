@@ -24,6 +24,11 @@ def words_of(text: str) -> list[str]:
     return [word for word in _WORD.findall(plain) if word not in _IGNORED]
 
 
+def without_letters(words: Sequence[str]) -> list[str]:
+    """Return words with one symbol for every single letter: a problem is the same with other letters as variables."""
+    return ["x" if len(word) == 1 and word.isalpha() else word for word in words]
+
+
 def pair_hashes(words: Sequence[str]) -> Hashes:
     """Return the hashes of the pairs of adjacent words in their order, or of the word of a text with a single word."""
     if len(words) < 2:
