@@ -36,7 +36,9 @@ class Estimate:
 
 
 def accuracy_interval(values_P: Values) -> Interval:
-    """Return the Wilson score interval (1927) of a mean over problems.
+    """Return the Wilson score interval (1927) of a mean over problems, for new problems of the same kind.
+
+    It is too wide for the same problems with new samples.
 
     Means of several samples vary less than zeros and ones. Their interval is that of as many problems with zeros and
     ones as give the same variance of the mean (Korn and Graubard 1998). This variance includes one more problem, which
