@@ -48,6 +48,7 @@ _THOUSANDS = re.compile(r"(?<=\d)\\[,:; ](?=\d{3}(?!\d))")
 # Python's and sympy's notation of matrices, intervals and special numbers.
 _INFINITY = re.compile(r"(?<![\\\w])(?:oo|inf|math\.inf|float\('inf'\))(?!\w)")
 _CONSTANT = re.compile(r"(?<![A-Za-z\\{])[EI](?![A-Za-z}])")
+_LETTER_IN_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{\s*([A-Za-z])\s*\}")
 _UPRIGHT = re.compile(r"\\mathrm\{([ei])\}")
 _MATRIX = re.compile(r"(?:Matrix|array)?\(?\s*(\[\s*\[[^\[\]]*\](?:\s*,\s*\[[^\[\]]*\])*\s*\])\s*\)?")
 _ROW = re.compile(r"\[([^\[\]]*)\]")
@@ -82,6 +83,7 @@ def as_latex(answer: str, letters: Set[str] = frozenset()) -> str:
     """
     text = _BOLD.sub(r"\1", plain_numbers(trimmed(answer)))
     text = _UPRIGHT.sub(r"\1 ", text)
+    text = _LETTER_IN_TEXT.sub(lambda found: f" {found[1]}" if found[1] in letters else found[0], text)
     text = _ROOT.sub(lambda root: rf"\sqrt{{{root[1]}}}", text).translate(_CHARACTERS)
     text = text.replace(r"\varnothing", r"\emptyset")
     text = _THOUSANDS.sub("", from_python(text))
