@@ -132,7 +132,8 @@ def test_tiny_numbers_differ_wherever_they_stand(room: str, one: str, other: str
     ("reference", "right", "wrong"),
     [
         ("5 cm", "5", "5 m"),
-        ("5h", "5\\text{ h}", "5\\text{ m}"), ("12 h", "12", "12 m"), ("12 h", "12h", "13"), ("5\\text{ m}", "5", "5\\text{ m}^2"),
+        ("5h", "5\\text{ h}", "5\\text{ m}"), ("12 h", "12", "12 m"), ("12 h", "12h", "13"),
+        ("5\\text{ m}", "5", "5\\text{ m}^2"),
         ("5 \\text{ cm}^2", "5 \\text{ square cm}", "5 \\text{ cm}^3"), ("5 cm^2", "5 \\text{ cm}^2", "5 cm"),
         ("37 \\text{ m}/\\text{s}", "37 m/s", "37 km/h"), ("37 m/s", "37", "38"), ("16 \\text{ daps}", "16", "16x"),
         ("60 \\text{ mph}", "60 \\text{ miles per hour}", "60 kmph"), ("16", "16 daps", "16 d"), ("7", "7 m", "7m"),
