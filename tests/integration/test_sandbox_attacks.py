@@ -20,6 +20,9 @@ LIMIT = 1 << 20
 CPU_SECONDS = 0.15
 # How many times as long the others may take that shall end otherwise: filling all memory takes seconds on a busy machine.
 PATIENCE = 80
+# Of the sandboxes that attacks are sent to. A server with other limits would end some of them otherwise.
+MEMORY_MIB, FILES_MIB = 320, 64
+SERVER_OPTIONS = ("--workers", "1", "--memory-mib", str(MEMORY_MIB), "--files-mib", str(FILES_MIB))
 
 BEGUN = "begun\n"
 AFTER = "import sys, sympy\nprint(sorted(vars()), sum(range(5)), sympy.factorint(12))"
@@ -56,8 +59,17 @@ def ended_as_foreseen(outcome: Execution, ends: str) -> bool:
     return False
 
 
-def open_pool(cpu_seconds: float, memory_bytes: int = 320 << 20, **guest: Any) -> SandboxPool:
-    return SandboxPool(1, cpu_seconds=cpu_seconds, wall_seconds=60, memory_bytes=memory_bytes, **guest)
+def open_pool(
+    cpu_seconds: float, memory_mib: int = MEMORY_MIB, files_mib: int = FILES_MIB, **guest: Any
+) -> SandboxPool:
+    return SandboxPool(
+        1,
+        cpu_seconds=cpu_seconds,
+        wall_seconds=60,
+        memory_bytes=memory_mib << 20,
+        files_bytes=files_mib << 20,
+        **guest,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +84,7 @@ def kept() -> Iterator[dict[bool, SandboxPool]]:
 @pytest.fixture(scope="module")
 def small() -> Iterator[SandboxPool]:
     """A sandbox for attacks on the memory, which is full sooner: the interpreter leaves them 48 MiB."""
-    with open_pool(PATIENCE * CPU_SECONDS, 224 << 20, **KEPT) as pool:
+    with open_pool(PATIENCE * CPU_SECONDS, 224, **KEPT) as pool:
         yield pool
         assert pool.stats()["workers_replaced"] == 0
 

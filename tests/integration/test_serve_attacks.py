@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from mcp import Client
 from serving import Server, run_server
-from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, SERVER_OPTIONS, Attack, open_pool
 
 from sandboxes import KEPT
 from torl.apps.serve.fusion_api import command_result
@@ -15,7 +15,6 @@ from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = ("--workers", "1", "--memory-mib", "512", "--files-mib", "64")
 PATIENT = PATIENCE * CPU_SECONDS
 
 
@@ -32,7 +31,7 @@ def memory_end(pool: SandboxPool) -> int:
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[Server]:
-    with run_server(*SETTINGS, "--cpu-seconds", str(PATIENT)) as running:
+    with run_server(*SERVER_OPTIONS, "--cpu-seconds", str(PATIENT)) as running:
         yield running
 
 
@@ -40,8 +39,8 @@ def http() -> Iterator[Server]:
 async def mcp() -> AsyncIterator[dict[bool, str]]:
     """The servers' addresses, by whether attacks on it shall run out of time."""
     with (
-        run_server("--http", *SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
-        run_server("--http", *SETTINGS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
+        run_server("--http", *SERVER_OPTIONS, "--cpu-seconds", str(CPU_SECONDS), command="mcp") as hasty,
+        run_server("--http", *SERVER_OPTIONS, "--cpu-seconds", str(PATIENT), command="mcp") as patient,
     ):
         yield {True: hasty.url, False: patient.url}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openenv.core.generic_client import GenericEnvClient
 from serving import Server, run_server
-from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, SERVER_OPTIONS, Attack, open_pool
 
 from sandboxes import KEPT
 from torl.apps.serve.fusion_api import command_result
@@ -14,7 +14,6 @@ from torl.sandbox import Execution, OutcomeStatus, SandboxPool
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = ("--workers", "1", "--memory-mib", "512", "--files-mib", "64")
 TIMED_OUT = 124
 
 
@@ -33,8 +32,8 @@ def memory_end(pool: SandboxPool) -> int:
 def servers() -> Iterator[dict[bool, Server]]:
     """Servers, by whether attacks on them shall run out of time."""
     with (
-        run_server(*SETTINGS, "--cpu-seconds", str(CPU_SECONDS), command="openenv") as hasty,
-        run_server(*SETTINGS, "--cpu-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
+        run_server(*SERVER_OPTIONS, "--cpu-seconds", str(CPU_SECONDS), command="openenv") as hasty,
+        run_server(*SERVER_OPTIONS, "--cpu-seconds", str(PATIENCE * CPU_SECONDS), command="openenv") as patient,
     ):
         yield {True: hasty, False: patient}
 

@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 
 import pytest
-from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, MEMORY_MIB, PATIENCE, Attack, open_pool
 from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
+from torl.apps.serve.settings import PoolSettings
 from torl.sandbox import OutcomeStatus, SandboxPool
 from torl.sandbox.execution import render_transcript
 
-SETTINGS = {"workers": 1, "memory_mib": 512}
+SETTINGS = {"workers": 1, "memory_mib": MEMORY_MIB}
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[SandboxPool]:
-    with open_pool(PATIENCE * CPU_SECONDS, files_bytes=32 << 20, **KEPT) as pool:
+    with open_pool(PATIENCE * CPU_SECONDS, files_mib=PoolSettings().files_mib, **KEPT) as pool:
         yield pool
 
 

@@ -14,6 +14,7 @@ from scripted_environment import in_environment
 from torl.apps.audit.tokens import token_mismatch
 from torl.formats.chat import HermesFormat
 from torl.interop.trl import TrlEnvironment
+from torl.rollout.model_directory import schemas
 from torl.types import Problem, Prompt
 
 QUESTION = {"role": "user", "content": "Count to seven."}
@@ -99,13 +100,8 @@ def test_an_episode_has_the_tokens_the_results_and_the_reward_of_trls_own_rollou
     template = tokenizer.chat_template
     player = in_environment(chat.player(turns), chat, environment)
     tokenizer.chat_template = template
-    functions = [
-        {"name": name, "description": tool.description, "parameters": dict(tool.parameters)}
-        for name, tool in environment.tools.items()
-    ]
     assert player.environment is not None
-    schemas = [{"type": "function", "function": function} for function in functions]
-    player.environment = replace(player.environment, tools=lambda: schemas)
+    player.environment = replace(player.environment, tools=schemas([environment.tools]))
     assert isinstance(player.engine, ScriptedEngine)
     player.engine.stop_token_ids = chat.end_token_ids
     prompt = Prompt(Problem("p", QUESTION["content"], ""), asked().token_ids)
