@@ -113,11 +113,12 @@ def write_run(directory: Path, trajectories: int, tokens: int) -> int:
     pool = []
     for trajectory in responses(tokens, chooser):
         row = encode_trajectory(TrajectoryRecord(0, trajectory, Grade(0.0, False, "1"), 0.0))
-        head = {name: row.pop(name) for name in ("step", "group", "sample", "problem", "question", "reference_answer")}
+        for name in ("step", "group", "sample", "problem", "question", "reference_answer"):
+            del row[name]
         grade = {name: row.pop(name) for name in ("answer", "correct", "grader_failure", "valid_format", "reward")}
         del row["advantage"], row["policy_versions"]
         # The members that all rows share, without their braces; a row joins them with its own.
-        pool.append((head, grade, json.dumps(row, ensure_ascii=False)[1:-1].encode(), len(trajectory)))
+        pool.append((grade, json.dumps(row, ensure_ascii=False)[1:-1].encode(), len(trajectory)))
     (directory / "trajectories").mkdir(parents=True)
     (directory / "config.toml").write_text("[run]\nsteps = 1000\n", encoding="utf-8")
     written = size = 0
@@ -130,9 +131,10 @@ def write_run(directory: Path, trajectories: int, tokens: int) -> int:
                     rights = [chooser.random() < skill for _ in range(SAMPLES)]
                     mean = sum(rights) / SAMPLES
                     for sample, right in enumerate(rights[: trajectories - written]):
-                        head, grade, rest, length = chooser.choice(pool)
-                        own = head | {"step": step, "group": f"{step}/train-{problem:05d}", "sample": sample}
-                        own |= {"problem": f"train-{problem:05d}"} | grade
+                        grade, rest, length = chooser.choice(pool)
+                        own = {"step": step, "group": f"{step}/train-{problem:05d}", "sample": sample}
+                        own |= {"problem": f"train-{problem:05d}", "question": f"Compute the quantity {problem}."}
+                        own |= {"reference_answer": str(problem)} | grade
                         own |= {"correct": right, "reward": float(right) * 2 - 1, "advantage": 2 * (right - mean)}
                         own["policy_versions"] = [[step, length]]
                         size += file.write(json.dumps(own)[:-1].encode() + b", " + rest + b"}\n")

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,5 +211,10 @@ def test_three_steps(
     assert found is not None
     assert int(found[1].replace(",", "")) == pytest.approx(options.cpu_kv_cache_gib * 2**30 / token_bytes, rel=0.05)
 
-    moved = "offload: " in (run / "logs" / "learner_rank_0.log").read_text()
-    assert moved == moves(arrangement)
+    # On shared devices the learner makes room before each publication: it moves its state away, or frees only torch's
+    # cache where the state must stay. State that moved comes back for each step and for the export at the end.
+    commands = re.findall(r"(?m)^(offload|onload): ", (run / "logs" / "learner_rank_0.log").read_text())
+    if moves(arrangement):
+        assert Counter(commands) == {"offload": 2 * (1 + STEPS), "onload": STEPS + 1}
+    else:
+        assert commands == ["offload"] * STEPS * (arrangement.placement == "colocated")

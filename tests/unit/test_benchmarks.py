@@ -1,6 +1,7 @@
 """Benchmarks that train: the settings of every run that they would make are settings that a run can have."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,11 @@ from benchmarks.demo import (
     table,
 )
 from benchmarks.demo.measurements import read_measurements
+from benchmarks.view import viewer
+from torl.apps.view.rows import find_place, group_places
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
+from viewed_runs import indexed
 
 SEARCH_TOOLS = {"rollout.tools": search.tools(Path("corpus.jsonl"))}
 
@@ -60,3 +64,12 @@ def test_measurements_of_the_docs_make_the_table() -> None:
     assert all(0 <= run.accuracy * 512 == round(run.accuracy * 512) <= 512 for run in runs), (
         "128 problems, four samples"
     )
+
+
+def test_groups_of_the_generated_run_of_the_viewer_are_whole(tmp_path: Path) -> None:
+    """Responses to other questions would be of other problems, and in groups of one."""
+    viewer.write_run(tmp_path / "run", 2 * viewer.SAMPLES, 60)
+    with closing(indexed(tmp_path / "run")) as reader:
+        for line in (0, viewer.SAMPLES):
+            group = group_places(find_place(reader, "step_000000", line))
+            assert [place.reference()["line"] for place in group] == [*range(line, line + viewer.SAMPLES)]
