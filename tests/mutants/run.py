@@ -6,10 +6,12 @@
 A mistake is a change of one piece of text, which must occur exactly once in its file. It is killed if the tests that
 are named for it fail; without it they must pass, which is tried first. Exit status 0: at least 90 % of them are killed;
 1: fewer; 2: a piece of text occurs not at all or several times, or the tests do not even pass without a mistake.
-`--check` looks at the pieces of text alone.
+`--check` looks at the pieces of text alone. A killed command continues: what it has tried is in target/mutants.jsonl,
+and is tried again only when a file of the tree has changed.
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -24,6 +26,10 @@ import python_mutants
 import rust_mutants
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "scripts"))
+import tree_state  # noqa: E402
+
+TRIED = ROOT / "target" / "mutants.jsonl"
 ENOUGH = 0.9
 MAX_SECONDS = 1500  # of the tests of one mistake; a mistake that makes them hang is noticed by the timeout
 
@@ -102,14 +108,10 @@ def stale() -> list[str]:
 
 def copy_tree(target: Path) -> None:
     """Copy the files that git tracks, as they are now, and the compiled extension."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
-    )
     extensions = [str(path.relative_to(ROOT)) for path in (ROOT / "python").rglob("*.so")]
-    for name in [*listing.stdout.decode().splitlines(), *extensions]:
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    for name in [*tree_state.files(ROOT), *extensions]:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target / name)
 
 
 def failing(command: Sequence[str], tree: Path) -> bool:
@@ -155,6 +157,28 @@ def killed(mutant: Mutant, tree: Path) -> bool:
         file.write_text(text, encoding="utf-8")
 
 
+class Tried:
+    """The results of the mistakes and of the tests without one, for these files of the tree. Kept in a file."""
+
+    def __init__(self, file: Path, tree: str) -> None:
+        self._file, self._tree = file, tree
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else ()
+        entries = [json.loads(line) for line in lines if line.endswith(("true}", "false}"))]  # a kill cuts a line
+        self._failed = {tuple(entry["tried"]): entry["failed"] for entry in entries if entry["tree"] == tree}
+
+    def failed(self, tried: tuple[str, ...]) -> bool | None:
+        """Return whether the tests failed then; None if this was not tried."""
+        return self._failed.get(tried)
+
+    def keep(self, tried: tuple[str, ...], *, failed: bool) -> bool:
+        """Keep a result, and return it."""
+        self._failed[tried] = failed
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._file.open("a", encoding="utf-8") as lines:
+            lines.write("\n" + json.dumps({"tree": self._tree, "tried": tried, "failed": failed}) + "\n")
+        return failed
+
+
 def main() -> int:
     """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Plant one mistake at a time and see whether a test notices.")
@@ -170,19 +194,25 @@ def main() -> int:
     if options.check:
         return 0
     mutants = [mutant for name in options.lists or LISTS for mutant in LISTS[name]() if options.only in mutant.path]
-    survivors = []
+    survivors, tried = [], Tried(TRIED, tree_state.tree_hash(ROOT))
     with TemporaryDirectory(prefix="torl-mutants-") as scratch:
         tree = Path(scratch)
         copy_tree(tree)
         try:
             for command in controls(mutants):
+                if tried.failed(command[1:]) is not None:
+                    continue
                 print(f"without a mistake: {' '.join(command[1:])}", flush=True)
                 if failing(command, tree):
                     print(f"fails without any mistake: {' '.join(command)}", file=sys.stderr)
                     return 2
+                tried.keep(command[1:], failed=False)
             for number, mutant in enumerate(mutants, start=1):
                 start = time.monotonic()
-                dead = killed(mutant, tree)
+                planted = (mutant.path, mutant.old, mutant.new)
+                dead = tried.failed(planted)
+                if dead is None:
+                    dead = tried.keep(planted, failed=killed(mutant, tree))
                 survivors += [] if dead else [mutant]
                 verdict = "killed" if dead else "SURVIVED"
                 print(f"{number}/{len(mutants)} {verdict} in {time.monotonic() - start:.0f} s  {mutant}", flush=True)

@@ -36,3 +36,16 @@ def test_no_mistake_is_planted_twice_or_changes_nothing(mutants) -> None:
 def test_the_check_says_nothing_where_nothing_is_stale() -> None:
     done = subprocess.run([sys.executable, TESTS / "mutants" / "run.py", "--check"], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_killed_command_continues_until_a_file_changes(mutants, tmp_path: Path) -> None:
+    file = tmp_path / "target" / "mutants.jsonl"
+    assert mutants.Tried(file, "one").failed(("a.py", "old", "new")) is None
+    mutants.Tried(file, "one").keep(("a.py", "old", "new"), failed=True)
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write('{"tree": "one", "tri')  # killed
+    mutants.Tried(file, "one").keep(("test", "without a mistake"), failed=False)
+    assert mutants.Tried(file, "one").failed(("a.py", "old", "new")) is True
+    assert mutants.Tried(file, "one").failed(("test", "without a mistake")) is False
+    assert mutants.Tried(file, "one").failed(("a.py", "old", "other")) is None
+    assert mutants.Tried(file, "two").failed(("a.py", "old", "new")) is None
