@@ -113,7 +113,7 @@ peers: install $(PEERS)/installed
 # and trackers by their own clients.
 test-interop: install $(VENV)/openenv/installed $(VENV)/verifiers/installed $(VENV)/trackers/installed
 	status=0; \
-	for part in openenv verifiers trackers; do $(VENV)/$$part/bin/python -m pytest tests/interop || status=1; done; \
+	for part in openenv verifiers trackers; do $(VENV)/$$part/bin/python -m pytest tests/interop --timeout 1800 || status=1; done; \
 	exit $$status
 
 # Pre-trained models that are shipped in packages (1.2 GB, in an environment of their own): half an hour on two cores.

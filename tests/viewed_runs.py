@@ -32,7 +32,9 @@ def row(step: int = 0, sample: int = 0, problem: str = "p", **changes: Any) -> d
 
 def varied(step: int, sample: int, number: int) -> dict[str, Any]:
     """One of many different rows: right or wrong, without calls or with failed ones, in the batch or outside."""
-    calls = [call("1/0", failed()) if number % 3 else call("print(2)", printed("2\n")) for _ in range(number % 4)]
+    calls = [
+        call("1/0", failed()) if (number + each) % 3 else call("print(2)", printed("2\n")) for each in range(number % 4)
+    ]
     turns = [f"word{number} ```python\n1\n```\n```output"] * len(calls)
     played = trajectory(
         *turns,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from torl.apps.view import sources
@@ -34,6 +34,7 @@ JSON = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(), JSON, max_size=6), st.booleans())
+@example({"a": [1, "]"], "b": [1, [2], {"c": 3}], "d": 4}, False)
 def test_members_equal_those_of_the_json_library(value: dict[str, Any], has_blanks: bool) -> None:
     text = json.dumps(value, indent=1 if has_blanks else None)
     found = {name: list(each) if hasattr(each, "_start") else each for name, each in read_members(text).items()}
@@ -216,6 +217,18 @@ def test_cut_line_is_indexed_once_it_is_complete(tmp_path: Path) -> None:
     with file.open("ab") as opened:
         opened.write(data[-40:])
     assert len(indexed(directory).columns()) == 2
+
+
+def test_line_that_is_changed_in_place_is_indexed_again(tmp_path: Path) -> None:
+    """Far from the end of a file of the same size."""
+    rows = [row(sample=each, text="x" * 1000) for each in range(16)]
+    directory = write_run(tmp_path / "run", {"step_000000": rows})
+    indexed(directory).close()
+    rows[0]["sample"] = 7
+    with (directory / "trajectories" / "step_000000.jsonl").open("r+b") as file:
+        file.write(lines(rows))
+    with closing(indexed(directory)) as reader:
+        assert reader.columns()["sample"].tolist() == [7, *range(1, 16)]
 
 
 def test_resumed_run_replaces_its_later_steps(tmp_path: Path) -> None:
