@@ -634,7 +634,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("formats/chat/calls.py", "if len(value) < len(pairs):", "if False:", _CALLS),
     ("formats/chat/calls.py", "return begin + stop, True", "return begin + length, True", _CALLS),
     ("formats/chat/llama.py", "and not thinks and", "and", _CALLS),
-    ("formats/chat/llama.py", 'and "name" in value and any(key in value for key in ARGUMENTS)', "", _CALLS),
+    ("formats/chat/llama.py", 'and "name" in value and any(key in value for key in ARGUMENT_KEYS)', "", _CALLS),
     ("formats/chat/harmony.py", "stop if is_json else start)", "start)", "property/test_tags_in_text.py"),
     ("formats/chat/harmony.py", "if end[0] == _CALL and position == len(text):", "if end[0] == _CALL:", _CALLS),
     ("formats/results.py", "name != format.name and _has_call(each, rest)", "False", "unit/test_formats_results.py"),

@@ -9,8 +9,9 @@ from torl.data.files import describe
 from torl.data.row_fields import TOOL_FIELDS, has_value, is_given, note_unread
 from torl.data.values import is_missing, name_columns
 from torl.errors import DataError
+from torl.inputs import parse_json
+from torl.types.tools import ARGUMENT_KEYS
 
-_ARGUMENTS = ("arguments", "parameters")  # "parameters" is Llama 3's name
 _FUNCTION = ("name", "description", "parameters")
 """Fields of a tool in their order in a rollout, which is that of the text of a chat template."""
 
@@ -46,7 +47,7 @@ def _schema(location: str, field: str, tool: Mapping[str, Any]) -> dict[str, Any
     is_flat = "function" not in outer
     function = outer if is_flat else outer.pop("function")
     if isinstance(function, str):
-        function = parse_json(location, f"{field}.function", function)
+        function = _parse(location, f"{field}.function", function)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise DataError(f"{location}: {field!r} has a tool without a name{name_columns(function)}")
     function = {name: value for name, value in function.items() if not is_missing(value)}
@@ -68,14 +69,14 @@ def read_call(where: str, call: Mapping[str, Any], unread: set[str]) -> dict[str
     """
     function = call if is_missing(call.get("function")) else call["function"]
     if isinstance(function, str):
-        function = parse_json(where, "function", function)
+        function = _parse(where, "function", function)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise DataError(f"{where}: a tool call must have a function with a name and arguments{name_columns(function)}")
     note_unread(where, call, ("id", "type", "function", *(function if function is call else ())), unread, " of calls")
-    note_unread(where, function, ("id", "type", "name", *_ARGUMENTS), unread, " of calls")
-    given = [name for name in _ARGUMENTS if not is_missing(function.get(name))]
+    note_unread(where, function, ("id", "type", "name", *ARGUMENT_KEYS), unread, " of calls")
+    given = [name for name in ARGUMENT_KEYS if not is_missing(function.get(name))]
     others = [
-        name for name in function if name not in ("id", "type", "name", *_ARGUMENTS) and has_value(function[name])
+        name for name in function if name not in ("id", "type", "name", *ARGUMENT_KEYS) and has_value(function[name])
     ]
     if len(given) > 1 or (not given and others):
         raise DataError(
@@ -85,7 +86,7 @@ def read_call(where: str, call: Mapping[str, Any], unread: set[str]) -> dict[str
     arguments: Any = function[given[0]] if given else {}
     for _ in range(2):  # some files encode them twice
         if isinstance(arguments, str):
-            arguments = parse_json(where, "arguments", arguments) if arguments.strip() else {}
+            arguments = _parse(where, "arguments", arguments) if arguments.strip() else {}
     if arguments is None or arguments == []:
         arguments = {}
     if not isinstance(arguments, dict):
@@ -107,19 +108,19 @@ def written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
     if isinstance(value, str):
         is_json = value.lstrip().startswith(("{", "["))
         before, end, written = ("", "", value) if is_json else value.rpartition("</think>")
-        thinking, value = before + end, parse_json(where, "value", written)
+        thinking, value = before + end, _parse(where, "value", written)
     return thinking, value if isinstance(value, list) else [value]
 
 
-def parse_json(where: str, field: str, text: str) -> Any:
+def _parse(where: str, field: str, text: str) -> Any:
     """Return the value of a JSON text.
 
     Raises:
         DataError: The text is not JSON.
     """
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         raise DataError(f"{where}: {field!r} must be JSON: {error}") from error
 
 
@@ -130,7 +131,7 @@ def read_objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
         DataError: The value is not a list of objects.
     """
     if isinstance(value, str):
-        value = parse_json(where, field, value)
+        value = _parse(where, field, value)
     if not isinstance(value, list):
         raise DataError(f"{where}: {field!r} must be a list of objects, got {describe(value)}")
     return [
@@ -142,8 +143,8 @@ def read_objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
 def _object(where: str, field: str, value: Any) -> dict[str, Any]:
     found = value
     if isinstance(value, str):
-        with suppress(ValueError, RecursionError):
-            found = json.loads(value)
+        with suppress(ValueError):
+            found = parse_json(value)
     if not isinstance(found, dict):
         shown = f"the text {value!r:.60}" if isinstance(value, str) else describe(value)
         raise DataError(f"{where}: {field!r} must be an object, or the JSON of one, got {shown}")

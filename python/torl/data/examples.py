@@ -27,6 +27,7 @@ from torl.data.files import SkippedRowError, describe
 from torl.data.row_fields import LABEL, SYSTEM_FIELDS, TOOL_FIELDS, has_value, note_unread, read_mark
 from torl.data.values import PlainRow, is_missing, name_columns, plain
 from torl.errors import DataError
+from torl.inputs import parse_json
 from torl.types import Problem
 
 
@@ -194,8 +195,8 @@ def _is_conversation(text: str) -> bool:
     """Whether a text is the JSON of messages."""
     if not text.lstrip().startswith("["):
         return False
-    with suppress(ValueError, RecursionError):
-        members = json.loads(text)
+    with suppress(ValueError):
+        members = parse_json(text)
         return bool(members) and all(isinstance(each, dict) and {"role", "content"} <= each.keys() for each in members)
     return False
 

@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 NO_OUTPUT = "[no output]"
 """Notice for the model that a successful run had no output."""
 
+ARGUMENT_KEYS = ("arguments", "parameters")
+"""Keys of the arguments of a call written as JSON: Hermes' and Llama's. A call has one of them in any format."""
+
 
 class OutcomeStatus(StrEnum):
     """The status of a tool call. Every status is data for the model, never a host failure.

@@ -108,6 +108,7 @@ def write_model_files(config: LearningConfig, directory: Path) -> None:
         DataError: The initial model is unavailable.
     """
     copy_model_files(resolve_model(config.model.path), directory)
+    add_stop_tokens(directory, stop_tokens_of(config))
 
 
 def export_version(run: Path, config: LearningConfig, version: int, directory: Path) -> None:
@@ -123,7 +124,7 @@ def export_version(run: Path, config: LearningConfig, version: int, directory: P
     try:
         write_model_files(config, directory)
         policy.to(getattr(torch, config.learner.dtype)).save_pretrained(directory, max_shard_size=MAX_FILE_BYTES)
-        add_stop_tokens(directory, stop_tokens_of(config))
+        add_stop_tokens(directory, stop_tokens_of(config))  # transformers has written this file anew
     except OSError as error:
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
 

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from torl.types import MalformedCall, ToolRequest
+from torl.types.tools import ARGUMENT_KEYS
 
 TRUNCATED_CALL = "CutCall"
 INVALID_JSON = "InvalidJSON"
 INVALID_CALL = "InvalidCall"
-
-ARGUMENTS = ("arguments", "parameters")
-"""Keys of a call's arguments: Hermes' and Llama's. A call has one of them in any family."""
 
 BARE_CALL_TAIL = re.compile(r"(?!\s*[\]},:\"])(?:\s*;(?=\s*\{))?")
 """Text after a call that ends with its JSON: not more JSON. Several may be separated by semicolons."""
@@ -50,7 +48,7 @@ class ChatCall:
 def parse_named_call(text: str, arguments: str = "arguments") -> ToolRequest | MalformedCall:
     """Return the call of JSON that names its tool: `{"name": "python", "arguments": {"code": "print(1)"}}`.
 
-    `arguments` is the family's key of the arguments; any of `ARGUMENTS` is read. Their value may also be text with
+    `arguments` is the family's key of the arguments; any of `ARGUMENT_KEYS` is read. Their value may also be text with
     their JSON. A call without arguments has an empty object. "type" and "id" are read over.
     """
     call = parse_object(text)
@@ -64,7 +62,7 @@ def parse_named_call(text: str, arguments: str = "arguments") -> ToolRequest | M
     if call.get("type") == "function":
         del call["type"]
     call.pop("id", None)
-    keys = [key for key in ARGUMENTS if key in call]
+    keys = [key for key in ARGUMENT_KEYS if key in call]
     key = keys[0] if keys else arguments
     value = call.pop(key, {})
     if call:

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from torl.formats.blocks import run_block
 from torl.formats.chat.base import ChatFormat
-from torl.formats.chat.calls import ARGUMENTS, BARE_CALL_TAIL, ChatCall, json_end, parse_named_call, parse_object
+from torl.formats.chat.calls import BARE_CALL_TAIL, ChatCall, json_end, parse_named_call, parse_object
 from torl.types import Markup, ToolRequest
+from torl.types.tools import ARGUMENT_KEYS
 
 _PYTHON_TAG = "<|python_tag|>"
 _SPACE = re.compile(r"\s*")
@@ -50,7 +51,7 @@ class _Object:
             is_call = '"name"' in text[start:end]
         elif not is_tagged and is_whole:
             value = parse_object(text[start:stop])
-            is_call = isinstance(value, dict) and "name" in value and any(key in value for key in ARGUMENTS)
+            is_call = isinstance(value, dict) and "name" in value and any(key in value for key in ARGUMENT_KEYS)
         elif not is_tagged:
             is_call = _BEGUN.match(text, start) is not None
         return cls(start, stop, end, tail is not None, is_tagged, is_call)
