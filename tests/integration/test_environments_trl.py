@@ -29,7 +29,7 @@ async def test_call_returns_output_and_value_of_last_line(
     pools: dict[bool, SandboxPool],
 ) -> None:
     environment = environment_factory(pools[False])()
-    assert await environment.python("x = 41") == ""
+    assert await environment.python("x = 41") == "[no output]"
     assert await environment.python("print('printed')\nx + 1") == "printed\n42"
     assert await environment.python("1 / 0") == (
         'Traceback (most recent call last):\n  File "main_3.py", line 1, in <module>\n    1 / 0\n    ~~^~~\n'

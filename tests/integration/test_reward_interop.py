@@ -54,7 +54,7 @@ def test_file_that_cannot_be_read_is_an_error(tmp_path: Path, capsys: pytest.Cap
     assert main(["grade", str(tmp_path / "latin.jsonl"), "--workers", "1"]) == 1
     graded, invalid = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert graded["correct"] is True
-    assert (invalid["line"], "can't decode byte 0xe9" in invalid["error"]) == (2, True)
+    assert (invalid["line"], "not UTF-8: byte 15 is 0xe9" in invalid["error"]) == (2, True)
 
 
 def test_a_server(tmp_path: Path) -> None:
