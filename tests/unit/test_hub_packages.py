@@ -155,14 +155,14 @@ def converted(gguf_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         run, converters = subprocess.run, list[Any]()
 
         def counted(command: list[str], **options: Any) -> Any:
-            converters.append(command[:3])
+            converters.append(command[:4])
             return run(command, **options)
 
         patch.setattr(subprocess, "run", counted)
         with ThreadPoolExecutor(2) as threads:
             first, second = threads.map(resolve_model, [site.path] * 2)
         assert first == second
-        assert converters == [[sys.executable, "-m", "torl.hub.gguf"]]
+        assert converters == [[sys.executable, "-P", "-m", "torl.hub.gguf"]]
         shutil.rmtree(site.packages)
         yield first
 

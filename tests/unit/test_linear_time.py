@@ -41,7 +41,7 @@ SEARCHES: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
     "import": (imported, ("```python",), 200_000),
     "report": (lambda text: response_segments(trajectory(text)), ("```python",), 200_000),
     "dialogue": (
-        lambda text: read_conversation("x", [{"from": "tool", "value": f"<tool_response>{text}"}]),
+        lambda text: read_conversation("x", [{"from": "tool", "value": f"<tool_response>{text}"}], set()),
         ("\n", "</tool_response>\n"),
         200_000,
     ),
