@@ -1,6 +1,6 @@
 """Laws of grading over the references of problem sets: torl and math-verify, and where torl breaks them.
 
-    python -m benchmarks.data.grader_laws PROBLEMS... [--workers 2] [--timeout-seconds 2]
+    python -m benchmarks.data.grader_laws PROBLEMS... [--limit REFERENCES] [--workers 2] [--timeout-seconds 2]
 
 The pairs are made by `tests/answer_laws.py`. A reference equals itself and what SymPy prints for it (as read by
 math-verify's parser of a single formula). It differs from itself without a letter, and from near misses. Another letter
@@ -10,6 +10,7 @@ changes no verdict on these pairs. Last, how many references end with a lone let
 import argparse
 import asyncio
 import json
+import random
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.answer_laws import near_misses, printings, renamed, variables, without_a_letter
+from torl.data import load_problems
 from torl.rewards import Grader
 
 Pairs = dict[str, list[tuple[str, str, bool]]]
@@ -37,13 +39,10 @@ _LETTER_BEHIND_DIGIT = re.compile(r"\d[a-zA-Z]$")
 _UNIT = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*[a-z. ]+\}(?:\^\d)?$")
 
 
-def references_of(path: Path) -> list[str]:
-    """The different references of a file, each alternative alone."""
-    found: dict[str, None] = {}
-    for line in path.read_text().splitlines():
-        answer = json.loads(line)["answer"]
-        found |= dict.fromkeys(map(str, answer if isinstance(answer, list) else [answer]))
-    return list(found)
+def references_of(path: Path, limit: int | None) -> list[str]:
+    """The different references of a file, each alternative alone; at most `limit` random ones, the same each time."""
+    found = list(dict.fromkeys(answer for problem in load_problems(path) for answer in problem.answers))
+    return found if limit is None or limit >= len(found) else random.Random(0).sample(found, limit)
 
 
 def expression_of(reference: str) -> Any:
@@ -93,10 +92,11 @@ async def main() -> None:
     """Print a table of the laws, the pairs that break them, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="+", type=Path)
+    parser.add_argument("--limit", type=int, help="largest number of references of a file, chosen at random")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout-seconds", type=float, default=2.0)
     arguments = parser.parse_args()
-    by_file = {path: references_of(path) for path in arguments.problems}
+    by_file = {path: references_of(path, arguments.limit) for path in arguments.problems}
     laws = pairs_of(list(dict.fromkeys(text for references in by_file.values() for text in references)))
     print("| law | pairs | broken by torl | by math-verify |\n|---|---:|---:|---:|")
     broken = []

@@ -29,6 +29,8 @@ def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
         ("\\textbf{(B)}\\ 7", "7"), ("\\textbf{(B)}\\ 7", "B"), ("\\textbf{(B)}\\ 7", "(B) 7.0"),
         ("12", "\\textbf{(A) }12"), ("12", "(A) 12.0"), ("\\frac12", "C. $0.5$"),
         ("B", "$\\mathrm{(B)}$"),
+        ("C", "c"), ("C", "(c)"), ("C", "c)"), ("C", "c."), ("C", "$c$"), ("C", "\\text{c}"), ("C", "\\textbf{(c)}"),
+        ("(C)", "c"), ("\\text{(C)}", "\\mathrm{c}"), ("\\text{(C) }12", "(c)"), ("(D) c", "c"), ("E", "e"), ("I", "i"),
         ("D", "(D)"), ("D", "D) the area of the lake"), ("\\text{D}", "D."), ("5", "\\boldsymbol{5}"),
         ("True", "true"), ("true", "\\text{True}"), ("False", "false."),
         ("4", "four"), ("four", "4"), ("42", "forty-two"), ("1200", "\\text{one thousand two hundred}"),
@@ -52,6 +54,8 @@ def test_same_answer_in_another_form(reference: str, answer: str) -> None:
     [
         ("C", "\\text{(D) }12"), ("\\text{(C) }12", "13"), ("\\text{(C) }12", "(C) 13"), ("\\text{(C) }12", "(D) 12"),
         ("B", "(B) or (C)"), ("B", "A"), ("A", "A or B"), ("C", "(C) is wrong"), ("C", "C. no"), ("C", "12"),
+        ("C", "d"), ("C", "(d)"), ("C", "2c"), ("C", "c+1"), ("C", "c^2"), ("C", "c or d"), ("C", "(c), (d)"), ("C", "(c"),
+        ("C", "not c"), ("C", "cc"), ("K", "k"), ("2C", "2c"), ("A, C", "a, c"), ("\\text{(C) }12", "d"), ("c", "d"),
         ("C", "C+1"), ("C", "\\text{(C)} D"), ("B", "(B) 7, (C) 8"),
         ("12", "\\textbf{(A) }13"), ("12", "(A) 12 or (B) 13"), ("12", "(A) not 12"), ("12", "(A) 3, (B) 12"),
         ("True", "false"), ("true", "1"), ("4", "five"), ("4", "four or five"), ("24", "twenty"), ("56", "five six"),

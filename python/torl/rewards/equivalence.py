@@ -22,6 +22,7 @@ from torl.rewards.notation import (
     has_decimal,
     is_column,
     is_single_choice,
+    small_choice,
     split_choice,
     with_fractions,
 )
@@ -148,9 +149,11 @@ def _equals_one(references: list[str], answer: str, exact: bool) -> bool:
 def _same_choice(reference: str, answer: str, exact: bool) -> bool | None:
     """Return whether two choices are equal, by their letters and, if both have it, their text; None for other texts.
 
-    A choice with its text also answers a reference that is the text.
+    A choice with its text also answers a reference that is the text, and a letter alone in lower case its capital.
     """
     gold, target = split_choice(reference), split_choice(answer)
+    if gold is not None and small_choice(answer) == gold[0]:
+        return True
     if gold is None and target is not None and target[1] and is_single_choice(target[1]):
         return equivalent(reference, target[1], exact=exact) or None
     if gold is None or (target is None and not gold[1]) or (target is not None and not is_single_choice(target[1])):

@@ -61,6 +61,7 @@ _SETS = {"EmptySet": r"\emptyset", "Reals": r"\mathbb{R}", "Integers": r"\mathbb
 # A choice of a problem with several, alone or with its text: C, (C), \text{(C) }12, \textbf{(C)}\ 12, C. 12.
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|textnormal|mathrm|mathbf|boldsymbol)\s*\{([^{}]*)\}")
 _CHOICE = re.compile(r"\s*(\(?)([A-J])([).]?)\s*")
+_SMALL_CHOICE = re.compile(r"\s*(?:([a-j])[).]?|\(([a-j])\))\s*")
 _SPACE = re.compile(r"(?:\\[ ,;:!]|\\q?quad|~|\s)+")
 _OTHER_CHOICE = re.compile(
     r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|\b(?:and|but|either|false|is|no|not|or|wrong)\b", re.IGNORECASE
@@ -128,6 +129,14 @@ def split_choice(text: str) -> tuple[str, str] | None:
     rest = whole[1][found.end() :] if whole else text[head.end() :] if head else text[found.end() :]
     rest = _SPACE.sub(" ", rest).strip()
     return None if rest and not found[3] else (found[2], rest.removesuffix("."))
+
+
+def small_choice(text: str) -> str | None:
+    r"""Return the letter of a choice in lower case, alone: "C" for c, (c), \text{c}; None for other texts."""
+    text = without_dollars(text)
+    whole = _IN_TEXT.fullmatch(text)
+    found = _SMALL_CHOICE.fullmatch(whole[1] if whole else text)
+    return (found[1] or found[2]).upper() if found else None
 
 
 def is_single_choice(rest: str) -> bool:
