@@ -30,7 +30,7 @@ from torl.rewards.numerals import multiplied, plain_numbers, without_noise
 from torl.rewards.units import have_other_units, without_currency, without_percent, without_plain_unit
 from torl.types import ALTERNATIVE
 
-_BOOLEANS = {"true", "false"}
+_BOOLEANS = {"true", "false", "yes", "no", "odd", "even"}
 _LOGARITHM = re.compile(r"\\log(?![A-Za-z]|\s*_)")
 _BELOW_ONE = re.compile(r"[+-]?0?\.\d+")
 _FRACTION = re.compile(r"[+-]?(?:(\d{1,9})\s*/\s*(\d{1,9})|\\[dt]?frac\s*\{?(\d{1,9}?)\}?\s*\{?(\d{1,9})\}?)")

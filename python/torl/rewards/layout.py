@@ -2,8 +2,11 @@
 
 import re
 
-# A trailing mark belongs to the sentence around the answer, a pair of stars to its layout.
-_TRAILING = re.compile(r"(?:[.,;?~\s]|\\\\|\\ )+$")
+# A sign before the answer or a mark after it belongs to the sentence, a size or a pair of stars to its layout.
+_LEADING = re.compile(
+    r"(?:\s|[=≈]|\\(?:approx|displaystyle|small|normalsize|large|Large|LARGE|huge|Huge|q?quad)(?![A-Za-z]))+"
+)
+_TRAILING = re.compile(r"(?:[.,;?~\s]|\\[\\ ,;:!]|\\q?quad)+$")
 _EMPHASIS = re.compile(r"\*\*(.+?)\*\*", re.DOTALL)
 _IN_TEXT = re.compile(r"\\(?:text|textbf|textrm|textnormal|mathrm|mathbf|boldsymbol)\s*\{([^{}]*)\}")
 _DOLLARS = re.compile(r"\s*(?:\$([^$]*)\$|\\\(((?:[^\\]|\\[^)])*)\\\)|\\\[((?:[^\\]|\\[^\]])*)\\\])\s*")
@@ -18,16 +21,19 @@ _DEGREES = re.compile(
 )
 _COLON = re.compile(r"\\colon(?![A-Za-z])|(?:\\text)?\{:\}|\\!\s*:\s*\\!")
 _DECORATED = re.compile(
-    r"\\(?:underline|f?box(?:ed)?|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
+    r"\\(?:underline|f?box(?:ed)?|mathbf|boldsymbol|bm|pmb|(?:text)?color\s*\{[A-Za-z]{1,30}\})\s*"
+    r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 )
 _CONJUNCTION = re.compile(
     r"(?<=[\d)\]}A-Za-z])(?:\s{0,9},)?(?:\s|\\[ ,;:!]){0,9}"
-    r"(?:\\text\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)(?:\s|\\[ ,;:!]){0,9}(?=[+-]?[\d(\[\\A-Za-z])"
+    r"(?:\\(?:text(?:rm)?|mbox|mathrm)\s*\{[\s,]{0,9}(?:and|or)\s*\}|\b(?:and|or)\b)"
+    r"(?:\s|\\[ ,;:!]){0,9}(?=[+-]?[\d(\[\\A-Za-z])"
 )
 _RELATION = re.compile(r"[<>=≠≤≥]|\\(?:n?eq|ne|[lg]eq?|[lg]eqslant|[lg]t|in|notin)(?![A-Za-z])")
 _BLANKS = re.compile(r"(?:\s|~|\\[ ,;:!])+")
 _HALF_DAY = re.compile(r"(?<=\d)\s*([AaPp])\.?[Mm]\.?$")
 _MARK = re.compile(r" ?([,:;]) ?(?!\d)")
+_IS_WORDS = re.compile(r"\\text[a-z]*\s*\{[^{}]*[A-Za-z]{3}[^{}]*\}|[A-Za-z][a-z]{3,}(?:[ -][A-Za-z]+)*")
 _NO_SOLUTION = re.compile(
     r"(?:there\s+(?:is|are)\s+)?(?:no\s+(?:real\s+|such\s+)?(?:solutions?|roots?)(?:\s+exists?)?|none|(?:the\s+)?empty\s+set)"
 )
@@ -35,22 +41,24 @@ _REALS = re.compile(r"(?:the\s+set\s+of\s+)?(?:all\s+real\s+numbers|all\s+reals|
 _MODULUS = re.compile(r"\\pmod\s*(\d+)")
 _RATIO_IN_WORDS = re.compile(r"\s*\$?\s*(\d+)\s*(?:\\text\s*\{\s*to\s*\}|\bto\b)\s*(\d+)\s*\$?\s*")
 _LAST_BLANK = re.compile(r"(?<!\\)\\\s*\Z")  # a blank "\ ", or its backslash where a strip took the rest
-# Full-width forms have a fixed offset from ASCII; other spaces become the common one.
+# Full-width forms have a fixed offset from ASCII; other spaces, as of TeX, become the common one.
 _OPENING, _CLOSING = "([{", ")]}"
 _CHARACTERS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-_CHARACTERS |= dict.fromkeys((0x3000, 0xA0, 0x2009, 0x202F), ord(" "))
+_CHARACTERS |= dict.fromkeys((ord("~"), 0x3000, 0xA0, 0x2009, 0x202F), ord(" "))
 
 
 def trimmed(text: str) -> str:
-    """Return the text without trailing marks and emphasis."""
+    """Return the text without signs before it, trailing marks and emphasis."""
     text = _TRAILING.sub("", text.strip())
+    if leading := _LEADING.match(text):
+        text = text[leading.end() :]
     if emphasized := _EMPHASIS.fullmatch(text):
         text = _TRAILING.sub("", emphasized[1].strip())
     return text
 
 
 def bare(text: str) -> str:
-    """Return the text without trailing marks, emphasis and a pair of dollar signs."""
+    """Return the text without signs before it, trailing marks, emphasis and a pair of dollar signs."""
     return without_dollars(trimmed(text))
 
 
@@ -69,9 +77,12 @@ def without_text(text: str) -> str:
 def have_same_words(one: str, other: str) -> bool:
     r"""Whether two texts are the same without \text and blanks at punctuation: \text{A,C} and A, C.
 
-    A blank between digits stays, because 1, 234 and 1,234 differ.
+    A blank between digits stays, because 1, 234 and 1,234 differ. The case of words does not count; that of a few
+    letters outside of \text, which may be variables, does.
     """
-    return one != other and _words(one) == _words(other)
+    first, second = _words(one), _words(other)
+    is_words = any(_IS_WORDS.fullmatch(bare(text)) for text in (one, other))
+    return one != other and (first.lower() == second.lower() if is_words else first == second)
 
 
 def _words(text: str) -> str:

@@ -106,7 +106,7 @@ def from_python(text: str) -> str:
     if union := _UNION.fullmatch(text.strip()):
         text = _BETWEEN.sub(r" \\cup ", union[1])
         text = _MEMBERS.sub(r"\\{\1\\}", text)
-    text = re.sub(r"(?<=[)\]])\s*(?:U|\N{UNION})\s*(?=[(\[])", r" \\cup ", text)
+    text = re.sub(r"(?<=[)\]}])\s*(?:U|\N{UNION})\s*(?=[(\[]|\\left|\\\{)", r" \\cup ", text)
     return with_latex_calls(text)
 
 

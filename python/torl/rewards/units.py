@@ -93,7 +93,7 @@ _NAMES = "|".join(
 )
 _FACTOR = rf"(?:(?:square|sq\.?|cubic|cu\.?)\s*)?(?:{_NAMES}|[{_PLAIN_LETTERS}](?![A-Za-z])){_POWER}"
 _RATE = r"(?:\s*/\s*|\s+per\s+|\s+an?\s+)"
-_PLAIN_UNIT = re.compile(rf"([^'\"]*[\d}})])({_GAP})({_FACTOR}(?:{_RATE}{_FACTOR})?)\.?")
+_PLAIN_UNIT = re.compile(rf"([^'\"]*(?:[\d}})]|\\pi))({_GAP})({_FACTOR}(?:{_RATE}{_FACTOR})?)\.?")
 _NUMBER = re.compile(r"[+-]?(?:[\d.,]|\\frac|[{}/]|\\[,!])+")
 _WRAPPED = rf"\\(?:text(?:rm|normal|bf|it)?|mbox|mathrm)\s*\{{([^{{}}]*)\}}{_POWER}"
 _TEXT_UNIT = re.compile(rf"(.*?[A-Za-z\d}}).!%]){_GAP}((?:{_WRAPPED}(?:{_GAP}/)?{_GAP})+)", re.DOTALL)
@@ -144,11 +144,16 @@ def without_plain_unit(text: str) -> str:
 def without_text_unit(text: str) -> str:
     r"""Return a quantity without its unit in \text or \mathrm: 5 for 5\text{ cm}^2; of two equal quantities, the first.
 
-    Other words are removed after a number only, such as the apples of 12\text{ apples}.
+    A name before it stays: A = 5 for A = 5\text{ cm}^2. Other words are removed after a number only, such as the apples
+    of 12\text{ apples}.
     """
-    sides = [_split_text_unit(side) for side in text.split("=")]
-    first = sides[0]
-    return text if first is None or None in sides else first[0]
+    names = text.split("=")
+    *others, last = (_split_text_unit(side) for side in names)
+    if last is None:
+        return text
+    if not any(others):
+        return "=".join([*names[:-1], last[0]])
+    return text if others[0] is None or None in others else others[0][0]
 
 
 def _split_text_unit(text: str) -> tuple[str, str] | None:
@@ -186,8 +191,8 @@ def _factors(unit: str) -> list[tuple[set[str], int]] | None:
 
 
 def without_percent(text: str) -> str:
-    """Return a percentage without its sign, or the text."""
-    return _PERCENT.sub("", text)
+    """Return a percentage without its sign and dollars around it, or the text."""
+    return _PERCENT.sub("", bare(text)) if _PERCENT.search(bare(text)) else text
 
 
 def _unit(text: str) -> list[tuple[set[str], int]] | None:
