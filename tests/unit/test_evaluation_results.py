@@ -18,9 +18,9 @@ from torl.apps.evaluation.cells import (
     write_or_check_settings,
 )
 from torl.apps.evaluation.command import _models, read_arguments
-from torl.apps.evaluation.estimates import AVERAGE, estimates
+from torl.apps.evaluation.estimates import AVERAGE, estimates, sample_interval
 from torl.apps.evaluation.layout import Table, latex, markdown
-from torl.apps.evaluation.output import write_all
+from torl.apps.evaluation.output import results, write_all
 from torl.apps.evaluation.papers import PAPERS, SIZES
 from torl.apps.evaluation.results import (
     CODE_USE,
@@ -98,6 +98,37 @@ def test_every_measure_of_a_cell_counts_problems_that_are_too_long(tmp_path: Pat
     assert found["one"].value == 0.5
     assert found["two"].value == 1
     assert found[AVERAGE].value == 0.75
+
+
+def test_intervals_of_the_model_on_these_problems_are_given_where_samples_show_them(tmp_path: Path) -> None:
+    sampled = {"a": [True, True, True, False], "b": [True, False, False, False], "c": [False] * 4}
+    write(tmp_path, "model", 1, "AB", sampled)
+    command = ["model", "--suite", "one", "--interval"]
+    assert [read_arguments([*command, about]).arguments.interval for about in ("model", "problems")] == [
+        "model",
+        "problems",
+    ]
+    (arm,), (usual,) = read_results(tmp_path, for_model=True), read_results(tmp_path)
+    for measure in arm.measures:
+        found, others = arm.estimates(measure)["one"], usual.estimates(measure)["one"]
+        assert found.value == others.value
+        assert (found.interval == sample_interval(arm.measures[measure]["one"], 4)) is (measure == "avg@4")
+        assert (found.interval == others.interval) is (measure != "avg@4")
+    notes = {table.title: table.notes[0] for table in all_tables([arm]) if table.title.startswith("Accuracy")}
+    assert "over samples, of each model on exactly these problems" in notes["Accuracy, avg@4, %"]
+    for measure in ("greedy", "maj@4", "pass@2"):
+        assert "only avg@n of at least two samples has one" in notes[f"Accuracy, {measure}, %"]
+    assert "intervals over problems in" in all_tables([usual])[0].notes[0]
+    assert {row["measure"]: row["interval"] for row in results([arm])["accuracy"]} == {
+        measure: "samples" if measure == "avg@4" else "problems" for measure in arm.measures
+    }
+
+
+def test_one_sample_shows_no_variance_of_a_model(tmp_path: Path) -> None:
+    write(tmp_path, "model", 1, "AB", {"a": [True], "b": [False], "c": [False]})
+    (arm,) = read_results(tmp_path, for_model=True)
+    assert arm.estimates("avg@1") == estimates(arm.measures["avg@1"])
+    assert not arm.has_sample_intervals("avg@1")
 
 
 def test_incomplete_set_has_no_result(tmp_path: Path) -> None:

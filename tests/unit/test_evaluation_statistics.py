@@ -15,6 +15,7 @@ from torl.apps.evaluation.estimates import (
     majority,
     majority_at_k,
     pass_at_k,
+    sample_interval,
 )
 
 
@@ -87,6 +88,33 @@ def test_intervals_contain_the_accuracy_of_all_problems(mean: float, samples: in
         for low, high in [accuracy_interval(chance.binomial(samples, difficulty_P) / samples)]
     ]
     assert 0.93 < np.mean(covered) < 0.985
+
+
+@pytest.mark.parametrize(("problems", "mean"), [(10, 0.4), (40, 0.1), (40, 0.4), (300, 0.9)])
+@pytest.mark.parametrize("samples", [2, 4, 16])
+def test_intervals_of_a_model_contain_its_accuracy_on_these_problems(problems: int, mean: float, samples: int) -> None:
+    """Problems of different difficulty that stay the same: in 95 of 100 evaluations, by simulation."""
+    chance = np.random.default_rng(5)
+    difficulties_P = chance.beta(mean, 1 - mean, size=(600, problems))
+    found = [(chance.binomial(samples, each) / samples, each.mean()) for each in difficulties_P]
+    intervals = [(sample_interval(values_P, samples), accuracy_interval(values_P), true) for values_P, true in found]
+    assert 0.9 < np.mean([low <= true <= high for (low, high), _, true in intervals]) < 0.99
+    assert np.mean([(narrow[1] - narrow[0]) / (wide[1] - wide[0]) for narrow, wide, _ in intervals]) < 0.75
+
+
+def test_the_interval_of_a_model_is_that_of_a_stratified_mean() -> None:
+    """Var = sum_i s_i^2 / (n P^2) with each problem's own variance s_i^2, in a set so large that the rest vanishes."""
+    drawn_PN = np.random.default_rng(7).random((4000, 8)) < np.random.default_rng(8).random((4000, 1))
+    error = 1.96 * np.sqrt((drawn_PN.var(axis=1, ddof=1) / 8).sum()) / 4000
+    mean = drawn_PN.mean()
+    assert sample_interval(drawn_PN.mean(axis=1), 8) == pytest.approx((mean - error, mean + error), rel=1e-3)
+
+
+def test_samples_that_are_all_equal_leave_an_interval_of_a_model() -> None:
+    for values_P in (np.zeros(30), np.ones(30), np.array([0.0, 1.0] * 15)):
+        low, high = sample_interval(values_P, 4)
+        assert 0 <= low <= values_P.mean() <= high <= 1
+        assert 0.01 < high - low < 0.1
 
 
 def test_several_samples_narrow_the_interval() -> None:

@@ -98,6 +98,13 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
     parser.add_argument("--compare", choices=tuple(PAPERS), help="paper whose rows and differences are shown")
     parser.add_argument("--baseline", metavar="LABEL", help="model that the others are compared with, by problem")
     parser.add_argument(
+        "--interval",
+        choices=("problems", "model"),
+        default="problems",
+        help="what intervals of accuracies are about: new problems of the kind, or the model on exactly these problems "
+        "(avg@n of at least two samples only) (default: %(default)s)",
+    )
+    parser.add_argument(
         "--output",
         metavar="DIRECTORY",
         type=Path,
@@ -136,7 +143,7 @@ async def evaluate_models(parsed: ParsedArguments) -> None:
                 console.line(f"{label}: {config.model.path}")
                 await play_model(config, arguments.output / label, sets, _calls(parsed, config), console)
         with console.progress("computing confidence intervals"):
-            variants = read_results(arguments.output, models, tuple(sets))
+            variants = read_results(arguments.output, models, tuple(sets), for_model=arguments.interval == "model")
             tables = all_tables(variants, arguments.compare, shared_problems(arguments.output), arguments.baseline)
             write_all(arguments.output, variants, tables, arguments.baseline)
     print("\n".join(markdown(table) for table in tables))

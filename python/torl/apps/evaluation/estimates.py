@@ -38,7 +38,7 @@ class Estimate:
 def accuracy_interval(values_P: Values) -> Interval:
     """Return the Wilson score interval (1927) of a mean over problems, for new problems of the same kind.
 
-    It is too wide for the same problems with new samples.
+    It is too wide for the same problems with new samples (`sample_interval`).
 
     Means of several samples vary less than zeros and ones. Their interval is that of as many problems with zeros and
     ones as give the same variance of the mean (Korn and Graubard 1998). This variance includes one more problem, which
@@ -48,10 +48,33 @@ def accuracy_interval(values_P: Values) -> Interval:
     binary_variance = mean * (1 - mean)
     if binary_variance > 0:
         size *= (size + 1) / (size * float(values_P.var()) / binary_variance + 1)
+    return _wilson_interval(mean, size)
+
+
+def sample_interval(values_P: Values, samples: int) -> Interval:
+    """Return the Wilson score interval of a model's mean on exactly these problems, for new samples.
+
+    Each problem is a stratum: only the variance within problems counts. It includes one more problem with the mean
+    accuracy, so that problems whose samples are all equal have an interval too.
+
+    Args:
+        values_P: Fraction of correct samples of each problem, shape (P,).
+        samples: Samples of each problem, at least 2: a single one has no variance.
+    """
+    mean, size = float(values_P.mean()), float(len(values_P) * samples)
+    binary_variance = mean * (1 - mean)
+    if binary_variance > 0:
+        within = float((values_P * (1 - values_P)).sum()) / (samples - 1) + binary_variance / samples
+        size = binary_variance * len(values_P) ** 2 / within
+    return _wilson_interval(mean, size)
+
+
+def _wilson_interval(mean: float, size: float) -> Interval:
+    """Return the interval of a mean of `size` zeros and ones."""
     center = mean + _QUANTILE**2 / (2 * size)
-    width = _QUANTILE * sqrt(binary_variance / size + (_QUANTILE / (2 * size)) ** 2)
+    width = _QUANTILE * sqrt(mean * (1 - mean) / size + (_QUANTILE / (2 * size)) ** 2)
     low, high = ((center + sign * width) / (1 + _QUANTILE**2 / size) for sign in (-1, 1))
-    return max(low, 0.0), min(high, 1.0)
+    return max(min(low, mean), 0.0), min(max(high, mean), 1.0)  # which rounding may just miss
 
 
 def difference_interval(values_P: Values) -> Interval:

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from torl.apps.evaluation.estimates import Estimate, estimates, overall
+from torl.apps.evaluation.estimates import Estimate, overall
 from torl.apps.evaluation.layout import Table, latex, markdown
 from torl.apps.evaluation.results import Variant, difference, model_differences, tool_differences
 from torl.records.files import atomic_write
@@ -38,7 +38,8 @@ def results(variants: Sequence[Variant], baseline: str | None = None) -> dict[st
         {
             **_key(variant, measure),
             "problems": {name: len(values_P) for name, values_P in sets.items()},
-            "sets": _encoded(estimates(sets)),
+            "interval": "samples" if variant.has_sample_intervals(measure) else "problems",
+            "sets": _encoded(variant.estimates(measure)),
             "code": {name: dict(use.means) for name, use in variant.code.get(measure, {}).items()},
         }
         for variant in variants
@@ -91,7 +92,7 @@ def _bars(variants: Sequence[Variant], measure: str) -> list[Bar]:
         Bar(variant.label, name, each.value, each.interval)
         for variant in variants
         if measure in variant.measures
-        for name, each in estimates(variant.measures[measure]).items()
+        for name, each in variant.estimates(measure).items()
     ]
 
 
@@ -115,7 +116,7 @@ def _by_calls(variants: Sequence[Variant], measure: str) -> dict[str, list[Point
     points: dict[str, list[Point]] = {}
     for variant in sorted(variants, key=lambda variant: variant.calls):
         if measure in variant.measures:
-            mean = overall(estimates(variant.measures[measure]))
+            mean = overall(variant.estimates(measure))
             points.setdefault(variant.model, []).append(Point(variant.calls, mean.value, mean.interval))
     return points
 

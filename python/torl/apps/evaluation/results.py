@@ -5,6 +5,7 @@ Axis `_P`: the problems of a set.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -12,7 +13,15 @@ from statistics import fmean
 import numpy as np
 
 from torl.apps.evaluation.cells import EvaluationCell, cells_in, models_in, read_problem_ids
-from torl.apps.evaluation.estimates import Estimate, Values, difference_interval, estimates, majority_at_k, pass_at_k
+from torl.apps.evaluation.estimates import (
+    Estimate,
+    Values,
+    difference_interval,
+    estimates,
+    majority_at_k,
+    pass_at_k,
+    sample_interval,
+)
 from torl.errors import RecordError
 from torl.records import metric_names as names
 from torl.records.dynamics import training_dynamics
@@ -46,20 +55,35 @@ class Variant:
     """Ids of the problems by set, in the order of the values."""
     code: Mapping[str, Mapping[str, CodeUse]]
     """Use of code by measure ("greedy" or "avg@n") and set."""
+    for_model: bool = False
+    """Whether intervals are of this model on exactly these problems, where several samples show its variance."""
 
     @property
     def label(self) -> str:
         """Label in tables."""
         return f"{self.model}, N = {self.calls}"
 
+    def estimates(self, measure: str) -> dict[str, Estimate]:
+        """Return the mean of each set, and of all, in a measure."""
+        if not self.has_sample_intervals(measure):
+            return estimates(self.measures[measure])
+        return estimates(self.measures[measure], partial(sample_interval, samples=_samples(measure)))
 
-def read_results(output: Path, models: Sequence[str] = (), sets: Sequence[str] = ()) -> list[Variant]:
+    def has_sample_intervals(self, measure: str) -> bool:
+        """Whether intervals of a measure are about new samples, not about new problems."""
+        return self.for_model and _samples(measure) > 1
+
+
+def read_results(
+    output: Path, models: Sequence[str] = (), sets: Sequence[str] = (), *, for_model: bool = False
+) -> list[Variant]:
     """Read the results of an evaluation, sorted by model and number of calls.
 
     Args:
         output: Output directory of the evaluation.
         models: Models that come first, in this order. The others follow by name.
         sets: Sets that come first, in this order. The others follow in the order of the papers.
+        for_model: Whether intervals are of the models on exactly these problems (`Variant.for_model`).
 
     Raises:
         RecordError: The directory has no results, a file is damaged, or a set is incomplete.
@@ -71,7 +95,8 @@ def read_results(output: Path, models: Sequence[str] = (), sets: Sequence[str] =
     if not variants:
         raise RecordError(f"{output}: contains no evaluation")
     keys = sorted(variants, key=lambda key: (_rank(key[0], models), key))
-    return [Variant(*key, variants[key].measures, variants[key].problems, variants[key].code) for key in keys]
+    collected = [(key, variants[key]) for key in keys]
+    return [Variant(*key, found.measures, found.problems, found.code, for_model) for key, found in collected]
 
 
 def shared_problems(output: Path) -> list[str]:
@@ -117,6 +142,12 @@ def model_differences(variants: Sequence[Variant], baseline: str | None) -> Iter
     yield from (
         (each, of_baseline[each.calls]) for each in variants if each.model != baseline and each.calls in of_baseline
     )
+
+
+def _samples(measure: str) -> int:
+    """Return the number of samples of each problem in avg@n; 1 for other measures, which are no means of samples."""
+    kind, _, samples = measure.partition("@")
+    return int(samples) if kind == "avg" else 1
 
 
 def _rank(name: str, names: Sequence[str]) -> int:

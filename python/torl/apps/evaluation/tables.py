@@ -43,7 +43,7 @@ def _columns(variants: Sequence[Variant], measure: str) -> list[str]:
 
 def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, set_notes: Sequence[str]) -> Table:
     columns = _columns(variants, measure)
-    rows = [_row(variant.label, estimates(variant.measures[measure]), columns) for variant in variants]
+    rows = [_row(variant.label, variant.estimates(measure), columns) for variant in variants]
     printed = [
         row
         for row in PAPERS.get(paper or "", ())
@@ -52,7 +52,7 @@ def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, se
     rows += [_printed(row, columns) for row in printed]
     sizes = {name: len(values_P) for variant in variants for name, values_P in variant.measures[measure].items()}
     problems = ", ".join(f"{size} in {name}" for name, size in sizes.items())
-    notes = [f"Problems: {problems}; 95 % confidence intervals over problems in brackets"]
+    notes = [f"Problems: {problems}; 95 % confidence intervals {_about(variants, measure)} in brackets"]
     notes += set_notes
     notes += [row.note for row in printed if row.note is not None and _same_sets(row, columns)]
     notes += [row.comment for row in printed if row.comment is not None]
@@ -65,6 +65,15 @@ def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, se
     if paper is not None and not printed:
         notes.append(f"The paper {paper!r} has no {measure} on any of these sets")
     return Table(f"Accuracy, {measure}, %", ("model", *columns), tuple(rows), tuple(notes))
+
+
+def _about(variants: Sequence[Variant], measure: str) -> str:
+    """Return what the intervals of a measure are about."""
+    if any(variant.has_sample_intervals(measure) for variant in variants):
+        return "over samples, of each model on exactly these problems,"
+    if any(variant.for_model for variant in variants):
+        return "over problems (on exactly these problems, only avg@n of at least two samples has one)"
+    return "over problems"
 
 
 def _differences(variants: Sequence[Variant], measure: str, baseline: str | None) -> list[Table]:
@@ -91,7 +100,7 @@ def _grids(variants: Sequence[Variant], measure: str) -> list[Table]:
     models = list(dict.fromkeys(variant.model for variant in variants))
     if len(calls) < 2 or len(models) < 2:
         return []
-    found = {(variant.model, variant.calls): estimates(variant.measures[measure]) for variant in variants}
+    found = {(variant.model, variant.calls): variant.estimates(measure) for variant in variants}
     columns = ("model", *(f"N = {number}" for number in calls))
     tables = []
     for name in _columns(variants, measure):
