@@ -144,6 +144,21 @@ def test_problems_that_do_not_follow_the_run_are_left_out() -> None:
         select(problems, SelectOptions(min_learning_impact=0.9), accuracies)
 
 
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_learning_impact_of_one_epoch_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int
+) -> None:
+    """All curves of one epoch are points: the score says nothing about learning."""
+    for step in range(epochs):
+        groups = [group("a", True, False), group("b", step == 1, False)]
+        write_trajectories(tmp_path, step, group_records(step, groups))
+    problems = [{"id": name, "problem": "?", "answer": "1"} for name in "ab"]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, problems)))
+    words = ["select", "--problems", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "out.jsonl")]
+    assert main([*words, "--run", str(tmp_path), "--min-learning-impact", "0.1"]) == 0
+    assert ("warning: the run has one epoch" in capsys.readouterr().out) is (epochs == 1)
+
+
 def test_pass_rates_of_a_csv_file_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id,problem,answer,pass_rate\na,?,1,0.5\nb,?,1,1.0\nc,?,1,\n")
     words = ["select", "--problems", str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.jsonl")]
