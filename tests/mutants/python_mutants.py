@@ -71,6 +71,7 @@ _GRADER = "integration/test_reward_grader.py"
 _NOTATION = "unit/test_reward_notation.py"
 _NUMERALS = "unit/test_reward_numerals.py"
 _LAWS = "unit/test_reward_laws.py"
+_CHOICES = "unit/test_reward_choices.py"
 _EQUIVALENCE = "property/test_reward_equivalence.py"
 _ANSWERS = "unit/test_text_answers.py"
 _ANSWER_TAGS = "unit/test_text_answer_tags.py"
@@ -257,6 +258,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("apps/evaluation/estimates.py", "binary_variance + 1)", "binary_variance)", _STATISTICS),
     ("apps/evaluation/estimates.py", " + unit**2", "", _STATISTICS),
+    ("apps/evaluation/estimates.py", " / (samples - 1) + binary", " / samples + binary", _STATISTICS),
+    ("apps/evaluation/estimates.py", " + binary_variance / samples", "", _STATISTICS),
+    ("apps/evaluation/results.py", "self.for_model and _samples(measure) > 1", "self.for_model", _RESULTS),
     ("apps/evaluation/estimates.py", "min(initial=1.0)", "max(initial=1.0)", _STATISTICS),
     ("apps/evaluation/tables.py", " and len(values_P) == SIZES[name]", "", _RESULTS),
     ("rollout/transcript.py", 'f"{episode.number}:{', 'f"{episode.sample}:{', "unit/test_evaluation_playing.py"),
@@ -325,6 +329,10 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rewards/notation.py", "return with_latex_calls(text)", "return text", _EQUIVALENCE),
     ("rewards/units.py", "if is_letter and not (found[2] and", "if False and not (found[2] and", _LAWS),
     ("rewards/expressions.py", "ConversionConfig(lowercase_symbols=False)", "ConversionConfig()", _LAWS),
+    ("rewards/layout.py", ".lower() if is_words else first == second", ".lower()", _CHOICES),
+    ("rewards/equivalence.py", "small_choice(answer) == gold[0]", "small_choice(answer)", _CHOICES),
+    ("rewards/units.py", "if not any(others):", "if False:", _LAWS),
+    ("apps/curation/command.py", "default=0) < 2:", "default=0) < 1:", "unit/test_curation.py -k one_epoch"),
     ("rewards/comparison.py", "maxn=_MAX_DIGITS, strict=True", "chop=True", _LAWS),
     ("rewards/judge.py", "Grade(float(grade.valid_format), correct=True)", "Grade(1.0, correct=True)", _JUDGED),
     ("recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),

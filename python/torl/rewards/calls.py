@@ -39,6 +39,7 @@ _TEMPLATES = MappingProxyType(
     }
 )
 """LaTeX of a call by its name, with its arguments."""
+_LOGARITHM_TO_BASE = "\\log_{{{1}}}({0})"
 _CALL = re.compile(
     r"(?<![\\\w.])(?:math\.|np\.|sympy\.)?("
     + "|".join(sorted((name for name in _TEMPLATES if name.isalnum()), key=len, reverse=True))
@@ -51,7 +52,8 @@ def with_latex_calls(text: str) -> str:
     for found in reversed(list(_CALL.finditer(text))):  # inner calls start after outer ones
         if (end := _closing(text, found.end())) is None:
             continue
-        arguments, template = members_of(text[found.end() : end]), _TEMPLATES[found[1] or found[2]]
+        arguments, name = members_of(text[found.end() : end]), found[1] or found[2]
+        template = _LOGARITHM_TO_BASE if name == "log" and len(arguments) == 2 else _TEMPLATES[name]
         if template.count("{0}") + template.count("{1}") == len(arguments):
             text = text[: found.start()] + template.format(*arguments) + text[end + 1 :]
     return text

@@ -77,8 +77,8 @@ def without_text(text: str) -> str:
 def have_same_words(one: str, other: str) -> bool:
     r"""Whether two texts are the same without \text and blanks at punctuation: \text{A,C} and A, C.
 
-    A blank between digits stays, because 1, 234 and 1,234 differ. The case of words does not count; that of a few
-    letters outside of \text, which may be variables, does.
+    A blank between digits stays, because 1, 234 and 1,234 differ. The case of words does not count. The case of a
+    few letters outside of \text counts, because they may be variables.
     """
     first, second = _words(one), _words(other)
     is_words = any(_IS_WORDS.fullmatch(bare(text)) for text in (one, other))

@@ -101,7 +101,7 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
         "--interval",
         choices=("problems", "model"),
         default="problems",
-        help="what intervals of accuracies are about: new problems of the kind, or the model on exactly these problems "
+        help="subject of the intervals of accuracies: new problems of the kind, or the model on exactly these problems "
         "(avg@n of at least two samples only) (default: %(default)s)",
     )
     parser.add_argument(

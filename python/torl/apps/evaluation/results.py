@@ -145,7 +145,7 @@ def model_differences(variants: Sequence[Variant], baseline: str | None) -> Iter
 
 
 def _samples(measure: str) -> int:
-    """Return the number of samples of each problem in avg@n; 1 for other measures, which are no means of samples."""
+    """Return the number of samples of each problem in avg@n; 1 for other measures."""
     kind, _, samples = measure.partition("@")
     return int(samples) if kind == "avg" else 1
 
