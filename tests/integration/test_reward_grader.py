@@ -82,9 +82,11 @@ def wait_until(condition: object, seconds: float = 60.0) -> None:
         ("204", "205", False),
         ("1<x<2", "x\\in(1,2)", True),
         ("x\\in(1,2)", "1<x<2", True),
-        # The order of the two matters: math-verify takes the 5 of such a reference, but it does not answer a number.
-        ("\\ge 5", "5", True),
+        ("\\ge 5", "5", False),
         ("5", "\\ge 5", False),
+        # The order of the two matters: 0.5 answers "how many percent", but a half is not half a percent.
+        ("0.5\\%", "0.5", True),
+        ("0.5", "0.5\\%", False),
     ],
 )
 async def test_one_pair_compared_by_waiting_and_by_awaiting(
