@@ -146,6 +146,7 @@ def test_tiny_numbers_differ_wherever_they_stand(room: str, one: str, other: str
         ("15\\mbox{ cm}^2", "N = 15\\mbox{ cm}^2", "N = 16\\mbox{ cm}^2"), ("72\\pi", "72\\pi kg", "72\\pi k"),
         ("$8 \\%$", "8", "9"), ("24\\pi", "24\\pi cm^2", "24\\pi h"),
         ("[3, 4) \\cup \\left(4, 5\\right]", "[3, 4) U \\left(4, 5\\right]", "[3, 4) U \\left(4, 5\\right)"),
+        ("\\begin{pmatrix} 1 & \\phantom -2 \\end{pmatrix}", "\\begin{bmatrix} 1 & 2 \\end{bmatrix}", "(1, -2)"),
         ("12\\mathrm{cm}", "12", "12\\mathrm{m}"), ("33\\frac13\\%", "33\\frac13", "33"),
         ("f'(x)=2x", "f'(x) = 2x", "f(x)=2x"), ("3R^2", "3 R^2", "3r^2"), ("2j", "j+j", "2i"),
         ("E = m c^2", "E = c^2 m", "E=m"), ("x_A", "x_{A}", "x_{a}"), ("1+\\gamma", "\\gamma+1", "1.577216"),

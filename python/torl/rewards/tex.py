@@ -7,6 +7,7 @@ _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _OPTION = re.compile(r"\s*(\[[^\[\]]*\])")
 _TOKEN = re.compile(r"\s*(\\[A-Za-z]+|\\?[^\s{}\\])")
 _SIZE = re.compile(r"\\(?:big|Big|bigg|Bigg)[lrm]?(?![A-Za-z])\s*")
+_INVISIBLE = re.compile(r"\\[hv]?phantom\s*(?:\{[^{}]*\}|[^\s{}\\])")
 _NAME = re.compile(r"\\operatorname\s*\{(a(?:sin|cos|tan|cot|sec|csc)h?)\}")
 _CALL = re.compile(
     r"(\\(?:ln|log|exp|(?:arc)?(?:sin|cos|tan|cot|sec|csc)h?)(?![A-Za-z])\s*(?:[_^]\s*(?:\{[^{}]*\}|\w))?)\s*\{\s*\\left\("
@@ -18,7 +19,7 @@ def in_braces(text: str) -> str:
     r"""Return a formula with the arguments of fractions, roots and binomials in braces, brackets without sizes."""
     if decorated := _DECORATION.fullmatch(text.strip()):
         text = decorated[2]
-    text = _SIZE.sub("", text).replace("{smallmatrix}", "{matrix}")
+    text = _INVISIBLE.sub("", _SIZE.sub("", text)).replace("{smallmatrix}", "{matrix}")
     text = _NAME.sub(lambda name: f"\\arc{name[1][1:]}", text)
     for found in reversed(list(_CALL.finditer(text))):
         text = _without_braces(text, found)
