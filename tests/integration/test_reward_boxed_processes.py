@@ -30,9 +30,9 @@ async def test_answers_are_compared_by_their_mathematics(reward: MathReward) -> 
 
 
 async def test_reference_and_answer_are_not_exchanged(reward: MathReward) -> None:
-    """A relation is not an answer to a number; of a reference that is one, math-verify takes the number."""
-    relation, number = "\\ge 5", "5"
-    for reference, answer, correct in ((relation, number, True), (number, relation, False)):
+    """A tuple answers a list of two numbers, but a list without brackets does not answer a tuple."""
+    numbers, pair = "1,2", "(1,2)"
+    for reference, answer, correct in ((numbers, pair, True), (pair, numbers, False)):
         assert (await graded(reward, reference, f"\\boxed{{{answer}}}")).correct == correct
 
 
