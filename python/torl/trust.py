@@ -20,7 +20,7 @@ from torl.errors import NotTrustedError
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-Deed = Literal["imported", "started", "connected to", "passed to vLLM"]
+Deed = Literal["imported", "started", "connected to", "written to", "passed to vLLM"]
 NOT_TRUSTED: Final = 3
 """The exit status of a command that found nothing wrong, but left something out for lack of trust."""
 _SAFE_PATH: Final = "PYTHONSAFEPATH"
@@ -68,18 +68,24 @@ _READING: ContextVar[Reading | None] = ContextVar("reading", default=None)
 @contextmanager
 def reading(*, trust: bool) -> Iterator[Reading]:
     """Read files of others until the block ends, with or without trust in what they name."""
-    with continued(Reading(trust)) as opened:
+    opened = Reading(trust)
+    with continued(opened):
         yield opened
 
 
 @contextmanager
-def continued(earlier: Reading) -> Iterator[Reading]:
-    """Continue an earlier block."""
-    token = _READING.set(earlier)
+def continued(earlier: Reading | None) -> Iterator[None]:
+    """Continue an earlier block, also after its end and in another thread. Without one, continue the current block."""
+    token = _READING.set(earlier or _READING.get())
     try:
-        yield earlier
+        yield
     finally:
         _READING.reset(token)
+
+
+def current_reading() -> Reading | None:
+    """Return the current block, or None outside of all."""
+    return _READING.get()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""Named pipes, directories and the like in place of a run's files: each command names them, and never waits."""
+"""Named pipes, devices, deep nesting and bombs in place of files: each command names them, and never waits."""
 
+import json
 import os
 import shutil
 import signal
@@ -9,24 +10,34 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 
+import pyarrow
 import pytest
+from safetensors import safe_open
 
 from sick_runs import Case
 from torl.__main__ import run as run_command
 from torl.apps.audit.checks import Check
 from torl.apps.audit.history import read_file as read_file_of_run
+from torl.apps.audit.policy_versions import load_model
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.indexing import Indexer
 from torl.apps.view.sources import INDEX_FILE, Target
 from torl.data.problems import load_problems
-from torl.errors import DataError, RecordError
+from torl.errors import CheckpointError, DataError, RecordError, TorlError
+from torl.hub import require_trainable, resolve_model, resolve_model_config
 from torl.inputs import open_file, read_file
+from torl.learner.checkpoint.shards import ShardIndex, read_facts
+from torl.paths import resolve_path
+from torl.placement.shape import ModelShape
 from torl.records.exchange import read_foreign
 from torl.records.files import trajectory_file
 from torl.records.receipt import Receipt
 from torl.records.rows import encode_row, encode_trajectory
 from torl.records.run_directory import write_config
 from torl.records.tokens import write_token_numbers
+from torl.rollout.model_directory import context_window
+from torl.text.tokenizer import load_tokenizer, stop_token_ids
+from torl.tools.search_index import Corpus
 
 SECONDS = 20
 
@@ -107,6 +118,27 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def words_of(command: str, whole: Path, odd: Path, record: str) -> list[str]:
+    """Return the words of a command that reads the run `odd`."""
+    out = odd.parent / "out"
+    suite = ["--suite", "torl:demo/problems/heldout.jsonl", "--output", str(out)]
+    words = {
+        "receipt": ["verify", str(odd), "--receipt"],
+        "verify": ["verify", str(odd), "--logprob-samples", "0"],
+        "diff": ["diff", str(whole), str(odd)],
+        "diff of the odd run": ["diff", str(odd), str(whole)],
+        "report of two": ["report", str(whole), str(odd), "--output", str(out)],
+        "export": ["export", str(odd), str(out)],
+        "view": ["view", "--index-only", str(odd)],
+        "convert": ["convert", str(odd / record), str(out)],
+        "replay": ["replay", str(odd), "--step", "1"],
+        "evaluate": ["evaluate", str(odd), *suite],
+        "evaluate with it": ["evaluate", "torl:demo/base_model", *suite, "--config", str(odd)],
+        "extend it": ["plan", str(odd.parent / "extending.toml")],
+    }
+    return words.get(command, [command, str(odd)])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("record", RECORDS)
 def test_every_command_names_the_file_and_the_reason(
@@ -116,25 +148,41 @@ def test_every_command_names_the_file_and_the_reason(
     odd = shutil.copytree(whole, tmp_path / "odd")
     (odd / record).unlink()
     make(odd / record)
-    commands = {
-        "report": ["report", str(odd)],
-        "doctor": ["doctor", str(odd)],
-        "verify": ["verify", str(odd), "--logprob-samples", "0"],
-        "receipt": ["verify", str(odd), "--receipt"],
-        "diff": ["diff", str(whole), str(odd)],
-        "export": ["export", str(odd), str(tmp_path / "model")],
-        "view": ["view", "--index-only", str(odd)],
-        "convert": ["convert", str(odd / record), str(tmp_path / "converted.jsonl")],
-    }
     for name in RECORDS[record]:
         if name == "view" and kind == "unreadable":
             continue  # it has 0 bytes, so the viewer reads none
+        command, *arguments = words_of(name, whole, odd, record)
         with limited():
-            status = run_command(commands[name][0], commands[name][1:])
+            status = run_command(command, arguments)
         output = "".join(capfd.readouterr())
         assert Path(record).name in output, (name, output)
         assert reason in output, (name, output)
         assert status == 0 if name == "view" else status in (1, 2), name
+
+
+@pytest.mark.parametrize("record", [record for record in RECORDS if not record.startswith("tokens")])
+def test_every_command_names_a_file_that_is_nested_too_deeply(
+    whole: Path, tmp_path: Path, record: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Python's parsers end with a RecursionError, which is no ValueError."""
+    odd = shutil.copytree(whole, tmp_path / "odd")
+    (odd / record).write_text("x = " + 5_000 * "[" if record.endswith("toml") else 200_000 * "[" + "\n")
+    (tmp_path / "extending.toml").write_text('extends = "odd"\n')
+    more = ("diff of the odd run", "report of two", "replay", "evaluate", "evaluate with it", "sample", "plan", "train")
+    for name in RECORDS[record] + ((*more, "finetune", "extend it") if record == "config.toml" else ()):
+        command, *arguments = words_of(name, whole, odd, record)
+        with limited():
+            status = run_command(command, arguments)
+        output = "".join(capfd.readouterr())
+        if name == "receipt" and record != "receipt.jsonl":
+            assert "has changed since it was written" in output, output  # it compares bytes
+        elif name == "view":
+            assert (status, "Traceback" in output) == (0, False), output  # the row is shown as damaged
+            continue
+        else:
+            assert f"{Path(record).name}" in output, (name, output)
+            assert "nested too deeply" in output, (name, output)
+        assert status in (1, 2), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -199,3 +247,91 @@ def test_only_regular_files_are_opened(tmp_path: Path, kind: str) -> None:
     (tmp_path / "whole").write_bytes(b"text")
     with open_file(tmp_path / "whole") as file:
         assert file.read() == b"text"
+
+
+MODEL_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "additional_chat_templates/default.jinja",
+    "model.safetensors",
+    "../shard.safetensors",
+)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A small model whose weights are in a file that its index names."""
+    directory = shutil.copytree(resolve_path("torl:demo/base_model"), tmp_path / "model")
+    (directory / "additional_chat_templates").mkdir()
+    (directory / "model.safetensors").rename(tmp_path / "shard.safetensors")
+    with safe_open(tmp_path / "shard.safetensors", framework="pt") as weights:
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights.keys(), "../shard.safetensors")}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return directory
+
+
+@pytest.mark.parametrize("kind", ["named pipe", "socket", "device"])
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_the_files_of_a_model_are_regular(model: Path, name: str, kind: str) -> None:
+    make, reason = KINDS[kind]
+    (model / name).unlink(missing_ok=True)
+    make(model / name)
+    for read in (resolve_model, resolve_model_config, lambda path: load_model(Path(path))):
+        with limited(), pytest.raises(DataError, match=f"{Path(name).name}.*{reason}"):
+            read(str(model))
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_deeply_nested_file_of_a_model_is_an_error_of_one_line(model: Path, name: str) -> None:
+    (model / name).write_text(200_000 * "[")
+    readers: dict[str, tuple[Callable[[Path], object], ...]] = {
+        "config.json": (load_model, context_window, require_trainable, ModelShape.read),
+        "generation_config.json": (lambda path: stop_token_ids(path, load_tokenizer(path)),),
+    }
+    for read in readers.get(name, (load_tokenizer,)):
+        with limited(), pytest.raises(TorlError, match=r"\A[^\n]*\Z"):
+            read(model)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"vanished"}))
+def test_the_shards_of_a_checkpoint_are_regular(tmp_path: Path, kind: str) -> None:
+    KINDS[kind][0](tmp_path / "policy_rank_00000.safetensors")
+    with limited(), pytest.raises(CheckpointError, match=r"policy_rank_00000"):
+        ShardIndex(tmp_path, "policy")
+    with limited(), pytest.raises(CheckpointError, match=r"policy_rank_00000"):
+        read_facts(tmp_path / "policy_rank_00000.safetensors")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_corpus_is_a_regular_file(tmp_path: Path, kind: str) -> None:
+    KINDS[kind][0](tmp_path / "corpus.jsonl")
+    with limited(), pytest.raises(DataError, match=r"corpus\.jsonl: cannot be read"):
+        Corpus(tmp_path / "corpus.jsonl")
+
+
+@pytest.mark.parametrize("codec", ["gz", "zst"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+@pytest.mark.parametrize("rest", [1024 * b" ", 1023 * b" " + b"\n"], ids=["one line", "many lines"])
+def test_a_compressed_file_is_not_read_far_beyond_its_size(
+    tmp_path: Path, suffix: str, codec: str, rest: bytes
+) -> None:
+    path = tmp_path / f"train.{suffix}.{codec}"
+    with pyarrow.CompressedOutputStream(str(path), {"gz": "gzip", "zst": "zstd"}[codec]) as file:
+        file.write(b"question,answer\n1,1\n" if suffix == "csv" else b'{"question": "1", "answer": "1"}\n')
+        for _ in range(300):
+            file.write(1024 * rest)
+    assert path.stat().st_size < 1 << 20
+    with limited(), pytest.raises(DataError, match=r"more than 200 times its size"):
+        load_problems(path)
+
+
+def test_a_compressed_file_of_problems_is_read(tmp_path: Path) -> None:
+    """Small files may expand as far as they like."""
+    path = tmp_path / "train.jsonl.zst"
+    with pyarrow.CompressedOutputStream(str(path), "zstd") as file:
+        for number in range(100_000):
+            file.write(b'{"question": "%d", "answer": "1"}\n' % number)
+    assert len(load_problems(path)) == 100_000

@@ -2,9 +2,12 @@
 
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,17 @@ import torl
 from builders import scored, trajectory
 from torl.__main__ import COMMANDS, Files
 from torl.apps.audit.one import TrajectoryAudit
+from torl.apps.audit.policy_versions import load_model
 from torl.config import TrainConfig
 from torl.config.fields import choice_at, fields_of
 from torl.config.loading import find_config, load_config
-from torl.errors import NotTrustedError
+from torl.errors import DataError, NotTrustedError
 from torl.options import is_of_recipe, load_object
+from torl.paths import resolve_path
 from torl.records.receipt import end_receipt
 from torl.records.rows import TrajectoryRecord
 from torl.records.run_directory import read_configs
 from torl.records.writers import RunWriter
-from torl.tools import make_tool
 from torl.trust import NOT_TRUSTED, NotImported, reading
 
 SHADOWS = ("json", "numpy", "sitecustomize", "transformers", "tomllib", "multiprocessing", "kernels", "trackio")
@@ -91,6 +95,11 @@ PROGRAMS = {
     "rollout.tools.own.function": {"rollout.tools.own": {"function": "helper:Thing"}},
     "rollout.tools.own.retrieval": {"rollout.tools.own": {"name": "retrieval", "url": "http://127.0.0.1:1"}},
     "rollout.tools.own.fusion": {"rollout.tools.own": {"name": "sandbox_fusion", "url": "http://127.0.0.1:1"}},
+    "rollout.agent.command": {"rollout.agent": {"command": "touch own"}},
+    "rollout.agent.function": {"rollout.agent": {"function": "helper:own"}},
+    "rollout.environment.openenv": {"rollout.environment": {"openenv": "http://127.0.0.1:1/own", "tool": "play"}},
+    "rollout.environment.trl": {"rollout.environment": {"trl": "helper:own"}},
+    "engine.arguments": {"engine.arguments": {"own": True}},
     "reward.parts.own.judge": {"reward.parts.own": {"name": "judge", "url": "http://127.0.0.1:1", "model": "m"}},
 }
 
@@ -181,22 +190,68 @@ def test_readers_open_no_block_themselves(hostile: Callable[[Mapping[str, Any]],
         config.reward.options.parts["own"].target()  # type: ignore[attr-defined]
 
 
-async def started(config: Any, place: str) -> None:
+def made(config: Any, place: str) -> Any:
+    """Make the component of a place in `PROGRAMS`, without a start."""
+    if place.startswith("engine"):
+        return config.engine.make(None)
     if place.startswith("reward"):
-        config.reward.options.parts["own"].make()
-    else:
-        await make_tool("own", config.rollout.tools["own"]).start(torl.RunContext())
+        return config.reward.options.parts["own"].make()
+    if place.startswith("rollout.tools"):
+        return config.rollout.tools["own"].make()
+    return getattr(config.rollout, place.split(".")[1]).make()
 
 
 @pytest.mark.parametrize("place", PROGRAMS)
-async def test_programs_and_servers_are_refused(
-    hostile: Callable[[Mapping[str, Any]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+def test_a_component_is_as_trusted_as_its_file_also_later_and_in_another_thread(
+    hostile: Callable[[Mapping[str, Any]], Path], place: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    with reading(trust=False):
-        ((_, config),) = read_configs(hostile(CHAT | PROGRAMS[place]))
-        with pytest.raises(NotTrustedError, match=r"own.* is not (imported|started|connected to)"):
-            await started(config, place)
+    """The configuration outlives the block that read it, and a thread of an executor is in no block."""
+    config = torl.Run(hostile(CHAT | PROGRAMS[place])).config
+    for each in (config, pickle.loads(pickle.dumps(config))):
+        with ThreadPoolExecutor(1) as threads, pytest.raises(NotTrustedError, match=r" is not (imported|started|c|p)"):
+            threads.submit(made, each, place).result()
+
+
+@pytest.mark.parametrize("words", [(), ("--trust",), ("--sample.output", "{out}/own.jsonl")], ids=str)
+def test_a_run_does_not_choose_the_file_that_a_sample_is_written_to(
+    hostile: Callable[[Mapping[str, Any]], Path], words: tuple[str, ...]
+) -> None:
+    """A line of JSON in the user's .bashrc can be a command."""
+    run = hostile({})
+    with (run / "config.toml").open("a") as file:
+        file.write(f'[sample]\noutput = "{run.parent}/named.jsonl"\nproblems = "torl:demo/problems/heldout.jsonl"\n')
+    done = torl_at(run, run.parent, ("sample", "{run}", "--show", *words))
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if words else NOT_TRUSTED), done.stderr
+    assert (f"sample.output = {run.parent}/named.jsonl is not written to" in done.stderr) == (not words)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attn_implementation": "evil/kernel"},
+        {"text_config": {"_attn_implementation": "evil/kernel@main"}},
+        {"thinker_config": {"text_config": {"attn_implementation": "paged|evil/kernel:f"}}},
+        {"attn_implementation": {"": "sdpa", "text_config": "evil/kernel"}},
+    ],
+    ids=str,
+)
+def test_no_attention_of_the_hub_is_loaded(tmp_path: Path, settings: dict[str, Any]) -> None:
+    model = shutil.copytree(resolve_path("torl:demo/base_model"), tmp_path / "model")
+    stated = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(stated | settings))
+    with pytest.raises(DataError, match=r"evil/kernel.* is code on the Hub"):
+        load_model(model)
+
+
+def test_no_adapter_leads_to_another_model(tmp_path: Path) -> None:
+    """transformers would load what `base_model_name_or_path` names, and look at nothing else in the directory."""
+    model = shutil.copytree(resolve_path("torl:demo/base_model"), tmp_path / "model")
+    assert load_model(model).config.model_type == "qwen2"
+    other = {"peft_type": "LORA", "base_model_name_or_path": str(tmp_path / "other")}
+    (model / "adapter_config.json").write_text(json.dumps(other))
+    with pytest.raises(DataError, match=r"adapter_config\.json: the directory holds an adapter"):
+        load_model(model)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence, Set
+from operator import attrgetter
 from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from torl.config.help import add_options, print_help
 from torl.config.loading import find_config, ignored_settings, load_config, read_layers
 from torl.config.training import ModelRunConfig
 from torl.errors import ConfigError
-from torl.trust import add_trust_option, is_reading, require_nothing_refused, trust_own_files
+from torl.trust import add_trust_option, is_reading, require_nothing_refused, require_trust, trust_own_files
 
 Config = TypeVar("Config", bound=ModelRunConfig)
 
@@ -74,6 +75,9 @@ def parse_config(
     files = [find_config(name) for name in arguments.config]
     config = load_config(config_class, files, overrides)
     require_nothing_refused()
+    for name in config_class.outputs:
+        if name not in overrides:
+            require_trust(str(attrgetter(name)(config)), "written to")
     for line in ignored_settings(config_class, [layer for file in files for layer in read_layers(file)], overrides):
         print(line, file=sys.stderr)
     if arguments.show:

@@ -59,6 +59,8 @@ class SampleConfig(CommandConfig):
         "sample.samples_per_problem",
     )
 
+    outputs: ClassVar[Collection[str]] = ("sample.output",)
+
     sample: SampleOptions
 
 

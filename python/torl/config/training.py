@@ -61,6 +61,8 @@ class ModelRunConfig(Section):
 
     common_settings: ClassVar[Collection[str]] = _COMMON_SETTINGS
     """The settings that people change most often: the first page of `--help`."""
+    outputs: ClassVar[Collection[str]] = ()
+    """The settings that name a file to write, which the directory of a run may not choose."""
 
     model: ModelConfig
     data: PromptConfig = Field(default_factory=PromptConfig)

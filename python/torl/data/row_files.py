@@ -18,7 +18,30 @@ Row: TypeAlias = tuple[str, Any]
 Fields: TypeAlias = Collection[str] | None
 """Names of the columns to read; None reads all. A reader may return more columns."""
 _CODECS = dict(zip(COMPRESSIONS, ("gzip", "zstd"), strict=True))
+_MAX_EXPANSION = 200  # texts become at most some 50 times smaller
+_FREE_BYTES = 256 << 20  # of the content, before its expansion is looked at
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes
+
+
+class _Expansion(io.RawIOBase):
+    """The bytes of a compressed file, up to a multiple of its size: some KB can become many GB."""
+
+    def __init__(self, path: RowFile, compressed: IO[bytes], decompressed: Any) -> None:
+        self._path, self._compressed, self._decompressed = path, compressed, decompressed
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count: int = self._decompressed.readinto(buffer)
+        self._read += count
+        if self._read > max(_FREE_BYTES, _MAX_EXPANSION * self._compressed.tell()):
+            raise DataError(
+                f"{self._path}: its content has more than {_MAX_EXPANSION} times its size; decompress it if that is "
+                "what it should be"
+            )
+        return count
 
 
 @contextmanager
@@ -36,7 +59,8 @@ def opened_file(path: RowFile) -> Iterator[IO[bytes]]:
     import pyarrow
 
     with arrow_errors(path, compression), path.open("rb") as file:
-        yield io.BufferedReader(pyarrow.CompressedInputStream(file, _CODECS[compression]))
+        decompressed = pyarrow.CompressedInputStream(file, _CODECS[compression])
+        yield io.BufferedReader(_Expansion(path, file, decompressed))
 
 
 @contextmanager

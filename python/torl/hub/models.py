@@ -6,13 +6,13 @@ Python package (`torl.hub.packages`).
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from torl.errors import DataError
 from torl.hub.packages import PACKAGE_MODEL_PREFIX, converted_directory, resolve_packaged_model
-from torl.inputs import parse_json, read_file
+from torl.inputs import parse_json, read_file, reason, stat_file
 from torl.paths import PACKAGE_PREFIX, resolve_path
 
 DATASET_PREFIX = "hf:"
@@ -59,8 +59,8 @@ def resolve_model(path: str) -> Path:
     """Return the directory of a model: a local one, a path in torl (`torl:`), or a model in a package or on the Hub.
 
     Raises:
-        DataError: The model does not exist and could not be downloaded. The message contains the command to install it
-            or to download it elsewhere.
+        DataError: The model does not exist and could not be downloaded: the message contains the command to install it
+            or to download it elsewhere. Or a file of a local model is a named pipe or a device.
     """
     return _resolve_model(path, _MODEL_FILES)
 
@@ -104,35 +104,69 @@ def require_trainable(directory: Path, setting: str = "model.path") -> None:
         return
     try:
         stated = parse_json(read_file(path))
-    except (OSError, ValueError):
-        stated = None  # transformers reports the error
-    if isinstance(stated, dict) and (reason := _stated_reason(stated)):
-        raise DataError(_untrainable(setting, directory, stated.get("model_type"), reason))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{setting} = {directory}: its config.json cannot be read: {reason(error)}") from error
+    if isinstance(stated, dict) and (why := _stated_reason(stated)):
+        raise DataError(_untrainable(setting, directory, stated.get("model_type"), why))
     settings = _read_settings(directory, setting)
-    if reason := untrainable_reason(settings):
-        raise DataError(_untrainable(setting, directory, settings.model_type, reason))
+    if why := untrainable_reason(settings):
+        raise DataError(_untrainable(setting, directory, settings.model_type, why))
 
 
-def require_no_kernel(directory: Path) -> None:
-    """Check that a model's config.json selects no attention from the Hub, which transformers would download and run.
+def require_plain_model(directory: Path) -> None:
+    """Check a model directory that transformers loads: it reads regular files of the directory, and runs no code.
+
+    An attention of the Hub is code, which transformers would download and run. `adapter_config.json` names another
+    directory, which transformers would load instead.
 
     Raises:
-        DataError: The file selects an attention of the Hub.
+        DataError: A file is a named pipe or a device, or names such an attention or another model, or config.json
+            cannot be read.
     """
+    require_regular_files(directory)
+    if (directory / "adapter_config.json").exists():
+        raise DataError(f"{directory}/adapter_config.json: the directory holds an adapter; merge it into its model")
     try:
         stated = parse_json(read_file(directory / "config.json"))
-    except (OSError, ValueError):
-        return  # transformers reports the error
-    sections = [stated, *stated.values()] if isinstance(stated, dict) else []
-    for section in sections:
-        for name in _ATTENTION_SETTINGS if isinstance(section, dict) else ():
-            value = section.get(name)
-            if value is not None and "/" in str(value):
-                raise DataError(f"{directory}/config.json: {name} = {value} is code on the Hub, which is not executed")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{directory}/config.json: cannot be read: {reason(error)}") from error
+    pending = [("", stated)]
+    while pending:
+        setting, value = pending.pop()
+        if isinstance(value, dict):  # a section of a part of the model, or an attention for each part
+            pending += [
+                (setting or (name if name in _ATTENTION_SETTINGS else ""), each) for name, each in value.items()
+            ]
+        elif setting and isinstance(value, str) and "/" in value:
+            raise DataError(f"{directory}/config.json: {setting} = {value} is code on the Hub, which is not executed")
 
 
-def _untrainable(setting: str, directory: Path, model_type: Any, reason: str) -> str:
-    return f"{setting} = {directory}: a {model_type} model cannot be trained: {reason}"
+def require_regular_files(directory: Path) -> None:
+    """Check that no file of a model directory is a named pipe, a socket or a device, at which its readers would wait.
+
+    Raises:
+        DataError: A file is one of them, or cannot be examined. The message names it.
+    """
+    for path in sorted(_files_to_read(directory)):
+        try:
+            if path.exists() and not path.is_dir():
+                stat_file(path)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {reason(error)}") from error
+
+
+def _files_to_read(directory: Path) -> Iterator[Path]:
+    """Yield the files that transformers and vLLM may open. An index may name files of weights elsewhere."""
+    yield from directory.glob("*")
+    yield from directory.glob("additional_chat_templates/*")
+    for index in directory.glob("*.index.json"):
+        with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):  # its readers report the error
+            names = parse_json(read_file(index))["weight_map"].values()
+            yield from (directory / name for name in {*names})
+
+
+def _untrainable(setting: str, directory: Path, model_type: Any, why: str) -> str:
+    return f"{setting} = {directory}: a {model_type} model cannot be trained: {why}"
 
 
 def _read_settings(directory: Path, setting: str) -> Any:
@@ -244,7 +278,11 @@ def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
 def _resolve_model(path: str, patterns: list[str]) -> Path:
     if path.startswith(PACKAGE_MODEL_PREFIX):
         return resolve_packaged_model(path)
-    return resolve_path(path) if is_local(path) else snapshot(path, "model", patterns, "as --model.path")
+    if not is_local(path):
+        return snapshot(path, "model", patterns, "as --model.path")
+    directory = resolve_path(path)
+    require_regular_files(directory)
+    return directory
 
 
 def is_local(path: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torl.errors import CheckpointError
+from torl.inputs import parse_json, read_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +44,7 @@ def export_model(
         copy_model_files(source, directory)
         bytes_by_dtype = _write_weights(stream, directory)
         config_path = directory / "config.json"
-        config = json.loads(config_path.read_text())
+        config = parse_json(read_file(config_path))
         config.pop("torch_dtype", None)
         # A few biases of routers stay in float32.
         config["dtype"] = max(bytes_by_dtype, key=bytes_by_dtype.__getitem__)
@@ -51,7 +52,7 @@ def export_model(
         add_stop_tokens(directory, stop_token_ids)
         for path in directory.glob("*.safetensors"):
             path.chmod(config_path.stat().st_mode)  # they are created readable by their owner only
-    except (OSError, RuntimeError, SafetensorError) as error:
+    except (OSError, RuntimeError, SafetensorError, ValueError) as error:
         for _ in stream:
             pass
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
@@ -73,9 +74,9 @@ def add_stop_tokens(directory: Path, stop_token_ids: Sequence[int]) -> None:
     """
     path = directory / "generation_config.json"
     if path.is_file():
-        settings = json.loads(path.read_text())
+        settings = parse_json(read_file(path))
     else:
-        config = json.loads((directory / "config.json").read_text())
+        config = parse_json(read_file(directory / "config.json"))
         settings = {name: config[name] for name in _TOKENS_OF_GENERATION if config.get(name) is not None}
     named = settings.get("eos_token_id")
     ends = named if isinstance(named, list) else [] if named is None else [named]

@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -23,7 +23,7 @@ from torl.options.signatures import (
     options_parameter,
     returned_by,
 )
-from torl.trust import NotImported, is_trusted, refuse
+from torl.trust import NotImported, Reading, continued, current_reading, is_trusted, refuse
 
 Chosen = TypeVar("Chosen")
 _PLACE = re.compile(r"(?!torl:)[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -50,6 +50,8 @@ class Choice(Generic[Chosen]):
     """Check of the results of a custom function."""
     item_check: Check | None = None
     """Check of each item that a custom function returns or yields."""
+    reading: Reading | None = field(default=None, compare=False, repr=False)
+    """Block of `torl.trust` that read the choice. None for the user's own."""
 
     @property
     def is_imported(self) -> bool:
@@ -62,13 +64,14 @@ class Choice(Generic[Chosen]):
         return not (getattr(self.target, "__module__", None) or "").startswith("torl.")
 
     def make(self, *arguments: Any) -> Chosen:
-        """Call the class or function with `arguments` and its options.
+        """Call the class or function with `arguments` and its options, with the trust that its file has.
 
         Raises:
             ComponentError: The class or function raised an exception.
+            NotTrustedError: Its options name a program or a server, in a file that is not trusted.
         """
         method = "__init__" if inspect.isclass(self.target) else ""
-        with calling(self.kind, self.target, method, *arguments):
+        with continued(self.reading), calling(self.kind, self.target, method, *arguments):
             return cast(Chosen, self.target(*arguments, **self._keywords()))
 
     def bind(self) -> Chosen:
@@ -94,15 +97,21 @@ class Choice(Generic[Chosen]):
         return {name: getattr(self.options, name) for name in type(self.options).model_fields}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = [getattr(self, each.name) for each in fields(self) if each.name != "options"]
-        return _unpickle_choice, (self.options.model_dump(), *values)
+        values = [getattr(self, each.name) for each in fields(self) if each.name not in ("options", "reading")]
+        return _unpickle_choice, (self.reading, self.options.model_dump(), *values)
 
 
 def _unpickle_choice(
-    options: dict[str, Any], name: str, target: Callable[..., Any], positional_count: int, *rest: Any
+    reading: Reading | None,
+    options: dict[str, Any],
+    name: str,
+    target: Callable[..., Any],
+    positional_count: int,
+    *rest: Any,
 ) -> Choice[Any]:
-    model = options_of(target, positional_count)
-    return Choice(name, target, model.model_validate(options), positional_count, *rest)
+    with continued(reading):  # options may contain choices
+        validated = options_of(target, positional_count).model_validate(options)
+    return Choice(name, target, validated, positional_count, *rest, reading=reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +193,7 @@ class ChosenFrom:
             kind=self.kind,
             check=self.check,
             item_check=self.item_check,
+            reading=current_reading(),
         )
 
     def options_of(self, target: Callable[..., Any]) -> dict[str, Any]:

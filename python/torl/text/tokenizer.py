@@ -42,7 +42,8 @@ def load_tokenizer(model: Path) -> "PreTrainedTokenizerFast":
             model, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:
-        raise DataError(f"{model}: its tokenizer cannot be read: {str(error).strip().splitlines()[0]}") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{model}: its tokenizer cannot be read: {reason}") from error
     return tokenizer
 
 

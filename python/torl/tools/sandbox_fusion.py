@@ -72,6 +72,7 @@ class SandboxFusionTool(StatefulTool):
     has_own_limits = True
 
     def __init__(self, options: SandboxFusionOptions) -> None:
+        require_trust(options.url, "connected to")
         self.options = options
         self._exit_stack = AsyncExitStack()
         self._client: FusionClient | None = None
@@ -136,7 +137,6 @@ class FusionClient:
     """The connections to a server. Requests without an outcome are retried."""
 
     def __init__(self, options: SandboxFusionOptions) -> None:
-        require_trust(options.url, "connected to")
         self._options = options
         self._url = options.url.rstrip("/").removesuffix("/run_code")
         self._slots = asyncio.Semaphore(options.max_concurrent)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torl.errors import ConfigError, DataError
-from torl.inputs import parse_json
+from torl.inputs import open_file, parse_json
 
 if TYPE_CHECKING:
     from bm25s import BM25
@@ -38,7 +38,7 @@ class Corpus:
         """
         self.path = path
         try:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: cannot be read as a corpus: {error}") from error
@@ -165,7 +165,7 @@ def _words(texts: list[str]) -> list[list[str]]:
 
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()

@@ -1,6 +1,5 @@
 """The check of the files of the exported model: those that the export writes, and no others."""
 
-import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,8 @@ from torl.apps.audit.checks import Check
 from torl.apps.audit.policy_versions import write_model_files
 from torl.config import LearningConfig
 from torl.errors import TorlError
+from torl.hub import require_regular_files
+from torl.inputs import parse_json, read_file
 from torl.records.files import EXPORT_DIRECTORY
 
 _CONFIG: Final = "config.json"
@@ -56,11 +57,11 @@ def _weight_files(exported: Path) -> set[str]:
     """Return the names of the files of weights: one, or several with an index."""
     if not (exported / _INDEX).is_file():
         return {"model.safetensors"}
-    return {_INDEX, *json.loads((exported / _INDEX).read_bytes())["weight_map"].values()}
+    return {_INDEX, *parse_json(read_file(exported / _INDEX))["weight_map"].values()}
 
 
 def _without_precision(data: bytes) -> Mapping[str, Any]:
-    return {name: value for name, value in json.loads(data).items() if name not in _PRECISION}
+    return {name: value for name, value in parse_json(data).items() if name not in _PRECISION}
 
 
 def check_adapter(check: Check, weights: Mapping[str, Any], exported: Path, config: LearningConfig) -> None:
@@ -81,12 +82,13 @@ def check_adapter(check: Check, weights: Mapping[str, Any], exported: Path, conf
     with check.reading(place):
         # peft's names: in its wrapper of the model, and without the name that an adapter has in there.
         expected = {f"base_model.model.{name.replace('.default.', '.')}": each for name, each in weights.items()}
+        require_regular_files(exported / "adapter")
         found = load_file(exported / "adapter" / _WEIGHTS)
         check.expect(f"{place}, names", sorted(expected), sorted(found))
         for name in sorted(expected.keys() & found.keys()):
             same = expected[name].to(found[name].dtype).equal(found[name])
             check.add(same, f"{place}: expected {name} as in the last checkpoint, found another")
-        settings = json.loads((exported / "adapter" / "adapter_config.json").read_bytes())
+        settings = parse_json(read_file(exported / "adapter" / "adapter_config.json"))
         targets = {name.partition(".lora_")[0].rpartition(".")[2] for name in weights}
         check.expect(f"{place}, rank", adapters.rank, settings["r"])
         check.expect(f"{place}, alpha", adapters.alpha, settings["lora_alpha"])

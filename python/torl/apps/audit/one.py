@@ -52,9 +52,9 @@ class TrajectoryAudit:
         Raises:
             TorlError: The records or the configuration cannot be read.
         """
-        with continued(self._reading) as opened:
+        with continued(self._reading):
             checks = await self._verify(path, line)
-        return checks + [Check("trust", note=note) for note in ["; ".join(opened.lines())] if note]
+        return checks + [Check("trust", note=note) for note in ["; ".join(self._reading.lines())] if note]
 
     async def _verify(self, path: Path, line: int | None) -> list[Check]:
         records = await asyncio.to_thread(self._read, path)

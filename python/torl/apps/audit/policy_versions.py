@@ -6,7 +6,7 @@ from typing import Any
 from torl.apps.audit.checks import Check
 from torl.config import LearningConfig, LoraConfig
 from torl.errors import CheckpointError, DataError, TorlError
-from torl.hub import require_no_kernel, resolve_model
+from torl.hub import require_plain_model, resolve_model
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import adapter_products, read_policy_weights
 from torl.learner.exporting import MAX_FILE_BYTES, add_stop_tokens, copy_model_files
@@ -21,17 +21,24 @@ def has_weights(run: Path, version: int) -> bool:
     return version == 0 or (checkpoint_path(run, version) / LEARNER).is_dir()
 
 
-def load_model(directory: Path) -> Any:
-    """Load a model with transformers in float32."""
-    import torch
+def load_model(directory: Path, dtype: str = "float32") -> Any:
+    """Load a model with transformers, in float32 or in the precision of its files ("auto").
+
+    Raises:
+        DataError: transformers cannot load the model, or would run code or wait for a named pipe.
+    """
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # it would overwrite the report
-    require_no_kernel(directory)
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float32, local_files_only=True, trust_remote_code=False
-    )
+    require_plain_model(directory)
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # of transformers, huggingface_hub or safetensors
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise DataError(f"{directory}: transformers cannot load the model: {type(error).__name__}: {reason}") from error
     return model.eval()
 
 
@@ -132,17 +139,13 @@ def export_version(run: Path, config: LearningConfig, version: int, directory: P
 def check_export(check: Check, policy: Any, directory: Path, config: LearningConfig) -> None:
     """Compare the exported model with the weights of the last checkpoint, rounded to its precision."""
     import torch
-    from transformers import AutoModelForCausalLM
 
     try:
-        require_no_kernel(directory)
-        exported: Any = AutoModelForCausalLM.from_pretrained(
-            directory, dtype="auto", local_files_only=True, trust_remote_code=False
-        )
-        found = dict(exported.named_parameters())
-    except (DataError, OSError, ValueError, RuntimeError) as error:
-        check.add(False, f"{directory.name}/: expected the exported model, found {type(error).__name__}: {error}")
+        exported = load_model(directory, "auto")
+    except DataError as error:
+        check.add(False, f"{directory.name}/: expected the exported model, found {error}")
         return
+    found = dict(exported.named_parameters())
     before, after = policy.config.to_dict(), exported.config.to_dict()
     for key in sorted({*before, *after} - _EXPORT_KEYS):
         if before.get(key) != after.get(key):

@@ -1,6 +1,5 @@
 """The options of the vLLM engine, vLLM's engine arguments, and the environment of its processes."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pydantic import Field
 
 from torl.engine.protocol import EngineOptions, EngineSetup
 from torl.errors import ConfigError
+from torl.inputs import parse_json, read_file
 from torl.options import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, suggestion
 
 
@@ -170,7 +170,7 @@ def _has_experts(model: Path) -> bool:
 def _model_config(model: Path) -> dict[str, Any]:
     """Return the config.json of a model; empty if it cannot be read, which vLLM reports."""
     try:
-        config: dict[str, Any] = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        config: dict[str, Any] = parse_json(read_file(model / "config.json"))
     except (OSError, ValueError):
         return {}
     return config

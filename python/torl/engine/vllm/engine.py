@@ -27,7 +27,6 @@ from torl.engine.vllm.weights import EngineWeights
 from torl.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError, TorlError
 from torl.runtime.processes.children import describe_exit, first_line, log_tail
 from torl.runtime.processes.stacks import dump_stacks
-from torl.trust import require_trust
 from torl.types import SampledTurn, TurnRequest
 from torl.weights.rendezvous import Receivers, Rendezvous
 
@@ -87,8 +86,6 @@ class VllmEngine(Engine):
         """
         if self._llm is not None:
             raise EngineError("the engine is already started")
-        for name in self._options.arguments:  # `trust_remote_code`, and classes by name
-            require_trust(f"engine.arguments.{name}", "passed to vLLM")
         log = self._log_path
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = log.stat().st_size if log.exists() else 0

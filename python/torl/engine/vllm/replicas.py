@@ -10,13 +10,20 @@ from torl.engine.replicas import Replicas
 from torl.engine.vllm.arguments import VllmOptions
 from torl.engine.vllm.engine import VllmEngine
 from torl.runtime.cluster import LocalCluster
+from torl.trust import require_trust
 
 
 class VllmReplicas(Replicas):
     """Replicas of vLLM's engine, in this process's machine or on the nodes of a cluster."""
 
     def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
-        """Describe the engines; `start` starts them."""
+        """Describe the engines; `start` starts them.
+
+        Raises:
+            NotTrustedError: A file that is not trusted sets `engine.arguments`.
+        """
+        for name in options.arguments:  # `trust_remote_code`, and classes by name
+            require_trust(f"engine.arguments.{name}", "passed to vLLM")
         super().__init__(
             functools.partial(_make_engine, setup, options),
             options.engines,

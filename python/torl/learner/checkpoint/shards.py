@@ -3,7 +3,6 @@
 Torch is loaded when the first tensor is read.
 """
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torl.config import LoraConfig
 from torl.errors import CheckpointError
+from torl.inputs import open_file, parse_json, stat_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,10 +44,10 @@ def read_facts(path: Path) -> dict[str, Any]:
         CheckpointError: The file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        facts: dict[str, Any] = json.loads(header["__metadata__"][METADATA])["facts"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        with open_file(path) as file:
+            header = parse_json(file.read(int.from_bytes(file.read(8), "little")))
+        facts: dict[str, Any] = parse_json(header["__metadata__"][METADATA])["facts"]
+    except (OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     return facts
 
@@ -82,8 +82,9 @@ class ShardIndex:
             raise CheckpointError(f"checkpoint {directory}: no rank has written a state of {tag!r}")
         try:
             for path in files:
+                stat_file(path)  # safetensors would wait at a named pipe
                 file = self._open_files.enter_context(safe_open(path, framework="pt"))
-                metadata = json.loads(file.metadata()[METADATA])
+                metadata = parse_json(file.metadata()[METADATA])
                 self.facts = metadata["facts"]
                 for name, (start, stop, shape) in metadata["fragments"].items():
                     self._pieces[name].append((start, stop, file))

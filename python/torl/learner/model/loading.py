@@ -3,7 +3,6 @@
 Under ZeRO-3 each rank keeps only its shards from the first module on, so that no rank has the complete model.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from torl.config import ModelConfig
 from torl.errors import DataError
+from torl.inputs import parse_json, read_file
 
 Reader = Callable[[str], Tensor]
 """A function that returns the tensor with a name."""
@@ -154,7 +154,7 @@ def _files_by_name(directory: Path) -> dict[str, str]:
 
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        weight_map: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
+        weight_map: dict[str, str] = parse_json(read_file(index))["weight_map"]
         return weight_map
     single = directory / "model.safetensors"
     if not single.is_file():

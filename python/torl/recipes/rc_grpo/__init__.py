@@ -45,7 +45,12 @@ def asked_examples(
         path: File of `torl sample`.
         high: Line before the question of correct responses.
         low: Line before the question of wrong responses.
+
+    Raises:
+        ValueError: `path` is not a file.
     """
+    if not Path(path).is_file():  # opening a named pipe would wait
+        raise ValueError(f"{path}: not a file")
     with Path(path).open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             row = json.loads(line)
