@@ -45,6 +45,7 @@ CREATE TABLE state(next_row INTEGER NOT NULL, removals INTEGER NOT NULL);
 INSERT INTO state VALUES (0, 0);
 CREATE TABLE tokens(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
 """
+_CODE = "SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger')"  # which may never end
 _WORDS = "CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none', columnsize=0, tokenize='unicode61')"
 
 
@@ -116,6 +117,8 @@ def open_index(path: Path, *, create: bool = False) -> sqlite3.Connection:
                 _create(database)
             if (version := database.execute("PRAGMA user_version").fetchone()[0]) != VERSION:
                 raise DamagedIndexError(f"{path}: version {version} of the index, expected {VERSION}")
+            if database.execute(_CODE).fetchone()[0]:
+                raise DamagedIndexError(f"{path}: the index has views or triggers")
     except BaseException:
         database.close()
         raise
