@@ -1,9 +1,10 @@
-"""Trust in the files that a command reads: whether what they name may be imported, started and connected to.
+"""Trust in the files that a command reads: whether what they name may be imported, started, connected or written to.
 
 The run of another user is data, but its configuration can name a class of any package, a program, or the address of a
 server. A command that reads runs does so in a block `reading(trust=...)`. Without trust, `require_trust` raises an
 error at each place that would import, start or connect to something outside torl, and the block collects what was
-refused. Outside such a block, the configuration is the user's own, and everything is allowed.
+refused. Outside such a block, the configuration is the user's own, and everything is allowed. A `Choice` keeps the
+block that read it, so that a component that is made later, or in another thread or process, is trusted as its file is.
 
 The module imports little, because `torl --help` imports it.
 """

@@ -164,7 +164,7 @@ def test_every_command_names_the_file_and_the_reason(
 def test_every_command_names_a_file_that_is_nested_too_deeply(
     whole: Path, tmp_path: Path, record: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Python's parsers end with a RecursionError, which is no ValueError."""
+    """Python's parsers raise a RecursionError, not a ValueError."""
     odd = shutil.copytree(whole, tmp_path / "odd")
     (odd / record).write_text("x = " + 5_000 * "[" if record.endswith("toml") else 200_000 * "[" + "\n")
     (tmp_path / "extending.toml").write_text('extends = "odd"\n')
