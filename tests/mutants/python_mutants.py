@@ -718,7 +718,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("options/choices.py", '{"name": name, option: value}', '{"name": name}', _OPTIONS),
     ("options/choices.py", "partial(self.target, **self._keywords())", "self.target", _OPTIONS),
     ("options/signatures.py", "elif indent > 4 and meanings:", "elif False:", _OPTIONS),
-    ("options/choices.py", "self.options.model_dump(), *values)", "({}, *values)", _OPTIONS),
+    ("options/choices.py", "self.options.model_dump(), *values)", "{}, *values)", _OPTIONS),
     ("config/loading.py", "table.clear()  # the options of another choice", "pass", _CONFIG),
     ("config/loading.py", '(not name.endswith(".name"), name.count("."))', 'name.count(".")', _CONFIG),
     ("config/loading.py", "text if is_text and not isinstance(value, str) else value", "value", _CONFIG),

@@ -135,7 +135,7 @@ async def test_an_index_is_mapped_and_not_read(tmp_path: Path) -> None:
         ('{"contents": "fine"}\n{"contents": 3}\n', "line 2: a passage needs the field 'contents', or 'title' and 'te"),
         ('{"contents": "fine"}\n[1]\n', "line 2: a passage needs"),
         ('\n{"contents: "', "line 2: invalid JSON"),
-        ('{"contents": "fine"}\n' + "[" * 100_000, "line 2: invalid JSON: maximum recursion depth"),
+        ('{"contents": "fine"}\n' + "[" * 100_000, "line 2: invalid JSON: nested too deeply"),
         ('{"contents": "? !"}\n', "the corpus has no words to search for"),
     ],
 )

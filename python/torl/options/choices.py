@@ -111,7 +111,7 @@ def _unpickle_choice(
 ) -> Choice[Any]:
     with continued(reading):  # options may contain choices
         validated = options_of(target, positional_count).model_validate(options)
-    return Choice(name, target, validated, positional_count, *rest, reading=reading)
+    return Choice(name, target, validated, positional_count, *rest, reading)
 
 
 @dataclass(frozen=True, slots=True)
