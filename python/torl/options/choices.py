@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -111,7 +111,7 @@ def _unpickle_choice(
 ) -> Choice[Any]:
     with continued(reading):  # options may contain choices
         validated = options_of(target, positional_count).model_validate(options)
-    return Choice(name, target, validated, positional_count, *rest, reading)
+    return replace(Choice(name, target, validated, positional_count, *rest), reading=reading)
 
 
 @dataclass(frozen=True, slots=True)
