@@ -21,7 +21,7 @@ from torl.errors import NotTrustedError
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-Deed = Literal["imported", "started", "connected to", "written to", "passed to vLLM"]
+Deed = Literal["imported", "started", "connected to", "written to", "indexed", "passed to vLLM"]
 NOT_TRUSTED: Final = 3
 """The exit status of a command that found nothing wrong, but left something out for lack of trust."""
 _SAFE_PATH: Final = "PYTHONSAFEPATH"

@@ -1,6 +1,7 @@
 """Checkpoint directories: complete or absent after any interruption."""
 
 import errno
+import json
 import logging
 import os
 import shutil
@@ -162,6 +163,12 @@ def flip_a_byte(path: Path) -> None:
     path.write_bytes(content)
 
 
+def write_files(directory: Path, files: object) -> None:
+    """Write a manifest with these files."""
+    manifest = json.loads((directory / MANIFEST).read_text())
+    (directory / MANIFEST).write_text(json.dumps({**manifest, "files": files}))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -173,6 +180,9 @@ def flip_a_byte(path: Path) -> None:
         (lambda directory: os.truncate(directory / MANIFEST, 20), "manifest.json cannot be read"),
         (lambda directory: (directory / MANIFEST).write_text("[]"), "manifest.json cannot be read"),
         (lambda directory: (directory / MANIFEST).write_text('{"format": 99}'), "has format 99"),
+        (lambda directory: write_files(directory, []), "manifest.json cannot be read"),
+        (lambda directory: write_files(directory, {"state.bin": []}), "manifest.json cannot be read"),
+        (lambda directory: write_files(directory, {"state.bin": {"bytes": 3}}), "entry of state.bin is incomplete"),
     ],
 )
 def test_damage_is_found_and_passed_over(

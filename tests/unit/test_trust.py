@@ -95,6 +95,7 @@ PROGRAMS = {
     "rollout.tools.own.function": {"rollout.tools.own": {"function": "helper:Thing"}},
     "rollout.tools.own.retrieval": {"rollout.tools.own": {"name": "retrieval", "url": "http://127.0.0.1:1"}},
     "rollout.tools.own.fusion": {"rollout.tools.own": {"name": "sandbox_fusion", "url": "http://127.0.0.1:1"}},
+    "rollout.tools.own.search": {"rollout.tools.own": {"name": "search", "corpus": "own.jsonl"}},
     "rollout.agent.command": {"rollout.agent": {"command": "touch own"}},
     "rollout.agent.function": {"rollout.agent": {"function": "helper:own"}},
     "rollout.environment.openenv": {"rollout.environment": {"openenv": "http://127.0.0.1:1/own", "tool": "play"}},
@@ -208,7 +209,10 @@ def test_a_component_is_as_trusted_as_its_file_also_later_and_in_another_thread(
     """The configuration outlives the block that read it, and a thread of an executor is in no block."""
     config = torl.Run(hostile(CHAT | PROGRAMS[place])).config
     for each in (config, pickle.loads(pickle.dumps(config))):
-        with ThreadPoolExecutor(1) as threads, pytest.raises(NotTrustedError, match=r" is not (imported|started|c|p)"):
+        with (
+            ThreadPoolExecutor(1) as threads,
+            pytest.raises(NotTrustedError, match=r" is not (imported|started|indexed|c|p)"),
+        ):
             threads.submit(made, each, place).result()
 
 

@@ -56,6 +56,7 @@ class Bm25Tool(Tool):
     speculative = True
 
     def __init__(self, options: Bm25Options) -> None:
+        require_trust(options.corpus, "indexed")  # the index is a new directory, anywhere
         self.options = options
         self._corpus: Corpus | None = None
         self._index: Bm25Index | None = None

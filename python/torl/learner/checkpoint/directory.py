@@ -247,7 +247,10 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
             raise CheckpointError(f"checkpoint {directory} has format {manifest['format']}; this torl reads {_FORMAT}")
         if not {"facts", "files"} <= manifest.keys():
             raise ValueError("entries are missing")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        for name, entry in manifest["files"].items():
+            if not {"bytes", "sha256"} <= entry.keys():
+                raise ValueError(f"the entry of {name} is incomplete")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {directory}: {MANIFEST} cannot be read: {reason(error)}") from error
     return manifest
 
