@@ -11,6 +11,7 @@ from torl.errors import DataError
 from torl.paths import resolve_path
 from torl.rollout.model_directory import ModelDirectory
 from torl.training.example_reader import DroppedExampleError, ExampleReader
+from torl.types import Problem
 
 TEMPLATE = (
     "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
@@ -38,6 +39,8 @@ SAME = {
     "`prompt`, `completion`: texts": {"prompt": "1 + 1?", "response": "2."},
     "`problem`, `response`": {"question": "1 + 1?", "solution": "2."},
     "`messages`": {"conversations": [ASKED, REPLIED]},
+    "`conversations`": {"conversations": ["1 + 1?", "2."]},
+    "`instruction`, `output`": {"instruction": "1 + 1?", "response": "2."},
 }
 """The same rows with the other names of the fields."""
 FIELDS: Mapping[str, Any] = {
@@ -47,6 +50,7 @@ FIELDS: Mapping[str, Any] = {
     "functions": [SCHEMA],
     "history": [["0 + 1?", "1."]],
     "input": "Twice.",
+    "context": "In binary.",
     "images": ["a.png"],
     "video": {"bytes": None, "path": "a.mp4"},
     "audios": ["a.wav"],
@@ -64,6 +68,11 @@ FIELDS: Mapping[str, Any] = {
     "tool_calls": [{"name": "weather", "arguments": {}}],
     "name": "Ada",
     "source": "a book",
+    "split": "train",
+    "used_in_training": "yes, in stage 2",
+    "train_test": "train",
+    "has_image": False,
+    "num_images": 0,
 }
 """Fields of other formats, each with a value that says something."""
 EMPTY: tuple[Any, ...] = (None, "", " ", float("nan"), [], {}, {"path": None, "bytes": None})
@@ -71,11 +80,16 @@ EMPTY: tuple[Any, ...] = (None, "", " ", float("nan"), [], {}, {"path": None, "b
 USED, REFUSED, DROPPED, SAID = "used", "refused", "dropped", "said"
 
 
-def model(template: str = TEMPLATE) -> tuple[FinetuneConfig, ModelDirectory]:
-    """A model with this chat template, and a configuration of its family."""
+def with_metadata(problem: Problem) -> str:
+    """A prompt template that reads the metadata of a problem."""
+    return f"{problem.question} {' '.join(map(str, problem.metadata.values()))}"
+
+
+def model(template: str = TEMPLATE, prompt: str = "chatml") -> tuple[FinetuneConfig, ModelDirectory]:
+    """A model with this chat template, and a configuration of its family with this prompt template."""
     tokenizer = chat_tokenizer(template)
     tokenizer.eos_token = "<|im_end|>"
-    settings = {"finetune.train": "x.jsonl", "rollout.format": "hermes", "data.template": "chatml"}
+    settings = {"finetune.train": "x.jsonl", "rollout.format": "hermes", "data.template": prompt}
     config = load_config(FinetuneConfig, find_config("demo"), settings)
     return config, ModelDirectory(resolve_path("torl:demo/base_model"), tokenizer, config.rollout.tools)
 

@@ -1,6 +1,7 @@
 """Calls in messages of each chat family: in thinking, between other text, with keys and values of other families."""
 
 import json
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -121,6 +122,61 @@ def test_llama_calls_may_be_separated_by_semicolons() -> None:
 @pytest.mark.parametrize("text", ["{1, 2} is a set", 'the row {"name": "Bob", "age": 3}', r"\frac{1}{2}", "{}", "{"])
 def test_other_braces_are_text_to_llama(text: str) -> None:
     assert read("llama3", text) == ([], text)
+
+
+QUOTED = [
+    '{"name": "Bob", "parameters": 3}',
+    '{"name": "Bob", "arguments": "x"}',
+    '{"name": "Bob"}',
+    '{"name": "weather", "description": "Of a city.", "parameters": {"type": "object", "properties": {}}}',
+    '{"name": "weather", "parameters": {"type": "object"}, "strict": true}',
+    '{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}',
+    '{"calls": [{"name": "python", "parameters": {"code": "1"}}]}',
+    '{1, 2}, and it has a "name"',
+]
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+@pytest.mark.parametrize("around", ["The answer is {}.", "A schema:\n```json\n{}\n```", "So {} and \\frac{{1}}{{2}}"])
+def test_json_that_an_answer_quotes_is_text_to_llama(quoted: str, around: str) -> None:
+    text = around.format(quoted)
+    assert read("llama3", text) == ([], text)
+
+
+def test_calls_of_llama_in_an_answer_are_made_or_say_that_they_are_not_json() -> None:
+    call = CALL["llama3"]
+    assert read("llama3", f"Let us see. {call}") == ([FIRST], "Let us see.")
+    assert read("llama3", f"{call} But {QUOTED[0]}") == ([FIRST], f"But {QUOTED[0]}")
+    for cut in (call[:-3], f"{call}}}", call.replace('"1"', "'1'")):
+        assert error("llama3", f"Let us see. {cut}").startswith("InvalidJSON: the tool call is not JSON")
+
+
+LONG = {
+    "braces": "{",
+    "begun objects": '{"name": "python", "parameters": ',
+    "objects": '{"name": "a"};',
+    "quotes": '{"',
+    "openings": "{opening}",
+    "begun calls": "{begun}",
+    "thinking": "<think>",
+    "ends of thinking": "</think>{opening}",
+    "spaces": "{opening}    ",
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_time_to_read_a_message_is_proportional_to_its_length(family: str, kind: str) -> None:
+    whole = shown(family, message(family, "1", said=""))
+    begun, opening = whole[: whole.index('"1')], whole[: whole.index("python")]
+    part = LONG[kind].replace("{begun}", begun).replace("{opening}", opening)
+    seconds = []
+    for length in (15_000, 120_000):
+        said = turn(part * (length // len(part)))
+        start = time.process_time()
+        form_of(family).calls(said)
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 30 * max(seconds[0], 0.01)  # 8 times, and 64 if the time were quadratic
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -324,7 +324,12 @@ def test_segment_without_a_label_or_a_text_is_refused(segment: dict[str, Any], m
         read_example("x", {"segments": [segment]})
 
 
-@pytest.mark.parametrize("form", FORMS)
+def test_label_of_a_text_is_a_class_and_no_verdict(examples: ExampleReader) -> None:
+    for label in (0, 1, 3, "sport"):
+        assert outcome(examples, FORMS["`text`"], {"label": label}) == SAID
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "`text`"])
 @pytest.mark.parametrize("label", [True, 1, 1.0])
 def test_rows_with_a_true_label_are_trained(examples: ExampleReader, form: str, label: Any) -> None:
     assert trained(examples, {**FORMS[form], "label": label}) == trained(examples, FORMS[form])
@@ -345,13 +350,54 @@ def test_ignored_fields_are_left_out(tmp_path: Path, examples: ExampleReader, fo
     assert trained(examples, found) == trained(examples, FORMS[form])
 
 
-def test_column_that_a_field_is_read_from_is_not_reported(tmp_path: Path, examples: ExampleReader) -> None:
-    (tmp_path / "a.jsonl").write_text('{"query": "1 + 1?", "reply": "2.", "note": "a"}\n')
-    ((_, row),) = example_rows(str(tmp_path / "a.jsonl"), columns={"problem": "query", "response": "reply"})
+@pytest.mark.parametrize("names", [("query", "reply"), ("question", "output"), ("instruction", "answer")])
+def test_column_that_a_field_is_read_from_is_not_reported(
+    tmp_path: Path, examples: ExampleReader, names: tuple[str, str]
+) -> None:
+    question, response = names
+    (tmp_path / "a.jsonl").write_text(json.dumps({question: "1 + 1?", response: "2.", "note": "a"}) + "\n")
+    ((_, row),) = example_rows(str(tmp_path / "a.jsonl"), columns={"problem": question, "response": response})
     assert isinstance(row, Mapping)
     examples.start_source()
-    trained(examples, row)
+    assert trained(examples, row) == trained(examples, FORMS["`problem`, `response`"])
     assert examples.fields.counts == {"note": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless", "marks"),
+    [
+        ("split", ["train", 1], []),
+        ("training_stage", ["sft", "2024-01-01", ["a", "b"], {"name": "x"}], [1, True, False, 0.5, "1", {"x": 0}]),
+        ("train_test", ["train", "test"], [0, "false", "[0, 1]"]),
+        ("used_in_training", ["Ultra"], ["yes", "No", True]),
+        ("labels", [["algebra"], "algebra"], [[-100, 7], 1, {"value": [0.0]}]),
+        ("lossMask", [], ["ours", [0, 1], False, 0]),
+        ("train", [], ["yes", "Ultra", 0, 1]),
+        ("has_image", [False, 0], [True, "yes"]),
+        ("num_images", [0], [2]),
+        ("weightlifting", [3, True], []),
+        ("constraint", [1], []),
+    ],
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_name_of_several_words_is_refused_only_with_a_value_that_may_be_a_mark(
+    examples: ExampleReader, form: str, name: str, harmless: list[Any], marks: list[Any]
+) -> None:
+    for value in harmless:
+        assert outcome(examples, FORMS[form], {name: value}) == SAID, value
+    for value in marks:
+        assert outcome(examples, FORMS[form], {name: value}) == REFUSED, value
+
+
+@pytest.mark.parametrize("part", ["input", "context"])
+def test_part_of_a_question_is_refused_unless_the_template_reads_it(part: str) -> None:
+    row = {**FORMS["`problem`, `response`"], part: "In binary."}
+    for more in ({}, {"system": "Add."}):
+        with pytest.raises(DataError, match=rf"f, line 1: '{part}' is a part of the question.*finetune.train.columns"):
+            trained(reader(), {**row, **more})
+    config, opened = model(prompt="example_forms:with_metadata")
+    ((ids, _),) = trained(ExampleReader(config, opened), row)
+    assert "In binary." in opened.tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from itertools import cycle
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -92,7 +93,8 @@ def read_messages(location: str, field: str, messages: Any, unread: set[str], *,
 def read_conversation(location: str, conversation: Any, unread: set[str]) -> Messages:
     """Read a conversation in ShareGPT's format, with LLaMA-Factory's `function_call` and `observation`.
 
-    Turns with `role` are messages in OpenAI's format.
+    Turns with `role` are messages in OpenAI's format. Turns that are texts are those of a user and of the model, one
+    after the other.
 
     Args:
         location: Location of the row, for errors.
@@ -102,6 +104,11 @@ def read_conversation(location: str, conversation: Any, unread: set[str]) -> Mes
     Raises:
         DataError: A message is invalid, or a field would change the prompt or the loss and is not read.
     """
+    if isinstance(conversation, list) and conversation and all(map(_is_plain_text, conversation)):
+        conversation = [
+            {"role": role, "content": text}
+            for role, text in zip(cycle(("user", "assistant")), conversation, strict=False)
+        ]
     turns = read_objects(location, "conversations", conversation)
     if turns and all(is_missing(turn.get("from")) and "role" in turn for turn in turns):
         return read_messages(location, "conversations", turns, unread)
@@ -150,6 +157,10 @@ def with_system(location: str, field: str, row: Mapping[str, Any], read: Message
         else:
             messages, weights = ({"role": "system", "content": system}, *messages), (0.0, *weights)
     return messages, weights
+
+
+def _is_plain_text(turn: Any) -> bool:
+    return isinstance(turn, str) and not turn.lstrip().startswith("{")
 
 
 def _unwrapped(results: Any) -> list[Any]:

@@ -92,8 +92,7 @@ def _fields(location: str, row: Any, columns: Mapping[str, str], *, unified: boo
     if not isinstance(row, dict):
         raise InvalidRowError(location, "not_an_object", f"an example must be an object, got {describe(row)}")
     given: dict[str, Any] = plain(row)
-    read = {*columns.values()} - EXAMPLE_FIELDS
-    fields = PlainRow((name, value) for name, value in given.items() if name not in read)
+    fields = PlainRow((name, value) for name, value in given.items() if name not in columns.values())
     fields |= {name: require_value(location, given, column) for name, column in columns.items()}
     for name in _fields_of_other_formats(fields, columns):
         del fields[name]

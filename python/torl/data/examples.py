@@ -1,10 +1,11 @@
 """The content of an example for fine-tuning: a row in one of the public formats, recognized by its fields.
 
 - `messages`: a conversation in OpenAI's format. A message of the model may have a `weight`.
-- `conversations`: ShareGPT's format (`from` and `value`), or OpenAI's.
+- `conversations`: ShareGPT's format (`from` and `value`), OpenAI's, or texts of a user and of the model in turn (LIMA).
 - `prompt` and `completion` (or `response`), texts or lists of messages: TRL's format. Only the completion is trained.
 - `problem` (or `question`) and `response` (or `solution`): the problem is put into the prompt template of the run.
-- `instruction`, optionally `input`, and `output`: Alpaca's format. Both together are the problem.
+- `instruction`, optionally `input` or `context`, and `output` (or `response`): Alpaca's and Dolly's formats. All but
+  the last are the problem.
 - `segments`, each with `label` and `text`: Axolotl's format. Only segments whose label is true are trained.
 - `text`: a document, trained as a whole.
 - trajectories as torl records and samples them.
@@ -24,7 +25,16 @@ from typing import Any, TypeAlias
 from torl.data.dialogues import Messages, read_conversation, read_messages, with_system
 from torl.data.example_tools import read_tools
 from torl.data.files import SkippedRowError, describe
-from torl.data.row_fields import LABEL, SYSTEM_FIELDS, TOOL_FIELDS, has_value, note_unread, read_mark
+from torl.data.row_fields import (
+    LABEL,
+    QUESTION_PARTS,
+    SYSTEM_FIELDS,
+    TOOL_FIELDS,
+    has_value,
+    note_unread,
+    read_mark,
+    require_whole_question,
+)
 from torl.data.values import PlainRow, is_missing, name_columns, plain
 from torl.errors import DataError
 from torl.inputs import parse_json
@@ -116,10 +126,15 @@ def read_example(location: str, row: Mapping[str, Any], unread: set[str] | None 
     for form in EXAMPLE_FORMATS:
         if not any(is_missing(fields.get(name)) for name in form.fields):
             _require_unicode(location, fields)
-            if read_mark(location, LABEL, fields[LABEL] if has_value(fields.get(LABEL)) else None) is False:
+            if form.optional is None:
+                return form.read(location, fields, unread)
+            if (
+                LABEL in form.optional
+                and has_value(fields.get(LABEL))
+                and not read_mark(location, LABEL, fields[LABEL])
+            ):
                 raise SkippedRowError(location, "with_a_false_label", "its label says that its response is a bad one")
-            if form.optional is not None:
-                note_unread(location, fields, (*form.fields, *form.optional, LABEL), unread)
+            note_unread(location, fields, (*form.fields, *form.optional), unread)
             return form.read(location, fields, unread)
     known = "; ".join(" and ".join(form.fields) for form in EXAMPLE_FORMATS)
     raise DataError(
@@ -205,6 +220,7 @@ def _solution_reader(question: str, response: str) -> ExampleParser:
     def read(location: str, row: Mapping[str, Any], unread: set[str]) -> ExampleContent:
         text, reply = _text(location, question, row[question]), _text(location, response, row[response])
         if any(has_value(row.get(name)) for name in _OF_CONVERSATIONS):
+            require_whole_question(location, unread)
             return _conversation_of(location, row, text, reply, unread)
         metadata = {name: value for name, value in row.items() if name not in (question, response, "answer")}
         answer = row.get("answer")
@@ -213,13 +229,17 @@ def _solution_reader(question: str, response: str) -> ExampleParser:
     return read
 
 
-def _read_instruction(location: str, row: Mapping[str, Any], unread: set[str]) -> ExampleContent:
-    parts = [_text(location, name, row[name]) for name in ("instruction", "input") if has_value(row.get(name))]
-    text, reply = "\n\n".join(parts), _text(location, "output", row["output"])
-    if any(has_value(row.get(name)) for name in _OF_CONVERSATIONS):
-        return _conversation_of(location, row, text, reply, unread)
-    metadata = {name: value for name, value in row.items() if name not in ("instruction", "input", "output")}
-    return SolvedProblem(Problem(location, text, "", metadata), reply)
+def _instruction_reader(output: str) -> ExampleParser:
+    def read(location: str, row: Mapping[str, Any], unread: set[str]) -> ExampleContent:
+        given = [name for name in ("instruction", *QUESTION_PARTS) if has_value(row.get(name))]
+        text = "\n\n".join(_text(location, name, row[name]) for name in given)
+        reply = _text(location, output, row[output])
+        if any(has_value(row.get(name)) for name in _OF_CONVERSATIONS):
+            return _conversation_of(location, row, text, reply, unread)
+        metadata = {name: value for name, value in row.items() if name not in (*given, output)}
+        return SolvedProblem(Problem(location, text, "", metadata), reply)
+
+    return read
 
 
 def _conversation_of(location: str, row: Mapping[str, Any], question: str, reply: str, unread: set[str]) -> Dialogue:
@@ -245,23 +265,28 @@ def _text(location: str, field: str, value: Any) -> str:
     return value
 
 
-_OF_DIALOGUES = (*SYSTEM_FIELDS, *TOOL_FIELDS)
-_OF_CONVERSATIONS = (*_OF_DIALOGUES, "history")
+_OF_DIALOGUES = (LABEL, *SYSTEM_FIELDS, *TOOL_FIELDS)
+_OF_CONVERSATIONS = (*SYSTEM_FIELDS, *TOOL_FIELDS, "history")
 
 EXAMPLE_FORMATS: Sequence[ExampleFormat] = (
     ExampleFormat(("prompt_token_ids", "token_ids", "loss_mask"), _read_trajectory, optional=None),
     ExampleFormat(("messages",), _read_messages, _OF_DIALOGUES),
     ExampleFormat(("conversations",), _read_conversation, _OF_DIALOGUES),
-    ExampleFormat(("segments",), _read_segments),
+    ExampleFormat(("segments",), _read_segments, (LABEL,)),
     *(ExampleFormat(("prompt", name), _completion_reader(name), _OF_DIALOGUES) for name in ("completion", "response")),
     *(
-        ExampleFormat((question, response), _solution_reader(question, response), ("answer", *_OF_CONVERSATIONS))
+        ExampleFormat((question, response), _solution_reader(question, response), ("answer", LABEL, *_OF_CONVERSATIONS))
         for question in ("problem", "question")
         for response in ("response", "solution")
     ),
-    ExampleFormat(("instruction", "output"), _read_instruction, ("input", *_OF_CONVERSATIONS)),
+    *(
+        ExampleFormat(
+            ("instruction", output), _instruction_reader(output), (LABEL, *QUESTION_PARTS, *_OF_CONVERSATIONS)
+        )
+        for output in ("output", "response")
+    ),
     ExampleFormat(("text",), _read_document),
 )
 """The formats of examples: the first whose fields a row has reads it."""
-EXAMPLE_FIELDS = frozenset(name for form in EXAMPLE_FORMATS for name in (*form.fields, *(form.optional or ()), LABEL))
+EXAMPLE_FIELDS = frozenset(name for form in EXAMPLE_FORMATS for name in (*form.fields, *(form.optional or ())))
 """The fields that the formats read."""

@@ -20,6 +20,9 @@ TOOL_FIELDS = ("tools", "functions")
 LABEL = "label"
 """Whether the response of a row is a good one (KTO)."""
 
+QUESTION_PARTS = ("input", "context")
+"""Names of the rest of a question: without it, the response answers another one (Alpaca, Dolly)."""
+
 _PREFIXES = ("prefix", "partial", "continue_final_message")  # of a message that the model continues
 _TEMPLATE = ("documents", "chat_template", "chat_template_kwargs")
 _PROMPT_FIELDS = frozenset((*SYSTEM_FIELDS, *TOOL_FIELDS, "history", *_TEMPLATE, *_PREFIXES))
@@ -27,6 +30,8 @@ _MEDIA = frozenset(f"{medium}{plural}" for medium in ("image", "video", "audio")
 _LOSS = frozenset(("loss", "mask", "masks", "masked", "train", "trained", "training", "trainable", "weight", "weights"))
 _LOSS_FIELDS = frozenset(("labels",))
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_WRITTEN_MARK = re.compile(r"\s*(?:[\[{].*|true|false|yes|no|[-+]?[\d.]+(?:e[-+]?\d+)?)\s*", re.DOTALL | re.IGNORECASE)
+_IGNORE = "name it in finetune.train.ignore"
 
 
 def has_value(value: Any) -> bool:
@@ -50,16 +55,34 @@ def is_given(fields: Mapping[str, Any], name: str) -> bool:
 @cache
 def effect_of(name: str) -> str | None:
     """Return what a field of this name would change: "the prompt", "the loss", or None."""
-    words = frozenset(word.lower() for word in _WORD.findall(name))
+    words = _words(name)
     if name in _LOSS_FIELDS or words & _LOSS:
         return "the loss"
     return "the prompt" if name in _PROMPT_FIELDS or words & _MEDIA else None
 
 
 def changes_nothing(name: str, value: Any) -> bool:
-    """Whether a field that no reader knows leaves the prompt and the loss as they are."""
+    """Whether a field that no reader knows leaves the prompt and the loss as they are.
+
+    A name with other words, such as "train_test" or "used_in_training", may speak of something else than the loss: its
+    value must be able to be a mark.
+    """
     effect = effect_of(name)
-    return effect is None or not has_value(value) or (effect == "the prompt" and not value)
+    if effect is None or not has_value(value):
+        return True
+    return not (_words(name) <= _LOSS or _may_be_mark(value)) if effect == "the loss" else not value
+
+
+@cache
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORD.findall(name))
+
+
+def _may_be_mark(value: Any) -> bool:
+    """Whether a value is true, false, a number or the text of one, or has one inside."""
+    if isinstance(value, dict | list):
+        return any(map(_may_be_mark, value.values() if isinstance(value, dict) else value))
+    return not is_missing(value) if not isinstance(value, str) else _WRITTEN_MARK.fullmatch(value) is not None
 
 
 def note_unread(
@@ -89,7 +112,17 @@ def require_harmless(where: str, name: str, value: Any) -> None:
     if not changes_nothing(name, value):
         raise DataError(
             f"{where}: {name!r} would change {effect_of(name)} and is not read here, got {describe(value)}: remove "
-            f"it, or name it in finetune.train.ignore"
+            f"it, or {_IGNORE}"
+        )
+
+
+def require_whole_question(where: str, unread: Collection[str]) -> None:
+    """Raise `DataError` if a part of a question is among the fields that are not read."""
+    if parts := [name for name in QUESTION_PARTS if name in unread]:
+        raise DataError(
+            f"{where}: {parts[0]!r} is a part of the question, and the prompt has no place for it: name the question "
+            f"'instruction' and the response 'output' in finetune.train.columns, which puts it after the question, or "
+            f"{_IGNORE}"
         )
 
 
@@ -102,7 +135,10 @@ def read_mark(where: str, name: str, value: Any) -> bool | None:
     if is_missing(value):
         return None
     if not isinstance(value, bool | int | float) or value not in (0, 1):
-        raise DataError(f"{where}: {name!r} must be true or false, or 1 or 0, got {value!r:.60}")
+        raise DataError(
+            f"{where}: {name!r} must be true or false, or 1 or 0, got {value!r:.60}; if it is not a mark of the loss, "
+            f"{_IGNORE}"
+        )
     return bool(value)
 
 

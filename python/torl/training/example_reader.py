@@ -20,6 +20,7 @@ from torl.data.examples import (
     read_example,
 )
 from torl.data.files import SkippedRowError
+from torl.data.row_fields import require_whole_question
 from torl.errors import DataError
 from torl.formats import FORMATS
 from torl.formats.results import split_results, unread_markup
@@ -144,8 +145,9 @@ class ExampleReader:
         match content:
             case Dialogue(messages):
                 return unread | {f"{name} of messages" for name in self._encoder.unread_fields(messages)}
-            case SolvedProblem():
-                return unread - self._prompts.fields.read
+            case SolvedProblem(problem):
+                unread = unread - self._prompts.fields.read
+                require_whole_question(problem.id, unread)
         return unread
 
     def _sample(self, sequence: WeightedTokens) -> TrainingSample:

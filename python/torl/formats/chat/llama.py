@@ -14,7 +14,8 @@ from torl.types.tools import ARGUMENT_KEYS
 
 _PYTHON_TAG = "<|python_tag|>"
 _SPACE = re.compile(r"\s*")
-_BEGUN = re.compile(r'\{\s*"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"\s*:')
+_KEYS = frozenset(ARGUMENT_KEYS)
+_BEGUN = re.compile(r'\{\s*"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"\s*:\s*\{')
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,9 @@ class _Object:
         end: Place after the call that it would be.
         is_whole: Whether it is complete.
         is_tagged: Whether it follows <|python_tag|>.
-        is_call: Whether it is a call, perhaps a malformed one, and no other object or set: it begins the message and
-            has a name, or has both a name and arguments.
+        is_call: Whether it is a call, perhaps a malformed one, and no other object: it begins the message and has a
+            name, or it is a call that can be made and names its arguments, or it begins as one and is not JSON. An
+            answer may quote others, such as a tool's schema.
     """
 
     start: int
@@ -49,9 +51,9 @@ class _Object:
         is_call = is_tagged
         if not is_tagged and _SPACE.match(text).end() == start:  # type: ignore[union-attr]  # it matches anywhere
             is_call = '"name"' in text[start:end]
-        elif not is_tagged and is_whole:
-            value = parse_object(text[start:stop])
-            is_call = isinstance(value, dict) and "name" in value and any(key in value for key in ARGUMENT_KEYS)
+        elif not is_tagged and tail is not None:
+            value, call = parse_object(text[start:stop]), parse_named_call(text[start:stop], "parameters")
+            is_call = isinstance(call, ToolRequest) and isinstance(value, dict) and not _KEYS.isdisjoint(value)
         elif not is_tagged:
             is_call = _BEGUN.match(text, start) is not None
         return cls(start, stop, end, tail is not None, is_tagged, is_call)
@@ -68,7 +70,7 @@ class LlamaFormat(ChatFormat):
     end_tokens = ("<|eot_id|>", "<|eom_id|>")
     control_tokens = ("<|eot_id|>", "<|eom_id|>", "<|start_header_id|>", "<|end_header_id|>", _PYTHON_TAG)
     visible_tokens = (_PYTHON_TAG,)
-    call_pattern = re.escape(_PYTHON_TAG) + r"\s*|\{"
+    call_pattern = re.escape(_PYTHON_TAG) + r'\s*|\{(?=\s*")'
     header = "<|start_header_id|>assistant<|end_header_id|>\n\n"
 
     def read_call(self, text: str, opening: re.Match[str], *, thinks: bool = False) -> tuple[ChatCall | None, int]:
