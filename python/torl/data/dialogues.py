@@ -39,8 +39,9 @@ _SPEAKERS = MappingProxyType(
 )
 _MARKS = ("loss", "training", "train")
 """Fields of a message that is not trained if one of them is false: AgentInstruct's, and Axolotl's."""
+_MARKED = frozenset(("weight", *_MARKS))
 _CALLS = ("tool_calls", "function_call")
-_READ = frozenset(("role", "content", "weight", *_MARKS, *_CALLS))
+_READ = frozenset(("role", "content", *_MARKED, *_CALLS))
 """Fields of a message that do not reach the chat template as they are."""
 _TEXTS = ("text", "value", "content")
 """Names of the text of a part of a message."""
@@ -221,6 +222,8 @@ def _weight(where: str, message: Mapping[str, Any], *, is_trained: bool) -> floa
     Raises:
         DataError: A mark is invalid, or asks to train a message that cannot be trained.
     """
+    if _MARKED.isdisjoint(message):
+        return float(is_trained)
     marks = {name: read_mark(where, name, message[name]) for name in _MARKS if name in message}
     weight = message.get("weight")
     if is_missing(weight):
