@@ -246,11 +246,27 @@ def test_text_of_a_message_keeps_every_part(content: Any, text: str) -> None:
     assert text_of(content) == text
 
 
-@pytest.mark.parametrize("name", ["arguments", "parameters", "args"])
+@pytest.mark.parametrize(
+    ("fields", "arguments"),
+    [
+        *(({name: {"a": 1}}, {"a": 1}) for name in ("arguments", "parameters", "args", "input")),
+        ({"arguments": '{"a": 1}', "type": "function", "id": "c"}, {"a": 1}),
+        ({"arguments": {}, "input": {"a": 1}}, {}),
+        ({"arguments": None, "input": {"a": 1}}, {"a": 1}),
+        ({"arguments": 0}, {"arguments": 0}),
+        ({"kwargs": {"a": 1}, "index": 0}, {"kwargs": {"a": 1}}),
+        ({"code": "1", "language": None}, {"code": "1"}),
+        ({}, {}),
+    ],
+)
 @pytest.mark.parametrize("reasoning", ["reasoning_content", "reasoning", "thinking"])
-def test_calls_keep_their_arguments_and_messages_their_reasoning(name: str, reasoning: str) -> None:
-    message = {"role": "assistant", "content": None, reasoning: "Hm.", "tool_calls": [{"name": "f", name: {"a": 1}}]}
-    row = new_row(problem="p", question="q", reference="1", reward=0.0)
-    row = add_messages(row | {"turns": [], "tool_calls": []}, [message])
-    assert (row["tool_calls"][0]["tool"], row["tool_calls"][0]["arguments"]) == ("f", {"a": 1})
-    assert row["text"].startswith("Hm.")
+def test_calls_keep_their_arguments_and_messages_their_reasoning(
+    fields: dict[str, Any], arguments: dict[str, Any], reasoning: str
+) -> None:
+    call = {"name": "f", **fields}
+    for calls in ({"tool_calls": [call]}, {"tool_calls": [{"function": call}]}, {"function_call": call}):
+        message = {"role": "assistant", "content": None, reasoning: "Hm.", **calls}
+        row = new_row(problem="p", question="q", reference="1", reward=0.0)
+        row = add_messages(row | {"turns": [], "tool_calls": []}, [message])
+        assert (row["tool_calls"][0]["tool"], row["tool_calls"][0]["arguments"]) == ("f", arguments)
+        assert row["text"].startswith("Hm.")

@@ -2,15 +2,24 @@
 
 import asyncio
 import io
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import torch
+from test_text_example_encoder import chat_tokenizer
+from transformers import GenerationConfig
 
+from example_forms import TEMPLATE
 from scripted_run import ScriptedRun
+from torl.apps.audit.policy_versions import write_model_files
 from torl.errors import EngineError, LearnerError
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, open_checkpoint
-from torl.records.files import CONFIG_FILE, evaluation_files
+from torl.learner.exporting import export_model
+from torl.learner.learner import Learner
+from torl.records.files import CONFIG_FILE, EXPORT_DIRECTORY, evaluation_files
 from torl.records.reading import read_metrics, read_trajectories
 from torl.records.writers import RunWriter
 from torl.report.console import Console
@@ -116,3 +125,22 @@ async def test_error_in_one_set_ends_the_evaluation(tmp_path: Path) -> None:
         await milestones(run, io.StringIO()).evaluate_if_due(0)
     assert (run.engine.open, run.player.slots.sampling) == (0, 0)
     assert not (tmp_path / "metrics.jsonl").exists() or not read_metrics(tmp_path)
+
+
+async def test_model_of_a_training_run_stops_where_its_messages_end(tmp_path: Path) -> None:
+    """`torl train` and `torl finetune` export here, `torl export` from the checkpoint: all with the format's ends."""
+
+    class Exports:
+        async def export(self, directory: Path, stop_token_ids: Sequence[int]) -> None:
+            export_model([("weight", torch.zeros(2))], tmp_path / "base", directory, stop_token_ids)
+
+    tokenizer = chat_tokenizer(TEMPLATE)
+    assert tokenizer.eos_token_id != (end := tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    tokenizer.save_pretrained(tmp_path / "base")
+    (tmp_path / "base/config.json").write_text(json.dumps({"eos_token_id": tokenizer.eos_token_id}))
+    settings = {"model": {"path": str(tmp_path / "base")}, "rollout": {"format": "hermes"}}
+    run = ScriptedRun(tmp_path / "run", steps=1, **settings)
+    await milestones(run, io.StringIO()).export(cast(Learner, Exports()))
+    write_model_files(run.config, tmp_path / "exported")
+    for model in (tmp_path / "run" / EXPORT_DIRECTORY, tmp_path / "exported"):
+        assert GenerationConfig.from_pretrained(model).eos_token_id == [tokenizer.eos_token_id, end]

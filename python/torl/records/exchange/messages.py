@@ -15,6 +15,7 @@ REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
 _REASONING: Final = ("reasoning_content", "reasoning", "thinking")
 _TEXTS: Final = ("text", "value", "content")
 _ARGUMENTS: Final = ("arguments", "parameters", "args", "input")
+_OF_CALLS: Final = frozenset({"id", "type", "index", "function", "name"})
 _CODE: Final = re.compile(r"```(?:python|py)[^\n`]*\n(.*?)```", re.DOTALL)
 _CORRECT_REWARD: Final = 1.0
 
@@ -108,7 +109,8 @@ def add_messages(row: dict[str, Any], messages: Sequence[Message], spans: Iterab
         if message.get("role") == "assistant":
             reasoning = text_of(next((message[name] for name in _REASONING if message.get(name)), None))
             text = f"{reasoning}\n{text}" if reasoning and reasoning not in text else text
-            calls = [_call(call) for call in message.get("tool_calls") or ()]
+            made = [*(message.get("tool_calls") or ()), *filter(None, [message.get("function_call")])]
+            calls = [_call(call) for call in made]
             shown = "\n".join([text, *(_shown(call) for call in calls)]).strip("\n")
             start, stop, after = next(known, (after, after + 1, after + 2))
             add_turn(row, shown, start, stop, "call" if calls else "stop")
@@ -167,7 +169,9 @@ def _call(call: Any) -> dict[str, Any]:
     function = call.get("function", call)
     if isinstance(function, str):  # Inspect: {"function": name, "arguments": ...}
         function = {**call, "name": function}
-    arguments: Any = next((function[name] for name in _ARGUMENTS if function.get(name)), {})
+    known = (function[name] for name in _ARGUMENTS if function.get(name) is not None)
+    others = {name: value for name, value in function.items() if name not in _OF_CALLS and value is not None}
+    arguments: Any = next(known, others)  # of a library with another name for them
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)
