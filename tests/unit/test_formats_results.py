@@ -21,6 +21,7 @@ CALLS = {
 
 
 PYTHONIC = "with calls written as [NAME(KEY=VALUE)], which no format reads"
+LISTED = "with calls in a list of JSON, which no format reads"
 
 
 def format_of(name: str) -> Format:
@@ -62,6 +63,9 @@ def test_text_without_a_closed_result_is_the_models(text: str) -> None:
         ('[weather(city="Rome")]<|im_end|>', [PYTHONIC]),
         ('<think>hm</think>\n[Market Trends(kind="now"), time()]', [PYTHONIC]),
         ('<|tool_call_start|>[now(), weather(\n city="Rome")]<|tool_call_end|> Soon.', [PYTHONIC]),
+        ('[{"name": "weather", "arguments": {"city": "Rome"}}, {"name": "now", "arguments": {}}]', [LISTED]),
+        ('<|tool_call_start|>[ {"name":"weather","parameters":{}}]<|tool_call_end|>', [LISTED]),
+        ('[{"name": "Ada", "age": 36}] and a[{"name": "a", "arguments": 1}]', []),
         (
             "<information>1</information>",
             ["with results between <information> and </information>, as rollout.format = 'search_r1' reads them"],

@@ -111,6 +111,8 @@ def test_message_of_verl_that_is_not_read_is_refused_and_counted(
     assert re.search(r"dropped 1 of 151 rows \(1 (system message|unread field)\): line 1", caplog.text)
     columns = {"problem": "prompt.1.content", "answer": "reward_model.ground_truth"}
     assert read(rows[0], columns=columns).question == "1 + 1?"
+    messages[1]["content"] += "\n\nPresent the answer in LaTex format: \\boxed{Your answer}"  # Eurus-2
+    assert read(rows[0], columns=columns).question == "1 + 1?"
 
 
 def test_metadata_that_the_template_does_not_read_is_reported() -> None:

@@ -109,6 +109,12 @@ SHAPES: Mapping[str, tuple[Any, dict[str, Any], str]] = {
         f"{START}system\n<tools>[{json.dumps(SCHEMA)}]</tools>{END}\n{START}user\n1 + 1?{END}\n"
         f"{START}assistant\n«<tool_call>\n1\n</tool_call>{END}»\n{START}tool\n{{}}{END}\n{START}assistant\n«2.{END}»\n",
     ),
+    "xLAM": (
+        {"query": "1 + 1?", "answers": '[{"name": "weather", "arguments": {}}]', "tools": json.dumps([SCHEMA])},
+        {"columns": {"problem": "query", "response": "answers"}},
+        f"{START}system\n{json.dumps([{'type': 'function', 'function': SCHEMA}])}{END}\n"
+        + CHAT.replace("2.", '[{"name": "weather", "arguments": {}}]'),
+    ),
     "IMDB": ({"text": "1 + 1? 2.", "label": 0}, {}, "1« + 1? 2.<|im_end|>»"),
     "SmolTalk 2": (
         {"messages": [ASKED, REPLIED], "chat_template_kwargs": {"enable_thinking": False}},

@@ -104,7 +104,7 @@ class Layout:
             row = _with_lower_case_names(row, self.columns)
         is_verl = self._is_verl(row)
         values = self._verl_values(location, row) if is_verl else self._values(location, row)
-        instructions = (*self.instructions, *(INSTRUCTIONS if is_verl else ()))
+        instructions = (*self.instructions, *(INSTRUCTIONS if is_verl_row(row) else ()))
         question = read_question(location, values.question, tuple(map(_compiled, instructions)))
         answer = self._answer(location, row, values.answer)
         if self.choices:

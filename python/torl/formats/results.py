@@ -11,6 +11,8 @@ from torl.types import MalformedCall
 
 _PYTHONIC_CALLS = re.compile(r"(?:\A|\|>)\s*\[\s*[^\W\d][\w .:/-]*\(\s*(?:[^\W\d]\w*\s*=(?!=)|\)\s*[],])")
 """Calls in data of Llama 4, LFM2 and ToolACE: `[weather(city="Rome")]`, at the beginning or after a tag."""
+_LISTED_CALLS = re.compile(r'(?:\A|\|>)\s*\[\s*\{\s*"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"\s*:')
+"""Calls in data of xLAM: `[{"name": "weather", "arguments": {"city": "Rome"}}]`."""
 
 
 def invented_results(text: str, tags: tuple[str, str], *, ends_with_call: bool) -> Iterator[tuple[int, int]]:
@@ -76,6 +78,8 @@ def unread_markup(text: str, format: Format) -> Iterator[str]:
         yield f"with calls that rollout.format = {format.name!r} cannot read, as {other!r} reads them"
     elif _PYTHONIC_CALLS.search(rest) is not None:
         yield "with calls written as [NAME(KEY=VALUE)], which no format reads"
+    elif _LISTED_CALLS.search(rest) is not None:
+        yield "with calls in a list of JSON, which no format reads"
 
 
 def _has_call(format: ChatFormat, text: str) -> bool:
