@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.loading import load_config
+from torl.records.locks import locked_directory
+from torl.records.writers import RunWriter
 from torl.report.console import Console, ProgressLine
 from torl.rewards import Reward, make_reward
 from torl.types import Grade, Group
@@ -96,8 +98,7 @@ async def graders(run: Path) -> AsyncIterator[Reward]:
 @pytest.fixture
 def started_graders(graders: Reward, monkeypatch: pytest.MonkeyPatch) -> None:
     """Audits of the test use graders that run already."""
-    for module in ("run", "one"):
-        monkeypatch.setattr(f"torl.apps.audit.{module}.make_reward", lambda _: StartedReward(graders))
+    monkeypatch.setattr("torl.apps.audit.checks.make_reward", lambda _: StartedReward(graders))
 
 
 def verified(run: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
@@ -251,6 +252,29 @@ async def test_audit_accepts_a_run_in_progress(name: str, run: Path, tmp_path: P
 
 
 @pytest.mark.usefixtures("started_graders")
+async def test_run_that_is_resumed_during_its_audit_is_audited_again(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resume removes the evaluation after the last step, which the audit had found in the metrics."""
+    copy = copy_of(run, tmp_path / "run")
+    progress, starts = Console.progress, []
+
+    @contextmanager
+    def resumed(console: Console, description: str, total: float | None = None) -> Iterator[ProgressLine]:
+        if not starts:
+            starts.append(description)
+            RunWriter(copy, resume_step=2).close()
+        with progress(console, description, total) as wait:
+            yield wait
+
+    monkeypatch.setattr(Console, "progress", resumed)
+    audit = await verify_run(copy, 0)
+    assert audit.ok, str(audit)
+    assert audit["files"].note == "the run has not ended: 2 of 2 steps"
+    assert starts == ["checking steps and evaluations"]
+
+
+@pytest.mark.usefixtures("started_graders")
 async def test_failed_episode_of_an_evaluation_is_not_missing(run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     PLANTS["evaluated trajectory removed"].make(copy)
@@ -263,11 +287,22 @@ async def test_failed_episode_of_an_evaluation_is_not_missing(run: Path, tmp_pat
 
 
 @pytest.mark.usefixtures("started_graders")
-async def test_changed_problem_file_is_a_note(run: Path, tmp_path: Path) -> None:
-    """The checkpoint has a hash of the problems, so records are not blamed for a file that changed since."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: [line.replace('"problem": "', '"problem": "Please: ') for line in lines],
+        lambda lines: lines[:100],
+        lambda lines: [*PROBLEMS.read_text().splitlines(keepends=True)[:400]],
+    ],
+    ids=["changed", "cut", "appended to"],
+)
+async def test_changed_problem_file_is_a_note(
+    change: Callable[[list[str]], list[str]], run: Path, tmp_path: Path
+) -> None:
+    """The receipt has a hash of the problems, so records are not blamed for a file that changed since."""
     copy = copy_of(run, tmp_path / "run")
     problems = run.with_name("problems.jsonl")
-    (tmp_path / "problems.jsonl").write_text(problems.read_text().replace('"problem": "', '"problem": "Please: '))
+    (tmp_path / "problems.jsonl").write_text("".join(change(problems.read_text().splitlines(keepends=True))))
     config = (copy / "config.toml").read_text()
     (copy / "config.toml").write_text(config.replace(str(problems), f"{tmp_path}/problems.jsonl"))
     seal(copy)
@@ -329,6 +364,22 @@ async def test_change_of_one_trajectory_is_found_in_it_alone(
 def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(run), "--logprob-samples", "-1"]) == 2
     assert "logprob_samples = -1 must be at least 0" in capsys.readouterr().err
+
+
+def test_configuration_of_a_start_that_is_not_in_the_receipt_yet_is_a_note(run: Path, tmp_path: Path) -> None:
+    copy = copy_of(run, tmp_path / "run")
+    (copy / "config.toml").write_text(f"{(copy / 'config.toml').read_text()}\n")
+    with locked_directory(copy, "run"):
+        started = check_records(copy)
+    assert started.wrong == []
+    assert "config.toml is that of a start which is not in the receipt yet" in started.notes
+    assert check_records(copy).wrong == [f"{copy}/config.toml: has changed since it was written"]
+
+
+def test_run_that_has_only_started_is_an_error(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copyfile(run / "config.toml", tmp_path / "config.toml")
+    assert main([str(tmp_path)]) == 2
+    assert "has a configuration and no records: the run has only started" in capsys.readouterr().err
 
 
 def test_directory_without_a_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

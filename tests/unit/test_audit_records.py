@@ -28,7 +28,7 @@ from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
 from torl.apps.audit.policy_versions import write_model_files
 from torl.config import CheckpointConfig, TrainConfig
 from torl.config.loading import find_config, load_config
-from torl.learner.checkpoint.directory import checkpoint_path, open_checkpoint
+from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, open_checkpoint
 from torl.records.files import trajectory_file
 from torl.records.rows import (
     MAX_OUTPUT_CHARACTERS,
@@ -230,15 +230,17 @@ def test_evaluation_of_a_step_that_was_not_played_is_a_mismatch(tmp_path: Path) 
 
 def test_files_without_a_step_an_evaluation_or_a_configuration_are_mismatches(tmp_path: Path) -> None:
     write_config(tmp_path, config_of(tmp_path, run__steps=4, evaluation__every_steps=2), 1)
-    history, _ = history_of(tmp_path, [], steps=3)
+    trajectory_file(tmp_path, 0).parent.mkdir()
     for step, label in ((0, "heldout"), (1, "heldout"), (2, "heldout.greedy"), (2, "aime"), (3, "heldout")):
         trajectory_file(tmp_path, step, label).touch()
+    history, _ = history_of(tmp_path, [], steps=3)
+    trajectory_file(tmp_path, 3).touch()  # the run continues while it is audited
     check = Check("files")
     history.check_files(check)
     assert check.examples == [
         "expected a configuration of step 0, found configurations from step 1 on",
-        "evaluation_000001_heldout.jsonl: expected no such file",
-        "evaluation_000002_aime.jsonl: expected no such file",
+        "trajectories/evaluation_000001_heldout.jsonl: expected no such file",
+        "trajectories/evaluation_000002_aime.jsonl: expected no such file",
     ]
     assert check.note == "the run has not ended: 3 of 4 steps"
 
@@ -316,15 +318,26 @@ async def test_kept_checkpoints_of_a_finished_run_must_exist(settings: Any, kept
 
 
 async def test_one_of_the_last_checkpoints_of_an_unfinished_run_must_exist(tmp_path: Path) -> None:
-    history = await checkpointed(tmp_path, 6, {}, every_steps=2, keep_last=2)
+    history = await checkpointed(tmp_path, 4, {}, every_steps=1, keep_last=2)
     assert examples(history) == []
-    shutil.rmtree(checkpoint_path(tmp_path, 6))  # as if it were being written
-    assert examples(history) == []
+    # The one of step 5 is being written while step 5 is played, and the one of step 6 waits for it.
+    assert examples(replace(history, steps=6)) == []
     shutil.rmtree(checkpoint_path(tmp_path, 4))
-    assert examples(history) == ["checkpoints/step_000004: expected a checkpoint, found none"]
+    assert examples(replace(history, steps=6)) == ["checkpoints/step_000004: expected a checkpoint, found none"]
 
 
-def examples(history: RunHistory) -> list[str]:
+async def test_checkpoints_that_a_run_removes_during_the_audit_are_not_missing(tmp_path: Path) -> None:
+    history = await checkpointed(tmp_path, 5, {}, every_steps=1, keep_last=2)
+    assert list(history.checkpoints) == [4, 5]
+    (checkpoint_path(tmp_path, 5) / "manifest.json").unlink()
+    assert examples(history, list_again=False) != []
+    checkpoint_path(tmp_path, 4).rename(checkpoint_path(tmp_path, 6))  # the next one is complete
+    assert examples(history, list_again=False) == []
+
+
+def examples(history: RunHistory, *, list_again: bool = True) -> list[str]:
+    if list_again:
+        history = replace(history, checkpoints=checkpoint_steps(history.directory))
     check = Check("checkpoints")
     check_checkpoints(check, history, ReplayedState())
     return check.examples
@@ -333,7 +346,7 @@ def examples(history: RunHistory) -> list[str]:
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_sampler_of_a_checkpoint_has_drawn_the_steps_ahead_as_well(ahead: int, tmp_path: Path) -> None:
     config = ScriptedRun(tmp_path, staleness=2).config
-    history = RunHistory(tmp_path, [(0, config)], 3, finished=False, step_rows={}, evaluation_rows={})
+    history = RunHistory(tmp_path, [(0, config)], 3, finished=False, step_rows={}, evaluation_rows={}, checkpoints=[2])
     positions = {step: {"position": 4 * step} for step in range(4)}
     expected = "checkpoints/step_000002: expected the sampler's position after step {}, found another"
     for position, mismatches in ((8 + 4 * ahead, []), (3, [expected.format(2 + ahead)])):

@@ -8,7 +8,8 @@ import pytest
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, RecordError
-from torl.records.run_directory import changed_keys, open_run_directory, read_configs, write_config
+from torl.records.locks import is_locked
+from torl.records.run_directory import changed_keys, has_only_started, open_run_directory, read_configs, write_config
 
 
 def config(directory: Path, **overrides: Any) -> TrainConfig:
@@ -24,6 +25,15 @@ def directory(tmp_path: Path) -> Path:
     path.mkdir()
     assert write_config(path, started) == []
     return path
+
+
+@pytest.mark.parametrize("name", ["receipt.jsonl", "trajectories", "metrics.jsonl"])
+def test_run_has_only_started_until_it_writes_a_record(name: str, directory: Path) -> None:
+    (directory / "metrics.jsonl").touch()  # opened
+    assert has_only_started(directory)
+    (directory / name).write_text('{"step": 0}\n')
+    assert not has_only_started(directory)
+    assert not has_only_started(directory / "other")
 
 
 def test_opening_writes_no_configuration(tmp_path: Path) -> None:
@@ -57,7 +67,9 @@ def test_a_resumed_run_that_is_opened_and_not_begun_keeps_its_configuration(dire
 
 def test_a_second_run_is_refused_until_the_first_has_ended(directory: Path) -> None:
     for _ in range(2):
+        assert not is_locked(directory)
         with open_run_directory(config(directory, run__resume=True)):
+            assert is_locked(directory)
             refused = pytest.raises(ConfigError, match="is being written by another run")
             with refused, open_run_directory(config(directory, run__resume=True)):
                 pass

@@ -19,7 +19,7 @@ from torl.errors import ConfigError, RecordError
 from torl.options import Choice, ChosenFrom
 from torl.records.reading import find_damage, read_metrics
 from torl.records.rows import TrajectoryRecord
-from torl.records.writers import RunWriter, truncate_records, write_trajectories
+from torl.records.writers import RunWriter, write_trajectories
 from torl.trackers import TRACKERS, Example, Tracker
 from torl.trackers.feed import LOG_FILE
 from torl.trackers.tensorboard import TensorBoard
@@ -48,9 +48,8 @@ def test_resuming_removes_records_of_repeated_steps(tmp_path: Path) -> None:
     write_trajectories(tmp_path, 4, [record(4)], evaluation_set="a_b")
     (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 5, "rew')
     (tmp_path / "summary.json").touch()
-    truncate_records(tmp_path, 3)
-    assert not (tmp_path / "summary.json").exists()  # it describes a finished run
     with RunWriter(tmp_path, resume_step=3) as writer:
+        assert not (tmp_path / "summary.json").exists()  # it describes a finished run
         writer.write_metrics(3, {"reward/mean": 33.0})
     assert [row["reward/mean"] for row in read_metrics(tmp_path)] == [0.0, 1.0, 2.0, 33.0]
     assert sorted(os.listdir(tmp_path / "trajectories")) == [f"step_{step:06d}.jsonl" for step in range(3)]

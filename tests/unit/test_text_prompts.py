@@ -305,6 +305,7 @@ def test_a_stream_counts_and_hashes_the_problems_that_it_has_read(limit: int) ->
         list(stream)
         assert stream.source.entry() == digest_problems(problems)
     next(iter(stream))
-    assert stream.source.entry() == digest_problems(problems[:1])
+    assert stream.source.entry() == digest_problems(problems, 1)
+    assert digest_problems(problems, 1) == digest_problems(problems[:2], 1) != digest_problems(problems[:1])
     for change in ({"id": "9"}, {"question": "y"}, {"answer": "2"}):
         assert digest_problems([*problems[:-1], replace(problems[-1], **change)]) != digest_problems(problems)

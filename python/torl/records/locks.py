@@ -33,6 +33,16 @@ def locked_directory(directory: Path, writer: str) -> Iterator[None]:
         yield
 
 
+def is_locked(directory: Path) -> bool:
+    """Whether a process of this machine holds the lock of a directory, according to the kernel's list.
+
+    Nothing tries the lock: a run that started at that moment would be refused.
+    """
+    status = directory.stat()
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(place in line.split() for line in Path("/proc/locks").read_text().splitlines())
+
+
 @contextmanager
 def locked_file(path: Path, writer: str) -> Iterator[None]:
     """Hold the lock of a file, which is a hidden file next to it: a file that is replaced cannot be locked itself.

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from torl.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
-from torl.inputs import open_file
+from torl.inputs import open_file, stat_file
 from torl.options import dotted_leaves, read_toml
-from torl.records.files import CONFIG_FILE, atomic_write, record_errors
+from torl.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, atomic_write, record_errors
 from torl.records.locks import locked_directory
+from torl.records.receipt import RECEIPT_FILE
 from torl.trust import reading_unless_open
 
 _START_KEY = "run.resume"  # describes a start, not the run
@@ -83,6 +84,13 @@ def write_config(directory: Path, config: LearningConfig, first_step: int = 0) -
         with atomic_write(path) as file:
             file.write((_FIRST_STEP.format(first_step) + str(config)).encode("utf-8"))
     return [str(change) for change in changes]
+
+
+def has_only_started(directory: Path) -> bool:
+    """Whether a run has written its configuration, but no line of its receipt and no record."""
+    records = any(os.path.lexists(directory / name) for name in (RECEIPT_FILE, TRAJECTORY_DIRECTORY))
+    metrics = directory / METRICS_FILE
+    return (directory / CONFIG_FILE).exists() and not records and not (metrics.exists() and stat_file(metrics).st_size)
 
 
 def read_config(directory: Path) -> TrainConfig | FinetuneConfig:

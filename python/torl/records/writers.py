@@ -71,12 +71,17 @@ class RunWriter:
         self._path = run_directory / METRICS_FILE
         with record_errors(run_directory):
             run_directory.mkdir(parents=True, exist_ok=True)
-            if resume_step is not None:
-                truncate_records(run_directory, resume_step)
-            elif self._path.exists() and self._path.stat().st_size > 0:
+            if resume_step is None and self._path.exists() and self._path.stat().st_size > 0:
                 raise RecordError(f"{self._path}: contains the metrics of another run")
+            kept = {} if resume_step is None else rows_before(run_directory, resume_step)
+            if resume_step is not None:
+                (run_directory / SUMMARY_FILE).unlink(missing_ok=True)
+            self._path.touch()
+            # Before the records: a receipt that has more than the directory is a mismatch for an audit.
+            self._receipt = Receipt.start(run_directory, resume_step, facts or {})
+            if resume_step is not None:
+                truncate_records(run_directory, resume_step, kept)
             self._file = self._path.open("ab", buffering=0)
-        self._receipt = Receipt.start(run_directory, resume_step, facts or {})
         self._written: list[Path] = []
         self._content: dict[str, Any] = {}
         self._feed = TrackerFeed(trackers, run_directory, warn)
@@ -226,16 +231,21 @@ def write_trajectory_rows(
     return path
 
 
-def truncate_records(run_directory: Path, step: int) -> None:
-    """Remove the records of `step` and later, which a resumed run writes again, and the summary.
+def truncate_records(run_directory: Path, step: int, kept: Mapping[Path, Iterable[Mapping[str, Any]]]) -> None:
+    """Remove the records of `step` and later, which a resumed run writes again.
+
+    Args:
+        run_directory: Directory of the run.
+        step: First step that is written again.
+        kept: Rows that remain, by file (`rows_before`). Each file is replaced atomically.
 
     Raises:
         RecordError: The records could not be removed.
     """
-    for name in (METRICS_FILE, EXAMPLES_FILE):
-        truncate_rows(run_directory / name, step)
+    for path, rows in kept.items():
+        with atomic_write(path) as file:
+            file.writelines(map(encode_row, rows))
     with record_errors(run_directory):
-        (run_directory / SUMMARY_FILE).unlink(missing_ok=True)
         for path in trajectory_files(run_directory):
             file_step = step_of_file(path)
             if file_step is not None and file_step >= step:
@@ -245,18 +255,17 @@ def truncate_records(run_directory: Path, step: int) -> None:
                 path.unlink()
 
 
-def truncate_rows(path: Path, step: int) -> None:
-    """Remove the rows of `step` and later, and an unfinished last line, in one atomic replacement.
+def rows_before(run_directory: Path, step: int) -> dict[Path, list[dict[str, Any]]]:
+    """Return the rows of metrics and of examples before a step, by file, without an unfinished last line.
 
     Raises:
-        RecordError: A row is damaged, or the file could not be replaced.
+        RecordError: A row is damaged.
     """
-    if not path.exists():
-        return
-    rows = list(read_rows(path))
-    if not all(isinstance(row.get("step"), int) for row in rows):
-        raise RecordError(f"{path}: damaged: a row has no step")
-    kept = [row for row in rows if row["step"] < step]
-    with atomic_write(path) as file:
-        for row in kept:
-            file.write(encode_row(row))
+    kept: dict[Path, list[dict[str, Any]]] = {}
+    for path in (run_directory / METRICS_FILE, run_directory / EXAMPLES_FILE):
+        if path.exists():
+            rows = list(read_rows(path))
+            if not all(isinstance(row.get("step"), int) for row in rows):
+                raise RecordError(f"{path}: damaged: a row has no step")
+            kept[path] = [row for row in rows if row["step"] < step]
+    return kept

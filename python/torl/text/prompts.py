@@ -85,8 +85,7 @@ class PromptStream:
         self.fields = UnreadFields()
         shortest = sys.maxsize
         source = self.source = SourceDigest()
-        for problem in self._problems():
-            source.add_problem(problem)
+        for problem in source.problems(self._problems()):
             prompt = self.encode(problem)
             given = {name for name, value in problem.metadata.items() if value is not None}
             self.fields.add(given - self.fields.read)

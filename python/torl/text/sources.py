@@ -2,50 +2,59 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from torl.types import Problem
 
 
 class SourceDigest:
-    """The number and the hash of the rows that were read, before any is left out."""
+    """The number and the hash of the rows that were read, before any is left out, and whether all were read."""
 
     def __init__(self) -> None:
         """Begin without rows."""
         self._count = 0
         self._digest = hashlib.sha256()
+        self._ended = False
 
-    def add(self, *texts: str) -> None:
-        """Add a row as texts."""
+    def problems(self, problems: Iterable[Problem]) -> Iterator[Problem]:
+        """Yield problems, and add each one without its metadata."""
+        for problem in problems:
+            self._add(problem.id, problem.question, problem.answer)
+            yield problem
+        self._ended = True
+
+    def examples(
+        self, rows: Iterable[tuple[str, Mapping[str, Any] | Exception]]
+    ) -> Iterator[tuple[str, Mapping[str, Any] | Exception]]:
+        """Yield examples, and the errors of invalid ones, and add each one."""
+        for location, row in rows:
+            self._add(
+                location, str(row) if isinstance(row, Exception) else json.dumps(row, sort_keys=True, default=str)
+            )
+            yield location, row
+        self._ended = True
+
+    def _add(self, *texts: str) -> None:
         self._count += 1
         self._digest.update(json.dumps(texts).encode())
 
-    def add_problem(self, problem: Problem) -> None:
-        """Add a problem without its metadata."""
-        self.add(problem.id, problem.question, problem.answer)
-
-    def add_example(self, location: str, row: Mapping[str, Any] | Exception) -> None:
-        """Add an example, or the error of an invalid one."""
-        text = str(row) if isinstance(row, Exception) else json.dumps(row, sort_keys=True, default=str)
-        self.add(location, text)
-
     def entry(self) -> dict[str, Any]:
-        """Return the count and the hash as plain JSON."""
-        return {"rows": self._count, "sha256": self._digest.hexdigest()}
+        """Return the count, the hash and whether the source has no other rows, as plain JSON."""
+        return {"rows": self._count, "sha256": self._digest.hexdigest(), "ended": self._ended}
 
 
-def digest_problems(problems: Iterable[Problem]) -> dict[str, Any]:
-    """Return the entry of problems (`SourceDigest.entry`)."""
+def digest_problems(problems: Iterable[Problem], count: int | None = None) -> dict[str, Any]:
+    """Return the entry of the first `count` problems, or of all (`SourceDigest.entry`)."""
     digest = SourceDigest()
-    for problem in problems:
-        digest.add_problem(problem)
+    deque(islice(digest.problems(problems), count), maxlen=0)
     return digest.entry()
 
 
 def digest_examples(rows: Iterable[tuple[str, Mapping[str, Any] | Exception]]) -> dict[str, Any]:
     """Return the entry of examples (`SourceDigest.entry`)."""
     digest = SourceDigest()
-    for location, row in rows:
-        digest.add_example(location, row)
+    deque(digest.examples(rows), maxlen=0)
     return digest.entry()

@@ -138,8 +138,7 @@ def _read(
     known: set[str] = set()
     invalid: list[DataError] = []
     tokens = trained = sequences = 0
-    for location, row in source.bind()():
-        digest.add_example(location, row)
+    for location, row in digest.examples(source.bind()()):
         if location in known:
             raise DataError(f"{location}: the id of two examples of finetune.{name}")
         known.add(location)

@@ -1,6 +1,6 @@
 """The check of checkpoints: the ones that the run keeps exist, and their files are as they were written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import Any
@@ -14,7 +14,6 @@ from torl.learner.checkpoint.directory import (
     LEARNER,
     MANIFEST,
     checkpoint_path,
-    checkpoint_steps,
     read_controller_state,
     unknown_files,
     verify_checkpoint,
@@ -53,21 +52,21 @@ def check_checkpoints(check: Check, history: RunHistory, replayed: ReplayedState
         check.add(False, f"{EXPORT_DIRECTORY}/: expected the exported model, found none")
     elif history.finished:
         check_exported_files(check, history.directory, history.configs[-1][1])
-    existing = set(checkpoint_steps(history.directory))
+    existing = set(history.checkpoints)
     kept = _kept(history, existing)
     for step in sorted(kept | existing):
         directory = checkpoint_path(history.directory, step)
         if step not in existing:
             check.expect(f"checkpoints/{directory.name}", "a checkpoint", "none")
             continue
-        if step not in kept and not (directory / MANIFEST).exists():
-            continue  # a run was killed while it removed the checkpoint
+        if _is_removed(history, step, kept):
+            continue
         place = f"checkpoints/{directory.name}"
         try:
             verify_checkpoint(directory)
             state = read_controller_state(directory)
         except (CheckpointError, OSError) as error:
-            if step in kept or (directory / MANIFEST).exists():  # otherwise the run has removed it in the meantime
+            if not _is_removed(history, step, kept):
                 check.add(False, f"expected an intact checkpoint, found {error}")
             continue
         if state.get("step") != step:
@@ -83,6 +82,12 @@ def check_checkpoints(check: Check, history: RunHistory, replayed: ReplayedState
                     check.add(False, f"{place}/{name}: expected no such file")
     if existing:
         check.add_note("not recomputed: the optimizer's moments and random generators")
+
+
+def _is_removed(history: RunHistory, step: int, kept: Collection[int]) -> bool:
+    """Whether the run has removed a checkpoint since the history was read, or was killed while it removed it."""
+    manifest = checkpoint_path(history.directory, step) / MANIFEST
+    return history.has_removed(step) or (step not in kept and not manifest.exists())
 
 
 def _steps_ahead(state: Mapping[str, Any], config: LearningConfig) -> int:
@@ -133,7 +138,8 @@ def _kept(history: RunHistory, existing: set[int]) -> set[int]:
     if not written:
         return set()
     if not history.finished:
-        return {max(existing & set(written[-2:]), default=written[-2])} if len(written) > 1 else set()
+        # The newest is written while the run continues; the one before it, while the run waits to begin the newest.
+        return {max(existing & set(written[-3:]), default=written[-3])} if len(written) > 2 else set()
     measures = {config.checkpoint.keep_best for _, config in history.configs}
     if len(measures) > 1:
         return set(kept)

@@ -9,7 +9,7 @@ from typing import Any
 from torl.apps.audit.checks import Check
 from torl.config import EvaluationConfig, FinetuneConfig, LearningConfig, TrainConfig
 from torl.errors import RecordError
-from torl.learner.checkpoint.directory import checkpoint_steps
+from torl.learner.checkpoint.directory import MANIFEST, checkpoint_path, checkpoint_steps
 from torl.records import metric_names as names
 from torl.records.files import (
     CONFIG_FILE,
@@ -17,11 +17,13 @@ from torl.records.files import (
     METRICS_FILE,
     SUMMARY_FILE,
     step_of_file,
+    token_file,
     token_files,
     training_files,
     trajectory_file,
     trajectory_files,
 )
+from torl.records.locks import is_locked
 from torl.records.reading import read_metrics, read_trajectory_rows
 from torl.records.receipt import read_receipt
 from torl.records.rows import TrajectoryRecord, encode_trajectory
@@ -49,6 +51,10 @@ class RunHistory:
         step_rows: Rows of metrics by step.
         evaluation_rows: Rows of metrics of evaluations, by the number of steps before.
         receipt: Lines of its receipt. Empty if it cannot be read, which is a mismatch of another check.
+        files: Files of trajectories and of the learner's numbers of tokens.
+        checkpoints: Steps of the checkpoints.
+        is_written: Whether a process is writing the run.
+        has_exported: Whether the run has written its last checkpoint, and then its model, since its last start.
     """
 
     directory: Path
@@ -58,6 +64,10 @@ class RunHistory:
     step_rows: Mapping[int, Mapping[str, Any]]
     evaluation_rows: Mapping[int, Mapping[str, Any]]
     receipt: Sequence[Mapping[str, Any]] = ()
+    files: Sequence[Path] = ()
+    checkpoints: Sequence[int] = ()
+    is_written: bool = False
+    has_exported: bool = False
 
     @classmethod
     def read(cls, directory: Path, metrics: Check) -> "RunHistory":
@@ -67,10 +77,14 @@ class RunHistory:
             ConfigError: A configuration cannot be read.
         """
         configs = read_configs(directory)
-        # Files before rows: a run in progress writes the file of a step before its row.
-        played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
-        checkpoints = checkpoint_steps(directory)
+        is_written = is_locked(directory)
+        receipt = _receipt(directory)
+        # In the order in which a run in progress writes them: the files of a step before its row, the model before the
+        # summary.
+        exported = _has_exported(directory, configs[-1][1], receipt)
         finished = os.path.lexists(directory / SUMMARY_FILE)
+        files = [*trajectory_files(directory), *token_files(directory).values()]
+        played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         supervised = isinstance(configs[-1][1], FinetuneConfig)
         step_rows: dict[int, Mapping[str, Any]] = {}
         evaluation_rows: dict[int, Mapping[str, Any]] = {}
@@ -87,20 +101,26 @@ class RunHistory:
                 if step in found:
                     metrics.add(False, f"{METRICS_FILE}: expected one row of step {step} with {kind}, found two")
                 found[step] = row
+        checkpoints = checkpoint_steps(directory)
         steps = max([0, *played, *checkpoints, *(step + 1 for step in step_rows)])
         if finished:
             steps = max(steps, configs[-1][1].total_steps)
         for step in sorted(evaluation_rows):
             if step > steps:
                 metrics.add(False, f"{METRICS_FILE}: expected no evaluation after step {steps}, found step {step}")
-        return cls(directory, configs, steps, finished, step_rows, evaluation_rows, _receipt(directory))
-
-    @property
-    def has_exported(self) -> bool:
-        """Whether the run has written its last checkpoint, and then its model, since its last start."""
-        last = self.configs[-1][1].total_steps in checkpoint_steps(self.directory)
-        starts_again = bool(self.receipt) and self.receipt[-1]["event"] == "start"
-        return last and any((self.directory / EXPORT_DIRECTORY).glob("*.safetensors")) and not starts_again
+        return cls(
+            directory,
+            configs,
+            steps,
+            finished,
+            step_rows,
+            evaluation_rows,
+            receipt,
+            files,
+            checkpoints,
+            is_written,
+            exported,
+        )
 
     def config_at(self, step: int) -> LearningConfig:
         """Return the configuration that a step was played with, with the values of its schedules."""
@@ -146,19 +166,23 @@ class RunHistory:
         if self.steps > steps:
             files.add(False, f"{CONFIG_FILE}: expected at most {steps} steps, found {self.steps}")
         if not self.finished:
-            files.add_note(f"the run has not ended: {self.steps} of {steps} steps")
+            progress = ", and is being written" if self.is_written else ""
+            files.add_note(f"the run has not ended: {self.steps} of {steps} steps{progress}")
         played = [step for step in range(self.steps) if isinstance(self.start_config_at(step), TrainConfig)]
         known = {trajectory_file(self.directory, step) for step in played}
         for step in [*self.evaluations(), *([] if self.finished else [self.steps])]:
             config = self.config_at(step)
             labels = (label for name in config.data.evaluation for label in evaluation_plays(name, config.evaluation))
             known |= {trajectory_file(self.directory, step, label) for label in labels}
-        for path in trajectory_files(self.directory):
+        known |= {token_file(self.directory, step) for step in played}
+        for path in self.files:
             if path not in known:
-                files.add(False, f"{path.name}: expected no such file")
-        for step, path in token_files(self.directory).items():
-            if step not in played:
                 files.add(False, f"{path.parent.name}/{path.name}: expected no such file")
+
+    def has_removed(self, step: int) -> bool:
+        """Whether the run has removed a checkpoint since the history was read, because it has written a later one."""
+        later = max(checkpoint_steps(self.directory), default=0) > max(self.checkpoints, default=0)
+        return later and not (checkpoint_path(self.directory, step) / MANIFEST).exists()
 
     def may_lack_row(self, step: int) -> bool:
         """Whether the run may have stopped between writing the trajectories and the metrics of a step."""
@@ -179,6 +203,14 @@ def _kind_of(row: Mapping[str, Any], *, supervised: bool) -> str | None:
     evaluated = {name for name in others if names.split_evaluation(name) or name in validation}
     allowed = {names.TIME_STEP: others - evaluated, names.TIME_EVALUATION: evaluated, names.TIME_CHECKPOINT: set()}
     return kinds[0] if len(kinds) == 1 and others == allowed[kinds[0]] else None
+
+
+def _has_exported(directory: Path, config: LearningConfig, receipt: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the model is that of the last start: a run that resumes after its last step finds an earlier one."""
+    last = config.total_steps in checkpoint_steps(directory)
+    starts = [line["step"] for line in receipt if line["event"] == "start"]
+    plays = not starts or (receipt[-1]["event"] != "start" and starts[-1] < config.total_steps)
+    return last and any((directory / EXPORT_DIRECTORY).glob("*.safetensors")) and plays
 
 
 def _receipt(directory: Path) -> list[dict[str, Any]]:

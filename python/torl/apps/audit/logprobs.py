@@ -201,6 +201,9 @@ def check_weights(
     policies = PolicyVersions(history.directory, config)
     gaps: list[float] = []
     for version in sorted(versions | ({history.steps} if has_export else set())):
+        if version > 0 and history.has_removed(version):
+            logprobs.add_note(f"the run has removed the checkpoint of step {version} in the meantime")
+            continue
         with logprobs.reading(f"policy version {version}"):
             policy = policies.load(version)
             for group in groups:

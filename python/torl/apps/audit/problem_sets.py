@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Any
 
 from torl.apps.audit.checks import Check
@@ -57,7 +56,8 @@ class ProblemSet(ProblemsById):
         """
         count = recorded.get("rows")
         is_count = isinstance(count, int) and count >= 0
-        return not is_count or digest_problems(islice(self._choice.bind()(), count)) != recorded
+        read = None if recorded.get("ended") else count
+        return not is_count or digest_problems(self._choice.bind()(), read) != recorded
 
     def fitting(self, max_prompt_tokens: int) -> tuple[list[str], int] | None:
         """Return the ids of the problems whose prompts fit, and the number of the others; None if that is unknown."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from torl.apps.audit.checks import Check, check_rewards, find_problems, reward_of
 from torl.apps.audit.receipt_records import ReceiptAudit, check_records
 from torl.apps.audit.receipt_share import draw_share, read_groups, read_lines
+from torl.apps.audit.resumed import repeat_if_resumed
 from torl.apps.view.replay import compare_outcomes
 from torl.component import RunContext
 from torl.config import LearningConfig, TrainConfig
@@ -45,13 +46,17 @@ async def verify_receipt(
     Raises:
         TorlError: The configuration cannot be read, or the sandbox or the reward failed.
     """
-    audit = await asyncio.to_thread(check_records, directory, head)
-    if audit.wrong:
-        return audit  # the records are not the run's
-    with reading(trust=trust) as opened:
-        await _run_share(directory, share, audit)
-        audit.not_trusted += opened.lines()
-    return audit
+
+    async def attempt() -> ReceiptAudit:
+        audit = await asyncio.to_thread(check_records, directory, head)
+        if audit.wrong:
+            return audit  # the records are not the run's
+        with reading(trust=trust) as opened:
+            await _run_share(directory, share, audit)
+            audit.not_trusted += opened.lines()
+        return audit
+
+    return await repeat_if_resumed(directory, attempt, lambda audit: not audit.wrong)
 
 
 async def _run_share(directory: Path, share: float, audit: ReceiptAudit) -> None:

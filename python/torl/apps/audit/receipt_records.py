@@ -13,6 +13,7 @@ from torl.inputs import parse_json, read_file
 from torl.learner.checkpoint.directory import unknown_files
 from torl.records.content import canonical_json
 from torl.records.files import (
+    CONFIG_FILE,
     EXAMPLES_FILE,
     EXPORT_DIRECTORY,
     METRICS_FILE,
@@ -20,6 +21,7 @@ from torl.records.files import (
     TOKEN_DIRECTORY,
     TRAJECTORY_DIRECTORY,
 )
+from torl.records.locks import is_locked
 from torl.records.reading import read_rows
 from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, digest_of, file_entry, line_hash, read_receipt
 
@@ -92,6 +94,8 @@ def check_records(directory: Path, head: str | None = None, *, hash_checkpoints:
         hash_checkpoints: Whether to read the files of checkpoints, in addition to their manifests.
     """
     audit = ReceiptAudit()
+    starts = is_locked(directory)
+    finished = os.path.lexists(directory / SUMMARY_FILE)  # before the lines: a run in progress appends them first
     try:
         lines = read_receipt(directory)
     except RecordError as error:
@@ -107,11 +111,13 @@ def check_records(directory: Path, head: str | None = None, *, hash_checkpoints:
     files: dict[str, Mapping[str, Any]] = {name: entry for line in lines for name, entry in line["files"].items()}
     for name, entry in files.items():
         path = directory / name
+        if name == CONFIG_FILE and starts and path.exists() and file_entry(path) != dict(entry):
+            audit.notes.append(f"{name} is that of a start which is not in the receipt yet")
+            continue
         is_manifest = PurePath(name).match(CHECKPOINTS)
         _check_file(path, entry, audit, may_be_removed=is_manifest)
         if is_manifest and os.path.lexists(path):
             _check_checkpoint(path, audit, hashes=hash_checkpoints)
-    finished = os.path.lexists(directory / SUMMARY_FILE)  # a run that resumes removes it
     ended = lines[-1]["event"] == "end"
     _check_metrics(directory, lines, finished, audit)
     _check_examples(directory, lines, audit)
@@ -139,10 +145,10 @@ def _check_chain(directory: Path, lines: Sequence[Mapping[str, Any]], audit: Rec
     data = read_file(directory / RECEIPT_FILE).splitlines(keepends=True)
     for number, (line, text) in enumerate(zip(lines, data, strict=False)):
         whole = line["number"] == number and line["previous"] == previous and line["hash"] == line_hash(line)
-        if not whole or text != canonical_json(line) + b"\n":
+        if not whole or (text.endswith(b"\n") and text != canonical_json(line) + b"\n"):
             audit.wrong.append(f"{RECEIPT_FILE}, line {number + 1}: the chain is broken")
         previous = line["hash"]
-    if len(data) > len(lines):
+    if data and not data[-1].endswith(b"\n"):
         target = audit.wrong if os.path.lexists(directory / SUMMARY_FILE) else audit.notes
         target.append(f"{RECEIPT_FILE}: the last line is unfinished")
 

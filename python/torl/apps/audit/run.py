@@ -62,10 +62,12 @@ from torl.apps.audit.one_file import verify_file
 from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.receipt import verify_receipt
 from torl.apps.audit.receipt_records import check_receipt
+from torl.apps.audit.resumed import repeat_if_resumed
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
-from torl.errors import ConfigError, NotTrustedError, TorlError
+from torl.errors import ConfigError, NotTrustedError, RecordError, TorlError
+from torl.records.run_directory import has_only_started
 from torl.report.console import Console, ProgressLine
 from torl.rewards import Reward
 from torl.trust import NOT_TRUSTED, add_trust_option, import_from_here, reading
@@ -125,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NotTrustedError as error:
         print(f"error: {error}", file=sys.stderr)
         return NOT_TRUSTED
-    except TorlError as error:
+    except (OSError, TorlError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(audit)
@@ -145,9 +147,15 @@ async def verify_run(directory: Path, logprob_samples: int = 64, *, trust: bool 
         TorlError: A configuration or the model cannot be read, the reward failed, or `logprob_samples` is negative.
         NotTrustedError: The run cannot be checked without trust: its format is a custom one.
     """
-    with reading(trust=trust) as opened:
-        audit = await _verify_run(directory, logprob_samples)
-        return replace(audit, not_trusted=tuple(opened.lines()))
+
+    async def attempt() -> Audit:
+        with reading(trust=trust) as opened:
+            audit = await _verify_run(directory, logprob_samples)
+            return replace(audit, not_trusted=tuple(opened.lines()))
+
+    if await asyncio.to_thread(directory.is_file):
+        return await attempt()
+    return await repeat_if_resumed(directory, attempt, lambda audit: not any(check.wrong for check in audit.checks))
 
 
 async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
@@ -155,6 +163,8 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
         raise ConfigError(f"logprob_samples = {logprob_samples} must be at least 0")
     if await asyncio.to_thread(directory.is_file):
         return Audit(tuple(await asyncio.to_thread(verify_file, directory)))
+    if await asyncio.to_thread(has_only_started, directory):
+        raise RecordError(f"{directory} has a configuration and no records: the run has only started")
     checks = Checks()
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
