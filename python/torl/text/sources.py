@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from torl.errors import DataError
 from torl.types import Problem
 
 
@@ -27,12 +28,12 @@ class SourceDigest:
         self._ended = True
 
     def examples(
-        self, rows: Iterable[tuple[str, Mapping[str, Any] | Exception]]
-    ) -> Iterator[tuple[str, Mapping[str, Any] | Exception]]:
+        self, rows: Iterable[tuple[str, Mapping[str, Any] | DataError]]
+    ) -> Iterator[tuple[str, Mapping[str, Any] | DataError]]:
         """Yield examples, and the errors of invalid ones, and add each one."""
         for location, row in rows:
             self._add(
-                location, str(row) if isinstance(row, Exception) else json.dumps(row, sort_keys=True, default=str)
+                location, str(row) if isinstance(row, DataError) else json.dumps(row, sort_keys=True, default=str)
             )
             yield location, row
         self._ended = True
@@ -53,7 +54,7 @@ def digest_problems(problems: Iterable[Problem], count: int | None = None) -> di
     return digest.entry()
 
 
-def digest_examples(rows: Iterable[tuple[str, Mapping[str, Any] | Exception]]) -> dict[str, Any]:
+def digest_examples(rows: Iterable[tuple[str, Mapping[str, Any] | DataError]]) -> dict[str, Any]:
     """Return the entry of examples (`SourceDigest.entry`)."""
     digest = SourceDigest()
     deque(digest.examples(rows), maxlen=0)
