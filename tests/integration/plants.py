@@ -828,6 +828,11 @@ PLANTS = {
         "files",
         "tokens/step_000007.npz: expected no such file",
     ),
+    "configuration of no start": Plant(
+        lambda run: shutil.copyfile(run / "config.toml", run / "config.2.toml"),
+        "files",
+        "config.2.toml: expected no such file",
+    ),
     "logprobs of the learner": Plant(token_numbers("learner_logprobs", 1.2), "logprobs", "differ", True),
     # --- log-probabilities, with weights
     "all logprobs": Plant(rows(_logprobs), "logprobs", "a logprob differs by 0.002", True),

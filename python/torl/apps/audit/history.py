@@ -51,7 +51,7 @@ class RunHistory:
         step_rows: Rows of metrics by step.
         evaluation_rows: Rows of metrics of evaluations, by the number of steps before.
         receipt: Lines of its receipt. Empty if it cannot be read, which is a mismatch of another check.
-        files: Files of trajectories and of the learner's numbers of tokens.
+        files: Files of trajectories, of the learner's numbers of tokens, and of configurations.
         checkpoints: Steps of the checkpoints.
         is_written: Whether a process is writing the run.
         has_exported: Whether the run has written its last checkpoint, and then its model, since its last start.
@@ -83,7 +83,7 @@ class RunHistory:
         # summary.
         exported = _has_exported(directory, configs[-1][1], receipt)
         finished = os.path.lexists(directory / SUMMARY_FILE)
-        files = [*trajectory_files(directory), *token_files(directory).values()]
+        files = [*trajectory_files(directory), *token_files(directory).values(), *directory.glob("config*.toml")]
         played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         supervised = isinstance(configs[-1][1], FinetuneConfig)
         step_rows: dict[int, Mapping[str, Any]] = {}
@@ -174,10 +174,12 @@ class RunHistory:
             config = self.config_at(step)
             labels = (label for name in config.data.evaluation for label in evaluation_plays(name, config.evaluation))
             known |= {trajectory_file(self.directory, step, label) for label in labels}
+        starts = range(1, len(self.configs))
+        known |= {self.directory / name for name in (CONFIG_FILE, *(f"config.{each}.toml" for each in starts))}
         known |= {token_file(self.directory, step) for step in played}
         for path in self.files:
             if path not in known:
-                files.add(False, f"{path.parent.name}/{path.name}: expected no such file")
+                files.add(False, f"{path.relative_to(self.directory)}: expected no such file")
 
     def has_removed(self, step: int) -> bool:
         """Whether the run has removed a checkpoint since the history was read, because it has written a later one."""

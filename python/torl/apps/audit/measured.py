@@ -62,7 +62,7 @@ OF_THE_PROCESS: Final = (
 """Counts of the process and of the data, which other checks use or know the order from."""
 NOT_RECOMPUTED: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
-        "bounds from the recorded tokens of some groups (`run.token_groups`)": BOUNDED,
+        "only bounded, by the recorded tokens of some groups (`run.token_groups`)": BOUNDED,
         "optimizer steps of the policy": OF_THE_POLICY,
         "values of the critic, and the loss, gradient, changed weights, clipping and rows of its steps": OF_VALUES,
         "times": TIMES,
