@@ -80,45 +80,23 @@ def test_client_that_reads_no_large_answer_is_dropped(impatient: Server) -> None
 
 
 @pytest.mark.parametrize(
-    "request_bytes",
+    ("request_bytes", "status"),
     [
-        b"GET /v1/\0ping HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET /v1/ping%00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        PING[:-2] + b"A: %s\r\n\r\n" % (b"a" * 100_000),
-        PING[:-2] + b"A: a\r\n" * 100_000 + b"\r\n",
-        HEAD % b"/run_code" + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 1000 + b"\r\n",
-        HEAD % b"/run_code" + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n",
-        HEAD % b"/run_code" + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
-        HEAD % b"/run_code" + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-        HEAD % b"/run_code" + b"Content-Length: -5\r\n\r\n",
-        HEAD % b"/run_code" + b"Content-Length: " + b"9" * 40 + b"\r\n\r\n",
-        b"\0" * 100_000,
-    ],
-    ids=lambda sent: repr(sent[-25:]),
-)
-def test_invalid_request_is_refused_and_connection_closed(impatient: Server, request_bytes: bytes) -> None:
-    with connected(impatient) as connection:
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it may be refused before it is whole
-            connection.sendall(request_bytes)
-        answer = given_up(connection)
-    assert not answer or answer.startswith((b"HTTP/1.0 4", b"HTTP/1.1 4")), answer[:100]
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"GET /v1/\0ping HTTP/1.1\r\n\r\n",
-        PING[:-2] + b"A: a\r\n" * 100 + b"\r\n",
-        HEAD % b"/run_code"
-        + b"Connection: close\r\nContent-Encoding: deflate\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff",
+        (b"GET /v1/\0ping HTTP/1.1\r\n\r\n", b"400"),
+        (PING[:-2] + b"A: a\r\n" * 100 + b"\r\n", b"400"),
+        (
+            HEAD % b"/run_code"
+            + b"Connection: close\r\nContent-Encoding: deflate\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff",
+            b"415",
+        ),
     ],
 )
-def test_invalid_request_leaves_no_traceback_on_stderr(request_bytes: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_invalid_request_leaves_no_traceback_on_stderr(
+    request_bytes: bytes, status: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
     with run_server("--workers", "1") as server, connected(server) as connection:
         connection.sendall(request_bytes)
-        assert given_up(connection).split()[1] == b"400"
+        assert given_up(connection).split()[1] == status
     assert capfd.readouterr().err == ""
 
 
