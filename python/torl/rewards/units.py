@@ -95,9 +95,9 @@ _FACTOR = rf"(?:(?:square|sq\.?|cubic|cu\.?)\s*)?(?:{_NAMES}|[{_PLAIN_LETTERS}](
 _RATE = r"(?:\s*/\s*|\s+per\s+|\s+an?\s+)"
 _PLAIN_UNIT = re.compile(rf"([^'\"]*(?:[\d}})]|\\pi))({_GAP})({_FACTOR}(?:{_RATE}{_FACTOR})?)\.?")
 _NUMBER = re.compile(r"[+-]?(?:[\d.,]|\\frac|[{}/]|\\[,!])+")
-_WRAPPED = rf"\\(?:text(?:rm|normal|bf|it)?|mbox|mathrm)\s*\{{([^{{}}]*)\}}{_POWER}"
-_TEXT_UNIT = re.compile(rf"(.*?[A-Za-z\d}}).!%]){_GAP}((?:{_WRAPPED}(?:{_GAP}/)?{_GAP})+)", re.DOTALL)
-_WRAPPER = re.compile(r"\\(?:text(?:rm|normal|bf|it)?|mbox|mathrm)\s*\{([^{}]*)\}")
+_WRAPPED = r"\\(?:text(?:rm|normal|bf|it)?|mbox|mathrm)\s*\{([^{}]*)\}"
+_TEXT_UNIT = re.compile(rf"(.*?[A-Za-z\d}}).!%]){_GAP}((?:{_WRAPPED}{_POWER}(?:{_GAP}/)?{_GAP})+)", re.DOTALL)
+_WRAPPER = re.compile(_WRAPPED)
 _WORDS = re.compile(r"\s*[(A-Za-z%][A-Za-z.()/%^\s-]*[23]?\s*")
 _ONE_FACTOR = re.compile(
     r"(square |sq\.? ?|cubic |cu\.? ?)?([A-Za-z%][A-Za-z.]*?)\.?(?:\^?\{?(-?\d|²|³)\}?| (squared|cubed))?"
