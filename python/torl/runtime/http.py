@@ -7,14 +7,19 @@ import logging
 import re
 from collections.abc import Container, Iterable
 from ipaddress import ip_address
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     import aiohttp
+    import httpx2
     from aiohttp import web
 
 MAX_REPLY_BYTES: Final = 64 << 20
 """Maximum size of the reply of a server."""
+
+PLAIN_REPLIES: Final = MappingProxyType({"Accept-Encoding": "identity"})
+"""Headers of a client that asks for replies without compression."""
 
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\])(?::(0|[1-9][0-9]{0,4}))?")
 _MAX_PORT: Final = 65535
@@ -47,10 +52,14 @@ def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str]
             return 403, f"Origin: requests of the page {origin!r} are refused"
     if "content-length" in given and "transfer-encoding" in given:
         return 400, "Content-Length: a request with Transfer-Encoding must have none"
-    for encoding in given.get("content-encoding", []):
-        if encoding.strip().lower() not in _PLAIN:
-            return 415, f"Content-Encoding: {encoding!r} is refused; send the body without compression"
+    if encoding := compression(given.get("content-encoding", [])):
+        return 415, f"Content-Encoding: {encoding!r} is refused; send the body without compression"
     return None
+
+
+def compression(encodings: Iterable[str]) -> str | None:
+    """Return the first value of `Content-Encoding` that is not that of a plain body, or None."""
+    return next((each for each in encodings if each.strip().lower() not in _PLAIN), None)
 
 
 def server_runner(app: "web.Application", **limits: Any) -> "web.AppRunner":
@@ -68,7 +77,19 @@ def client_session(**options: Any) -> "aiohttp.ClientSession":
     """Return a client session that asks for plain replies, for `read_reply`, with further options of aiohttp."""
     import aiohttp
 
-    return aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}, **options)
+    return aiohttp.ClientSession(auto_decompress=False, headers=PLAIN_REPLIES, **options)
+
+
+def require_plain(response: "httpx2.Response") -> None:
+    """Check a response of httpx before its body is read.
+
+    Raises:
+        httpx2.DecodingError: The body is compressed.
+    """
+    from httpx2 import DecodingError
+
+    if encoding := compression(response.headers.get_list("Content-Encoding")):
+        raise DecodingError(_not_accepted(encoding), request=response.request)
 
 
 async def read_reply(response: "aiohttp.ClientResponse", max_bytes: int = MAX_REPLY_BYTES) -> bytes:
@@ -83,15 +104,18 @@ async def read_reply(response: "aiohttp.ClientResponse", max_bytes: int = MAX_RE
     """
     from aiohttp import ClientPayloadError
 
-    for encoding in response.headers.getall("Content-Encoding", []):
-        if encoding.strip().lower() not in _PLAIN:
-            raise ClientPayloadError(f"the reply has the Content-Encoding {encoding!r}, which was not accepted")
+    if encoding := compression(response.headers.getall("Content-Encoding", [])):
+        raise ClientPayloadError(_not_accepted(encoding))
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
         if len(body) > max_bytes:
             raise ClientPayloadError(f"the reply has more than {max_bytes} bytes")
     return bytes(body)
+
+
+def _not_accepted(encoding: str) -> str:
+    return f"the reply has the Content-Encoding {encoding!r}, which was not accepted"
 
 
 def is_loopback(name: str) -> bool:
