@@ -41,7 +41,7 @@ def require_archive_proportion(file: IO[bytes]) -> None:
     """Check the sizes of all members of an opened zip file together; do nothing for other files.
 
     Raises:
-        OSError: See `require_proportion`.
+        OSError: The content is too large for the file (`require_proportion`).
         zipfile.BadZipFile: The file is damaged.
     """
     if zipfile.is_zipfile(file):

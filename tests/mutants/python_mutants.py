@@ -109,6 +109,8 @@ _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
+_EXPANSION = "unit/test_expansion.py"
+_REPLIES = "unit/test_http_replies.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
 _PROBE = "unit/test_training_probe.py"
 _AUDIT_ORDER = "unit/test_audit_order.py"
@@ -125,7 +127,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("config/command_line.py", "for name in config_class.outputs:", "for name in ():", _TRUST),
     ("hub/models.py", 'elif setting and isinstance(value, str) and "/" in value:', "elif False:", _TRUST),
     ("hub/models.py", "if path.exists() and not path.is_dir():", "if False:", "unit/test_odd_files.py"),
-    ("expansion.py", "if content > allowed_bytes(stored, free):", "if content < 0:", "unit/test_odd_files.py"),
+    ("expansion.py", "if content > allowed_bytes(stored, free):", "if content < 0:", _EXPANSION),
+    ("columnar.py", "    if has_lists:", "    if False:", _EXPANSION),
+    ("columnar.py", " or not field(batch, 3):", " or True:", _EXPANSION),
+    ("records/exchange/atif.py", ' and step.get("llm_call_count") != 0', "", "unit/test_records_exchange.py"),
+    ("hub/models.py", 'if require_plain not in session.event_hooks["response"]:', "if False:", _REPLIES),
     ("options/signatures.py", ").__module__ == module_name", ") is not None", f"{_TRUST} -k way_around"),
     ("records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
     # --- what a step is made of

@@ -123,7 +123,7 @@ def test_a_small_arrow_file_with_large_content_is_refused(tmp_path: Path, kind: 
     ],
     ids=["views of lists", "runs"],
 )
-def test_columns_whose_size_is_unknown_are_named(tmp_path: Path, array: pa.Array) -> None:
+def test_a_column_of_unknown_size_is_named(tmp_path: Path, array: pa.Array) -> None:
     write_stream(tmp_path / "train.arrow", {"x": array})
     with pytest.raises(DataError, match=r"a column of type .* is not read"):
         read_rows(tmp_path / "train.arrow")

@@ -31,8 +31,8 @@ def read_dump(path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
             one turn.
 
     Raises:
-        RecordError: The file is damaged, far larger when decompressed, contains other objects than data, or torch is not
-            installed.
+        RecordError: The file is damaged, is far larger when decompressed, or contains other objects than data, or torch
+            is not installed.
     """
     content = _load(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("samples"), list):
