@@ -41,7 +41,7 @@ def views(rows: int) -> pa.Array:
 
 
 PARQUET: dict[str, tuple[Callable[[], pa.Array], dict[str, Any]]] = {
-    "a page": (lambda: pa.array([1024 * TEXT]), {}),
+    "a page": (lambda: pa.array([1024 * TEXT]), {"use_dictionary": False, "write_statistics": False}),
     "a dictionary": (lambda: repeated(TEXT, 1024, pa.string()), {}),
     "a dictionary of bytes": (lambda: repeated(TEXT.encode(), 1024, pa.binary()), {}),
     "a dictionary of fixed length": (lambda: pa.array([TEXT.encode()] * 200, pa.binary(MIB)), {}),
