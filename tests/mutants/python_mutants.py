@@ -246,8 +246,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("training/step.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
     ("training/step.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
-    ("rewards/differences.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
-    ("rewards/differences.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
+    ("rewards/differences.py", "close * max(abs(one), abs(other))", "close", _PAIRS),
     (
         "rewards/numerals.py",
         "return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)",
