@@ -540,10 +540,6 @@ def no_moments(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
             tensor.zero_()
 
 
-MOMENTS = _shards(no_moments)
-"""A plant that only the receipt finds."""
-
-
 def _all_logprobs(change: Callable[[float], float]) -> Any:
     """A plant that changes the log-probabilities of all sampled tokens of the first step."""
 
@@ -696,7 +692,6 @@ PLANTS = {
     "learned tokens": Plant(metric("learner/sampled_tokens", 9999), "metrics", "learner/sampled_tokens: expected"),
     "loss": Plant(metric("learner/loss", -0.5), "metrics", "learner/loss: expected"),
     "recorded learning rate": Plant(metric("learner/learning_rate", 1e-6), "metrics", "found 1e-06"),
-    "summary removed": Plant(removed("summary.json"), "metrics", "summary.json: expected the summary of a run"),
     "clipping without a second update": Plant(
         metric("learner/clip_fraction", 1.0), "metrics", "learner/clip_fraction: expected 0, found 1"
     ),
@@ -899,6 +894,11 @@ SETTINGS = {
     ),
 }
 """Settings that leave out or weaken a check, each with a mistake of the records that the check finds without them."""
+SEALED = {
+    "moments": (_shards(no_moments), f"{CHECKPOINT}/manifest.json: has changed since it was written"),
+    "summary removed": (removed("summary.json"), "summary.json: cannot be read: No such file or directory"),
+}
+"""Plants that only the receipt finds: a run may have been killed before its summary."""
 PRUNED = ("checkpoints removed", "checkpoint removed", "manifest removed")
 """Plants that the receipt alone does not find, since a run removes old checkpoints."""
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from cli import ROOT, training
-from plants import BASE_MODEL, MOMENTS, PLANTS, PRUNED, SETTINGS, UNFINISHED, copy_of, metric, seal
+from plants import BASE_MODEL, PLANTS, PRUNED, SEALED, SETTINGS, UNFINISHED, copy_of, metric, seal
 from safetensors.torch import load_file, save_file
 
+from killed import killed_before_each_change
 from torl.apps.audit.checks import Check
 from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.receipt_records import check_receipt, check_records
@@ -20,9 +21,11 @@ from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.loading import load_config
-from torl.records.locks import locked_directory
+from torl.records.receipt import end_receipt
+from torl.records.run_directory import config_files
 from torl.records.writers import RunWriter
 from torl.report.console import Console, ProgressLine
+from torl.report.summary import write_summary
 from torl.rewards import Reward, make_reward
 from torl.types import Grade, Group
 
@@ -134,7 +137,7 @@ def test_a_run_agrees_with_its_records(
     assert {name: check["compared"] for name, check in checks.items()} == {
         "files": 4,
         "groups": 16,
-        "prompts": 54,  # and the order of two steps
+        "prompts": 56,  # and the order of two steps, and the problems of two evaluations
         "tokens": 52,
         "versions": 52,
         "rewards": 52,
@@ -145,8 +148,8 @@ def test_a_run_agrees_with_its_records(
         "checkpoints": checks["checkpoints"]["compared"],
         "logprobs": checks["logprobs"]["compared"],
         # Six rows, the configuration, four files of trajectories, two of tokens, two manifests, the summary and the
-        # five files of the model.
-        "receipt": 21,
+        # five files of the model; and the entries and the place of the start.
+        "receipt": 21 + STARTS,
     }
     assert checks["advantages"]["compared"] > 0
     assert checks["metrics"]["compared"] > 100
@@ -227,12 +230,14 @@ def test_every_changed_setting_is_a_mismatch(run: Path, tmp_path: Path) -> None:
         assert (check.examples == ["config.toml: has changed since it was written"]) == changed, name
 
 
+@pytest.mark.parametrize("name", SEALED)
 @pytest.mark.usefixtures("started_graders")
-async def test_audit_says_which_state_only_the_receipt_protects(run: Path, tmp_path: Path) -> None:
+async def test_audit_says_which_state_only_the_receipt_protects(name: str, run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
-    MOMENTS(copy)
+    make, mismatch = SEALED[name]
+    make(copy)
     audit = await verify_run(copy, 0)
-    assert audit["receipt"].examples == ["checkpoints/step_000001/manifest.json: has changed since it was written"]
+    assert audit["receipt"].examples == [mismatch]
     assert "not recomputed: the optimizer's moments" in audit["checkpoints"].note
 
 
@@ -366,20 +371,54 @@ def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.Ca
     assert "logprob_samples = -1 must be at least 0" in capsys.readouterr().err
 
 
-def test_configuration_of_a_start_that_is_not_in_the_receipt_yet_is_a_note(run: Path, tmp_path: Path) -> None:
-    copy = copy_of(run, tmp_path / "run")
-    (copy / "config.toml").write_text(f"{(copy / 'config.toml').read_text()}\n")
-    with locked_directory(copy, "run"):
-        started = check_records(copy)
-    assert started.wrong == []
-    assert "config.toml is that of a start which is not in the receipt yet" in started.notes
-    assert check_records(copy).wrong == [f"{copy}/config.toml: has changed since it was written"]
+@pytest.mark.usefixtures("started_graders")
+@pytest.mark.parametrize("step", [1, 2])
+async def test_audit_accepts_a_run_that_was_killed_anywhere_in_its_next_start(
+    step: int, run: Path, tmp_path: Path
+) -> None:
+    """The start has other settings, to which earlier records do not fit."""
+    config = load_config(TrainConfig, run / "config.toml", {"rollout.samples_per_prompt": 2, "run.seed": 5})
+
+    def resume(directory: Path) -> None:
+        RunWriter(directory, resume_step=step, configs=config_files(directory, config, step)).close()
+
+    places = 0
+    for directory in killed_before_each_change(resume, lambda number: copy_of(run, tmp_path / str(number))):
+        audit = await verify_run(directory, 0)
+        assert audit.ok, str(audit)
+        (directory / "config.toml").write_text(f"{(directory / 'config.toml').read_text()}\n")
+        assert f"{directory}/config.toml: has changed since it was written" in check_records(directory).wrong
+        places += 1
+    assert places >= 8
+
+
+@pytest.mark.usefixtures("started_graders")
+async def test_audit_accepts_a_run_that_was_killed_before_its_summary(run: Path, tmp_path: Path) -> None:
+    """The end of a run writes its summary and the last line of its receipt, after its model."""
+
+    def without_end(number: int) -> Path:
+        copy = copy_of(run, tmp_path / str(number))
+        (copy / "receipt.jsonl").write_bytes(b"".join((run / "receipt.jsonl").read_bytes().splitlines(True)[:-1]))
+        (copy / "summary.json").unlink()
+        return copy
+
+    def end(directory: Path) -> None:
+        write_summary(directory)
+        end_receipt(directory, 2)
+
+    finished = []
+    for directory in killed_before_each_change(end, without_end):
+        audit = await verify_run(directory, 0)
+        assert audit.ok, str(audit)
+        assert check_records(directory).wrong == []
+        finished.append("the run has not ended: 2 of 2 steps" not in audit["files"].note)
+    assert sorted(set(finished)) == [False, True]  # before the summary, and between it and the receipt's end
 
 
 def test_run_that_has_only_started_is_an_error(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copyfile(run / "config.toml", tmp_path / "config.toml")
     assert main([str(tmp_path)]) == 2
-    assert "has a configuration and no records: the run has only started" in capsys.readouterr().err
+    assert "has no records: the run has only started" in capsys.readouterr().err
 
 
 def test_directory_without_a_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

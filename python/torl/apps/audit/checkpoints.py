@@ -108,9 +108,9 @@ def _check_counters(check: Check, place: str, step: int, history: RunHistory, re
     """Check the numbers of optimizer steps before a checkpoint, in the files of all ranks and models."""
     steps = range(step)
     if isinstance(history.start_config_at(step - 1), TrainConfig):
-        if not all(each in history.step_rows and each in replayed.critic_steps for each in steps):
+        if not all(each in history.rows.steps and each in replayed.critic_steps for each in steps):
             return  # a mismatch of another check
-        policy = sum(int(history.step_rows[each][names.UPDATES]) for each in steps)
+        policy = sum(int(history.rows.steps[each][names.UPDATES]) for each in steps)
         expected = {POLICY_TAG: policy, CRITIC_TAG: sum(replayed.critic_steps[each] for each in steps)}
     else:
         expected = {POLICY_TAG: step, CRITIC_TAG: 0}
@@ -144,6 +144,6 @@ def _kept(history: RunHistory, existing: set[int]) -> set[int]:
     if len(measures) > 1:
         return set(kept)
     best = measures.pop() or ""
-    values = {step: history.evaluation_rows.get(step, {}).get(best) for step in written}
+    values = {step: history.rows.evaluations.get(step, {}).get(best) for step in written}
     numbers = {step: names.quality(best, value) for step, value in values.items() if isinstance(value, int | float)}
     return {*kept, *([max(numbers, key=lambda step: (numbers[step], step))] if numbers else [])}

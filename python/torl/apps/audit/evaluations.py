@@ -75,7 +75,7 @@ class EvaluationAudit:
         Raises:
             RewardError: The reward failed.
         """
-        row, place = self.history.evaluation_rows.get(step), f"evaluation after step {step}"
+        row, place = self.history.rows.evaluations.get(step), f"evaluation after step {step}"
         if row is None:
             self.checks.metrics.add(False, f"{METRICS_FILE}: expected a row of the {place}, found none")
         sets = {found[0] for key in row or {} if (found := names.split_evaluation(key)) is not None}
@@ -102,7 +102,7 @@ class EvaluationAudit:
             by_id = await asyncio.to_thread(find_problems, records, self.prompts.evaluations[name])
             await asyncio.gather(
                 self.grade_again(records, reward, path, settings.longest_response(self.config.rollout), by_id),
-                asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed),
+                asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed, too_long),
             )
         if failed and problems is not None:
             expected = problems * settings.episodes(1) - failed
@@ -155,7 +155,14 @@ class EvaluationAudit:
             check.add(False, f"{path.name}: cannot be graded: {type(error).__name__}: {error}")
 
     def _check_played(
-        self, name: str, batch_id: str, step: int, records: Sequence[TrajectoryRecord], samples: int, failed: int
+        self,
+        name: str,
+        batch_id: str,
+        step: int,
+        records: Sequence[TrajectoryRecord],
+        samples: int,
+        failed: int,
+        too_long: int,
     ) -> None:
         """Run the checks of an evaluation's file that need no graders."""
         checks, place = self.checks, f"evaluation of {name} after step {step}"
@@ -163,7 +170,7 @@ class EvaluationAudit:
         with checks.groups.reading(place):
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
-            self.prompts.check_evaluation(name, records, place, failed=failed)
+            self.prompts.check_evaluation(name, records, place, failed=failed, too_long=too_long)
         self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
         context = replace(self.context, rollout=evaluated_rollout(self.config))
         self.check_trajectories(records, context, max_staleness=0)
