@@ -137,6 +137,9 @@ class EvaluationAudit:
             return []
         right = bool(records) if count is None else len(records) == count
         self.checks.files.add(right, f"{path.name}: expected {expected}, found {len(records)}")
+        grouped = [record for members in group_members(records).values() for record in members]
+        if any(one is not other for one, other in zip(records, grouped, strict=True)):
+            self.checks.files.add(False, f"{path.name}: expected the rows of a group one after the other")
         return records
 
     async def grade_again(

@@ -165,7 +165,15 @@ class FinetuneAudit:
 
     def _recorded_examples(self) -> dict[int, list[str]]:
         try:
-            return {row["step"]: row["examples"] for row in read_rows(self.history.directory / EXAMPLES_FILE)}
+            rows = list(read_rows(self.history.directory / EXAMPLES_FILE))
+            wanted = self.history.steps if self.history.finished else len(rows)
+            right = [row["step"] for row in rows] == list(range(wanted))
+            self.checks.files.add(
+                right, f"{EXAMPLES_FILE}: expected one row for each of {wanted} steps, in their order"
+            )
+            if unknown := sorted({name for row in rows for name in row} - {"step", "examples"}):
+                self.checks.files.add(False, f"{EXAMPLES_FILE}: expected no {', '.join(unknown)}")
+            return {row["step"]: row["examples"] for row in rows}
         except (RecordError, LookupError, TypeError) as error:
             self.checks.files.add(False, f"{EXAMPLES_FILE}: cannot be read: {error}")
             return {}

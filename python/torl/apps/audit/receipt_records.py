@@ -222,13 +222,22 @@ def _check_metrics(directory: Path, lines: Sequence[Mapping[str, Any]], finished
     except OSError as error:
         audit.wrong.append(f"{directory / METRICS_FILE}: {error.strerror}")
         return
-    expected = [line["row"] for line in lines if "row" in line]
+    expected = [line for line in lines if line["event"] == "row"]
     found = [hashlib.sha256(row).hexdigest() for row in rows]
-    for number, (one, other) in enumerate(zip(expected, found, strict=False), 1):
-        if one != other:
+    for number, (line, row, digest) in enumerate(zip(expected, rows, found, strict=False), 1):
+        if line.get("row") != digest:
             audit.wrong.append(f"{METRICS_FILE}, line {number}: has changed since it was written")
+        elif _step_of(row) != line["step"]:
+            audit.wrong.append(f"{METRICS_FILE}, line {number}: its step is not that of the receipt, {line['step']}")
     audit.compared += len(expected)
     if len(found) < len(expected) or (finished and len(found) > len(expected)):
         audit.wrong.append(f"{METRICS_FILE}: {len(found)} rows, expected {len(expected)}")
     elif len(found) > len(expected):
         audit.notes.append(f"{METRICS_FILE}: the last {len(found) - len(expected)} rows are not in the receipt")
+
+
+def _step_of(row: bytes) -> Any:
+    try:
+        return parse_json(row)["step"]
+    except (ValueError, LookupError, TypeError):  # a mismatch of another check
+        return None

@@ -79,13 +79,15 @@ def check_starts(check: Check, history: RunHistory) -> None:
         return  # a mismatch of the receipt, or of a run that is being started
     starts = [line for line in history.receipt if line["event"] == "start"]
     check.expect(f"{RECEIPT_FILE}, event of the first line", "start", history.receipt[0]["event"])
-    for line, following in zip_longest(history.receipt, history.receipt[1:]):
-        if line["event"] == "start":
-            with check.reading(_place(line)):
-                _check_fields(check, line, first=line is history.receipt[0])
-                if not _was_killed(line, following):
-                    _check_settings(check, line, history)
+    wrong = check.wrong
+    for line in starts:
+        _check_fields(check, line, first=line is history.receipt[0])
+    if check.wrong > wrong:
+        return  # the values cannot be compared
     with check.reading(RECEIPT_FILE):
+        for line, following in zip_longest(history.receipt, history.receipt[1:]):
+            if line["event"] == "start" and not _was_killed(line, following):
+                _check_settings(check, line, history)
         _check_steps(check, history.receipt)
         for before, after in pairwise(starts):
             _check_following(check, before, after)
@@ -100,6 +102,11 @@ def _place(line: Line) -> str:
 def _was_killed(line: Line, following: Line | None) -> bool:
     """Whether a start was killed before it wrote its configuration: the next one has replaced another."""
     return following is not None and following.get("replaces", line["files"][CONFIG_FILE]) != line["files"][CONFIG_FILE]
+
+
+def _is_new(line: Line) -> bool:
+    """Whether a start names the settings of its sources, which earlier versions did not, nor what else they lack."""
+    return any("setting" in entry for entry in line["sources"].values())
 
 
 def _check_fields(check: Check, line: Line, *, first: bool) -> None:
@@ -128,7 +135,7 @@ def _check_settings(check: Check, line: Line, history: RunHistory) -> None:
     if config.learner.cpu_threads is not None:
         check.expect(f"{place}, learner_threads", config.learner.cpu_threads, line["learner_threads"])
     names = _sources_of(config)
-    missing = names - sources.keys() if any("setting" in entry for entry in sources.values()) else ()
+    missing = {name for name in names - sources.keys() if _is_new(line) or not name.startswith("data.evaluation.")}
     check.expect(f"{place}, sources", ([], []), (sorted(missing), sorted(sources.keys() - names)))
     for name, entry in sources.items():
         if "setting" in entry:
@@ -165,7 +172,8 @@ def _check_following(check: Check, before: Line, after: Line) -> None:
     check.add(copies >= earlier, f"{_place(after)}: expected the configurations of {_place(before)}")
     replaced = after.get("replaces")
     if replaced is None:
-        return  # of an earlier version
+        check.add(not _is_new(after), f"{_place(after)}: expected the configuration that it replaces, found none")
+        return
     if copies > earlier:
         check.expect(f"{_place(after)}, config.{copies}.toml", replaced, after["files"][f"config.{copies}.toml"])
     if "removed" not in after:
