@@ -80,14 +80,13 @@ def check_updates(
     last = {index: number for number, part in parts for index in part}
     learned = LearnedBatch.from_records(records, step, config).learned
     drawn = _drawn_groups(batch, learned, step, config)
-    groups = [batch[indices[0]][0].group for indices in drawn]
     recorded = {key.group for key in numbers}
-    check.expect(f"step {step}: recorded groups", sorted(groups), sorted(recorded))
-    ordered = [key for indices in drawn for index in indices if (key := batch[index][0]) in numbers]
-    if ordered != [key for key in numbers if key.group in groups]:
-        check.add(False, f"step {step}: expected recorded trajectories in the order in which their groups are drawn")
+    check.expect(f"step {step}: recorded groups", sorted(drawn), sorted(recorded))
+    order = [places[key] for key in numbers if key in places]
+    if order != sorted(order):
+        check.add(False, f"step {step}: expected the recorded trajectories in the order of the batch")
     for index in sorted(learned):
-        if batch[index][0].group in recorded.intersection(groups) and batch[index][0] not in numbers:
+        if batch[index][0].group in drawn & recorded and batch[index][0] not in numbers:
             check.add(False, f"{place_of(batch[index][1])}: expected numbers of its tokens, found none")
     for trajectory, found in numbers.items():
         if trajectory not in places:
@@ -103,14 +102,14 @@ def check_updates(
 
 def _drawn_groups(
     batch: Sequence[tuple[TokenKey, TrajectoryRecord]], learned: Collection[int], step: int, config: TrainConfig
-) -> list[list[int]]:
-    """Return the places in the batch of each group that the run must record, in its order."""
+) -> set[str]:
+    """Return the groups that the run must record."""
     groups = [
         indices
         for indices in indices_by_group([key.group for key, _ in batch])
         if any(index in learned for index in indices)
     ]
-    return draw_groups(groups, step, config)
+    return {batch[indices[0]][0].group for indices in draw_groups(groups, step, config)}
 
 
 def _mismatch(
