@@ -15,8 +15,12 @@ from cli import ROOT
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from torl.config import TrainConfig
+from torl.config.loading import load_config
 from torl.records.receipt import RECEIPT_FILE, Receipt, end_receipt
+from torl.records.run_directory import config_files
 from torl.records.tokens import read_token_numbers, write_token_numbers
+from torl.records.writers import RunWriter
 from torl.report.summary import write_summary
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
@@ -47,10 +51,21 @@ def copy_of(run: Path, copy: Path) -> Path:
     return copy
 
 
+def facts_of(run: Path) -> Row:
+    """The facts of the first start of a run."""
+    first = read_rows(run / RECEIPT_FILE)[0]
+    return {name: value for name, value in first.items() if name not in _OF_THE_CHAIN}
+
+
+def start_again(run: Path, step: int, **settings: Any) -> None:
+    """Begin to resume a run, with other settings."""
+    config = load_config(TrainConfig, run / "config.toml", {"run.resume": True, **settings})
+    RunWriter(run, resume_step=step, facts=facts_of(run), configs=config_files(run, config, step)).close()
+
+
 def seal(run: Path) -> None:
     """Write the receipt of the files that the directory has now, as of a forged run."""
-    first = read_rows(run / RECEIPT_FILE)[0]
-    facts = {name: value for name, value in first.items() if name not in _OF_THE_CHAIN}
+    facts = facts_of(run)
     (run / RECEIPT_FILE).unlink()
     receipt = Receipt.start(run, None, facts)
     metrics = run / "metrics.jsonl"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import tomli_w
 from cli import ROOT, training
-from plants import BASE_MODEL, PLANTS, PRUNED, SEALED, SETTINGS, UNFINISHED, copy_of, metric, seal
+from plants import BASE_MODEL, PLANTS, PRUNED, SEALED, SETTINGS, UNFINISHED, copy_of, metric, seal, start_again
 from safetensors.torch import load_file, save_file
+from settings_of_a_run import BY_WEIGHTS, ONLY_ONE, SHOWN, UNSHOWN, with_values
 
 from killed import killed_before_each_change
 from torl.apps.audit.checks import Check
@@ -21,9 +24,8 @@ from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.loading import load_config
+from torl.options import dotted_leaves
 from torl.records.receipt import end_receipt
-from torl.records.run_directory import config_files
-from torl.records.writers import RunWriter
 from torl.report.console import Console, ProgressLine
 from torl.report.summary import write_summary
 from torl.rewards import Reward, make_reward
@@ -71,7 +73,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file(
         {name: weight * 0.98 for name, weight in weights.items()}, reference / "model.safetensors", {"format": "pt"}
     )
+    heldout = shutil.copyfile(PROBLEMS.with_name("heldout.jsonl"), directory.with_name("heldout.jsonl"))
     options = OPTIONS | {"run.directory": str(directory), "data.train": str(problems)}
+    options["data.evaluation.heldout"] = str(heldout)
     options["algorithm.kl.path"] = str(reference)
     with training(options, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
@@ -215,6 +219,46 @@ async def test_a_setting_does_not_hide_a_mistake(name: str, run: Path, tmp_path:
     assert any(plant.words in example for example in audit[plant.check].examples), str(audit)
 
 
+def with_settings(run: Path, copy: Path, changes: dict[str, Any]) -> Path:
+    """A copy of a run with other settings, and a receipt that fits."""
+    copy_of(run, copy)
+    text = (copy / "config.toml").read_text()
+    changes = {
+        key: str(run.with_name(REFERENCE)) if value == "{reference}" else value for key, value in changes.items()
+    }
+    first, settings = text.partition("\n")[0], with_values(tomllib.loads(text), changes)
+    (copy / "config.toml").write_text(f"{first}\n{tomli_w.dumps(settings)}")
+    seal(copy)
+    return copy
+
+
+def test_every_setting_of_a_run_is_shown_by_its_files_or_in_the_table_of_others(run: Path) -> None:
+    tables = (SHOWN, BY_WEIGHTS, UNSHOWN, ONLY_ONE)
+    classified = [key for table in tables for key in table]
+    lines = [key for key, _ in dotted_leaves(tomllib.loads((run / "config.toml").read_text()))]
+    assert sorted(classified) == sorted(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [*SHOWN, *BY_WEIGHTS])
+async def test_another_value_of_a_setting_is_a_mismatch(
+    key: str, run: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Also if the receipt was written again."""
+    if not key.startswith("reward."):
+        request.getfixturevalue("started_graders")
+    copy = with_settings(run, tmp_path / "run", {key: {**SHOWN, **BY_WEIGHTS}[key]})
+    assert not (await verify_run(copy, 0 if key in SHOWN else 16)).ok
+
+
+@pytest.mark.usefixtures("started_graders")
+async def test_settings_in_the_table_are_not_shown_by_the_files(run: Path, tmp_path: Path) -> None:
+    """All of them at once: one that a check finds belongs to the others."""
+    changes = {key: value for key, (value, _) in UNSHOWN.items()}
+    audit = await verify_run(with_settings(run, tmp_path / "run", changes), 0)
+    assert audit.ok, str(audit)
+
+
 def test_every_changed_setting_is_a_mismatch(run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     text = (copy / "config.toml").read_text()
@@ -268,7 +312,7 @@ async def test_run_that_is_resumed_during_its_audit_is_audited_again(
     def resumed(console: Console, description: str, total: float | None = None) -> Iterator[ProgressLine]:
         if not starts:
             starts.append(description)
-            RunWriter(copy, resume_step=2).close()
+            start_again(copy, 2)
         with progress(console, description, total) as wait:
             yield wait
 
@@ -306,17 +350,70 @@ async def test_changed_problem_file_is_a_note(
 ) -> None:
     """The receipt has a hash of the problems, so records are not blamed for a file that changed since."""
     copy = copy_of(run, tmp_path / "run")
-    problems = run.with_name("problems.jsonl")
-    (tmp_path / "problems.jsonl").write_text("".join(change(problems.read_text().splitlines(keepends=True))))
+    with changed_file(run.with_name("problems.jsonl"), change):
+        audit = await verify_run(copy, 0)
+        assert audit.ok, str(audit)
+        assert "data.train has changed since the run" in audit["prompts"].note
+        PLANTS["question"].make(copy)
+        seal(copy)
+        assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
+
+
+@contextmanager
+def changed_file(path: Path, change: Callable[[list[str]], list[str] | None]) -> Iterator[None]:
+    """A file with other lines, or none, until the end of the block."""
+    text = path.read_text()
+    lines = change(text.splitlines(keepends=True))
+    path.unlink()
+    if lines is not None:
+        path.write_text("".join(lines))
+    yield
+    path.write_text(text)
+
+
+EVALUATED: dict[str, tuple[Callable[[list[str]], list[str] | None], str]] = {
+    "removed": (lambda lines: None, "data.evaluation.heldout cannot be read: "),
+    "cut": (lambda lines: lines[:1], "data.evaluation.heldout has changed since the run"),
+    "changed": (
+        lambda lines: [line.replace('"problem": "', '"problem": "Please: ') for line in lines],
+        "data.evaluation.heldout has changed since the run",
+    ),
+    "other order": (lambda lines: lines[::-1], "data.evaluation.heldout has changed since the run"),
+}
+
+
+@pytest.mark.usefixtures("started_graders")
+@pytest.mark.parametrize("name", EVALUATED)
+async def test_changed_evaluation_file_is_a_note_and_hides_no_mistake(name: str, run: Path, tmp_path: Path) -> None:
+    change, note = EVALUATED[name]
+    copy = copy_of(run, tmp_path / "run")
+    with changed_file(run.with_name("heldout.jsonl"), change):
+        audit = await verify_run(copy, 0)
+        assert audit.ok, str(audit)
+        assert note in audit["prompts"].note
+        for plant in ("evaluated question", "order of an evaluation"):
+            other = copy_of(run, tmp_path / plant)
+            PLANTS[plant].make(other)
+            seal(other)
+            audit = await verify_run(other, 0)
+            assert any("that the start had read" in each for each in audit["prompts"].examples), str(audit)
+
+
+@pytest.mark.usefixtures("started_graders")
+@pytest.mark.parametrize("source", ["problems.jsonl", "heldout.jsonl"])
+@pytest.mark.parametrize("exists", [False, True])
+async def test_another_path_of_a_source_is_a_mismatch(source: str, exists: bool, run: Path, tmp_path: Path) -> None:
+    """Alone it is found by the receipt; if that was changed as well, by the setting that the start has read."""
+    copy = copy_of(run, tmp_path / "run")
+    if exists:
+        shutil.copyfile(run.with_name(source), tmp_path / source)
     config = (copy / "config.toml").read_text()
-    (copy / "config.toml").write_text(config.replace(str(problems), f"{tmp_path}/problems.jsonl"))
+    (copy / "config.toml").write_text(config.replace(str(run.with_name(source)), f"{tmp_path}/{source}"))
+    assert check_records(copy).wrong == [f"{copy}/config.toml: has changed since it was written"]
     seal(copy)
     audit = await verify_run(copy, 0)
-    assert audit.ok, str(audit)
-    assert "data.train has changed since the run" in audit["prompts"].note
-    PLANTS["question"].make(copy)
-    seal(copy)
-    assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
+    assert [check.name for check in audit.checks if check.wrong] == ["receipt"], str(audit)
+    assert "which the start of receipt.jsonl, line 1 has read: expected" in audit["receipt"].examples[0]
 
 
 @pytest.mark.usefixtures("started_graders")
@@ -377,10 +474,9 @@ async def test_audit_accepts_a_run_that_was_killed_anywhere_in_its_next_start(
     step: int, run: Path, tmp_path: Path
 ) -> None:
     """The start has other settings, to which earlier records do not fit."""
-    config = load_config(TrainConfig, run / "config.toml", {"rollout.samples_per_prompt": 2, "run.seed": 5})
 
     def resume(directory: Path) -> None:
-        RunWriter(directory, resume_step=step, configs=config_files(directory, config, step)).close()
+        start_again(directory, step, **{"rollout.samples_per_prompt": 2, "run.seed": 5})
 
     places = 0
     for directory in killed_before_each_change(resume, lambda number: copy_of(run, tmp_path / str(number))):

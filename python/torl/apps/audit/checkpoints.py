@@ -119,6 +119,10 @@ def _check_counters(check: Check, place: str, step: int, history: RunHistory, re
     else:
         expected = {POLICY_TAG: step, CRITIC_TAG: 0}
     directory = checkpoint_path(history.directory, step) / LEARNER
+    ranks = history.start_config_at(step - 1).learner.ranks
+    if ranks is not None:
+        files = sum(path.name.startswith(POLICY_TAG) for path in directory.glob("*.safetensors"))
+        check.expect(f"{place}, files of the policy (learner.ranks)", ranks, files)
     for path in sorted(directory.glob("*.safetensors")):
         facts, tag = read_facts(path), path.name.partition("_rank_")[0]
         check.expect(f"{place}, {path.name}", {"steps": expected[tag], "counters": expected}, facts)

@@ -78,6 +78,8 @@ class EvaluationAudit:
         row, place = self.history.rows.evaluations.get(step), f"evaluation after step {step}"
         if row is None:
             self.checks.metrics.add(False, f"{METRICS_FILE}: expected a row of the {place}, found none")
+        elif not self.history.is_evaluated(step):
+            self.checks.metrics.add(False, f"{METRICS_FILE}: expected no row of an {place} (evaluation.every_steps)")
         sets = {found[0] for key in row or {} if (found := names.split_evaluation(key)) is not None}
         for name in sorted(sets - self.config.data.evaluation.keys()):
             self.checks.metrics.add(False, f"{place}: expected no problem set {name!r} (data.evaluation)")

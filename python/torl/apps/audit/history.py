@@ -129,11 +129,15 @@ class RunHistory:
         """Return the number of steps before each evaluation that has records or must have them."""
         return [step for step in range(self.steps + 1) if step in self.rows.evaluations or self._must_evaluate(step)]
 
-    def _must_evaluate(self, step: int) -> bool:
+    def is_evaluated(self, step: int) -> bool:
+        """Whether the configuration asks for an evaluation after a number of steps."""
         config = self.config_at(step)
         interval = config.evaluation.every_steps
         at_interval = config.evaluation.before_training if step == 0 else interval > 0 and step % interval == 0
-        return (at_interval or step == config.total_steps) and (step < self.steps or self.finished)
+        return at_interval or step == config.total_steps
+
+    def _must_evaluate(self, step: int) -> bool:
+        return self.is_evaluated(step) and (step < self.steps or self.finished)
 
     def check_files(self, files: Check) -> None:
         """Check that the steps have a configuration, and that each trajectory file belongs to a step or an evaluation.

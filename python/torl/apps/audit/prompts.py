@@ -90,7 +90,7 @@ class PromptAudit:
         """
         problems = self.evaluations[name]
         recorded = self._history.source_of(self._config, problems.name)
-        if recorded is not None and not failed and not too_long:
+        if records and recorded is not None and not failed and not too_long:
             played = digest_problems(dict.fromkeys(record.trajectory.prompt.problem for record in records))
             same = is_digest({each: played[each] for each in ("rows", "sha256")}, recorded)
             self._check.add(same, f"{place}: expected the problems of {problems.name} that the start had read")

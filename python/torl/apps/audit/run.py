@@ -24,7 +24,7 @@ The records are recomputed independently and compared:
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including
   greedy evaluations and the reference model
 - receipt: every byte of configurations, metrics, trajectories, tokens, manifests of checkpoints and the exported model
-  against the hashes that the run wrote
+  against the hashes that the run wrote; every entry of its starts, and the first steps of their configurations
 
 Of fine-tuning, the checks of evaluations and checkpoints, and:
 

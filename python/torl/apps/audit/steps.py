@@ -137,6 +137,8 @@ class StepAudit:
             unknown = (*unknown_metrics(scored, metadata=complete), *counted)
             check_row(checks.metrics, place, expected, row, unknown, measured)
             checks.metrics.add(has_counts(row, config), f"{place}: expected counts of the run's agent or environment")
+            has_reference = batch.learned and config.algorithm.needs_reference
+            checks.metrics.expect(f"{place}, has {names.REFERENCE_KL}", bool(has_reference), names.REFERENCE_KL in row)
             numbers = read_token_numbers(shared.history.directory, step)
             check_learner_numbers(checks.metrics, row, batch, numbers, step, config)
         check_learning_rate(checks.metrics, shared.history, step)
