@@ -1,4 +1,4 @@
-"""A function that is killed by SIGKILL at each point at which it changes a file, in a process of its own."""
+"""A function that is killed by SIGKILL at each point at which it changes a file, in a separate process."""
 
 import os
 import signal

@@ -21,7 +21,6 @@ SHOWN: dict[str, Any] = {
     "rollout.format.error_style": "tagged",
     "rollout.format.max_observation_characters": 1,
     "reward.name": "math",
-    "reward.correct_threshold": -1.0,
     "reward.parts.answer.name": "exact_match",
     "reward.parts.answer.correct": 0.5,
     "reward.parts.answer.wrong": -0.5,
@@ -61,6 +60,7 @@ SHOWN: dict[str, Any] = {
     "ablation.shuffle_rewards": True,
 }
 """Settings that the records show without a model."""
+OF_REWARDS = [key for key in SHOWN if key.startswith("reward.")]
 BY_WEIGHTS: dict[str, Any] = {
     "model.path": "{reference}",
     "rollout.temperature": 0.35,
@@ -102,6 +102,7 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "engine.enforce_eager": (False, MACHINE),
     "engine.on_weight_update": ("keep", NO_EFFECT),
     "engine.stall_timeout_seconds": (450.0, MACHINE),
+    "reward.correct_threshold": (0.5, NO_EFFECT),
     "reward.parts.answer.exact": (True, NO_EFFECT),
     "reward.parts.answer.grader_timeout_seconds": (1.0, MACHINE),
     "placement.check_memory": (False, START),

@@ -14,7 +14,7 @@ import tomli_w
 from cli import ROOT, training
 from plants import BASE_MODEL, PLANTS, PRUNED, SEALED, SETTINGS, UNFINISHED, copy_of, metric, seal, start_again
 from safetensors.torch import load_file, save_file
-from settings_of_a_run import BY_WEIGHTS, ONLY_ONE, SHOWN, UNSHOWN, with_values
+from settings_of_a_run import BY_WEIGHTS, OF_REWARDS, ONLY_ONE, SHOWN, UNSHOWN, with_values
 
 from killed import killed_before_each_change
 from torl.apps.audit.checks import Check
@@ -240,15 +240,19 @@ def test_every_setting_of_a_run_is_shown_by_its_files_or_in_the_table_of_others(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", [*SHOWN, *BY_WEIGHTS])
-async def test_another_value_of_a_setting_is_a_mismatch(
-    key: str, run: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("key", [key for key in (*SHOWN, *BY_WEIGHTS) if key not in OF_REWARDS])
+@pytest.mark.usefixtures("started_graders")
+async def test_another_value_of_a_setting_is_a_mismatch(key: str, run: Path, tmp_path: Path) -> None:
     """Also if the receipt was written again."""
-    if not key.startswith("reward."):
-        request.getfixturevalue("started_graders")
     copy = with_settings(run, tmp_path / "run", {key: {**SHOWN, **BY_WEIGHTS}[key]})
     assert not (await verify_run(copy, 0 if key in SHOWN else 16)).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", OF_REWARDS)
+async def test_another_value_of_a_setting_of_rewards_is_a_mismatch(key: str, run: Path, tmp_path: Path) -> None:
+    audit = await verify_run(with_settings(run, tmp_path / "run", {key: SHOWN[key]}), 0)
+    assert audit["rewards"].wrong, str(audit)
 
 
 @pytest.mark.usefixtures("started_graders")

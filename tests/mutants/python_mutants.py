@@ -113,6 +113,8 @@ _EXPANSION = "unit/test_expansion.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
 _PROBE = "unit/test_training_probe.py"
 _AUDIT_ORDER = "unit/test_audit_order.py"
+_STARTS = "unit/test_audit_starts.py"
+_KILLED = "unit/test_receipt.py -k killed"
 _AUDIT_UPDATES = "unit/test_audit_updates.py"
 _RESUMED = "unit/test_training_startup.py"
 _VERIFY = "integration/test_train_verify.py -k "
@@ -358,8 +360,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/evaluation.py", "        temperature=temperature,\n", "", _EVALUATION),
     (
         "rollout/model_directory.py",
-        "problems.bind()(), evaluation.max_problems",
-        "problems.bind()(), None",
+        "problems.bind()()), evaluation.max_problems",
+        "problems.bind()()), None",
         "unit/test_rollout_opening.py",
     ),
     ("rollout/evaluation.py", "metrics[name] * played", "metrics[name]", _EVALUATION),
@@ -758,8 +760,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/writers.py", "file_step >= step", "file_step > step", _WRITERS),
     ("records/run_directory.py", " if key != _START_KEY]", "]", _RUN_DIRECTORY),
     ("records/run_directory.py", "for key in {**before, **now}", "for key in now", _RUN_DIRECTORY),
-    ("records/run_directory.py", "if changes:", "if False:", _RUN_DIRECTORY),
-    ("records/run_directory.py", "if not file.exists()", "if True", _RUN_DIRECTORY),
+    ("records/run_directory.py", "if changed_keys(directory, config):", "if False:", _RUN_DIRECTORY),
+    ("records/run_directory.py", "format(len(earlier) + 1)", "format(1)", _RUN_DIRECTORY),
+    ("records/run_directory.py", " or earlier[-1].read_bytes() != data", " or True", _KILLED),
+    ("records/receipt.py", "if configs and CONFIG_FILE in entries else {}", "if False else {}", _KILLED),
+    ("records/writers.py", "facts or {}, configs)", "facts or {}, None)", _KILLED),
     ("records/locks.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
     # --- weights
     ("weights/channel.py", "        if not wrong:\n", "        if True:\n", _CHANNEL),
@@ -855,11 +860,21 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
-    ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
+    (
+        "apps/audit/checkpoints.py",
+        "- 1).checkpoint.keep_last :]",
+        "- 1).checkpoint.keep_last * 0 - 1 :]",
+        _AUDIT_RECORDS,
+    ),
+    ("apps/audit/metric_rows.py", "if place(one) >= place(other):", "if False:", _STARTS),
+    ("apps/audit/starts.py", "known[name](line[name])", "True", _STARTS),
+    ("apps/audit/starts.py", "if copies > earlier:", "if False:", _STARTS),
+    ("apps/audit/starts.py", "elif all(later > first for", "elif all(False for", _STARTS),
+    ("apps/audit/receipt_records.py", "if name in unwritten:", "if False:", _KILLED),
     ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
     ("apps/audit/metrics.py", "if name not in expected and", "if False and", _AUDIT_RECORDS),
     ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
-    ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
+    ("apps/audit/metric_rows.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
     ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
     ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),

@@ -188,7 +188,7 @@ def read_receipt(run_directory: Path) -> list[dict[str, Any]]:
 
 
 def earlier_configs(start: Mapping[str, Any]) -> int:
-    """Return the number of earlier configurations that a start found or kept: the place of its own in their order."""
+    """Return the number of configurations before that of a start, in their order."""
     return sum(PurePath(name).match(CONFIGS) for name in start["files"]) - 1
 
 

@@ -71,8 +71,8 @@ class RunHistory:
     def read(cls, directory: Path, metrics: Check) -> "RunHistory":
         """Read the configurations and metrics of a run. Damaged metrics are counted in `metrics`.
 
-        A start removes the records from its step on, and the summary, after it has written its line of the receipt:
-        until the next line, these are no records of the run.
+        A start removes the records from its step on, and the summary, after it has written its line of the receipt.
+        Until the next line, they are left out.
 
         Raises:
             ConfigError: A configuration cannot be read.
