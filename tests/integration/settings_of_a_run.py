@@ -116,7 +116,6 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "run.signal_report": (False, START),
     "run.trackers.tensorboard.name": ("wandb", START),
     "algorithm.entropy_bonus": (0.5, UPDATE),
-    "algorithm.policy_loss.name": ("cispo", NO_EFFECT),
     "algorithm.policy_loss.clip_low": (0.1, NO_EFFECT),
     "algorithm.policy_loss.clip_high": (0.1, NO_EFFECT),
     "algorithm.kl.coefficient": (0.5, UPDATE),
@@ -159,6 +158,7 @@ ONLY_ONE: dict[str, str] = {
     "engine.name": "there is one engine",
     "placement.gpus": "the machine has none",
     "algorithm.kl.current_policy": "a reference model of its own excludes it",
+    "algorithm.policy_loss.name": "the options of the loss are those of this loss",
     "evaluation.greedy": "an evaluation without samples is greedy",
 }
 """Settings that cannot have another value alone, with the reason."""

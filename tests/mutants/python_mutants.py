@@ -761,7 +761,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/run_directory.py", " if key != _START_KEY]", "]", _RUN_DIRECTORY),
     ("records/run_directory.py", "for key in {**before, **now}", "for key in now", _RUN_DIRECTORY),
     ("records/run_directory.py", "if changed_keys(directory, config):", "if False:", _RUN_DIRECTORY),
-    ("records/run_directory.py", "format(len(earlier) + 1)", "format(1)", _RUN_DIRECTORY),
+    (
+        "records/run_directory.py",
+        "earlier_file(directory, len(earlier) + 1)",
+        "earlier_file(directory, 1)",
+        _RUN_DIRECTORY,
+    ),
     ("records/run_directory.py", " or earlier[-1].read_bytes() != data", " or True", _KILLED),
     ("records/receipt.py", "if configs and CONFIG_FILE in entries else {}", "if False else {}", _KILLED),
     ("records/writers.py", "facts or {}, configs)", "facts or {}, None)", _KILLED),

@@ -20,7 +20,6 @@ from torl.records.receipt import RECEIPT_FILE
 from torl.trust import reading_unless_open
 
 _START_KEY = "run.resume"  # describes a start, not the run
-_EARLIER_FILE = "config.{}.toml"
 _FIRST_STEP = "# The configuration from step {} on.\n"
 
 
@@ -81,7 +80,7 @@ def config_files(directory: Path, config: LearningConfig, first_step: int = 0) -
         with record_errors(path):
             data = path.read_bytes()
             if not earlier or earlier[-1].read_bytes() != data:  # the copy of a start that was killed after it
-                files[directory / _EARLIER_FILE.format(len(earlier) + 1)] = data
+                files[earlier_file(directory, len(earlier) + 1)] = data
     elif path.exists():
         first_step = min(first_step, _first_step(path))
     return files | {path: (_FIRST_STEP.format(first_step) + str(config)).encode("utf-8")}
@@ -167,7 +166,12 @@ def setting_of(config: LearningConfig, name: str) -> Any:
     return found
 
 
+def earlier_file(directory: Path, number: int) -> Path:
+    """Return the file of an earlier configuration by its place, from 1."""
+    return directory / f"config.{number}.toml"
+
+
 def _earlier_files(directory: Path) -> list[Path]:
     """Return the files of earlier configurations, in the order of the starts."""
-    files = (directory / _EARLIER_FILE.format(number) for number in itertools.count(1))
+    files = (earlier_file(directory, number) for number in itertools.count(1))
     return list(itertools.takewhile(os.path.lexists, files))

@@ -28,7 +28,7 @@ from torl.records.locks import is_locked
 from torl.records.reading import read_trajectory_rows
 from torl.records.receipt import CONFIGS, earlier_configs, file_entry, read_receipt
 from torl.records.rows import TrajectoryRecord, encode_trajectory
-from torl.records.run_directory import read_configs
+from torl.records.run_directory import earlier_file, read_configs
 
 _DROPPED = (
     names.SELECTION_FAILED,
@@ -80,15 +80,17 @@ class RunHistory:
         configs = read_configs(directory)
         is_written = is_locked(directory)
         receipt = _receipt(directory)
+        settings = sorted(directory.glob(CONFIGS))
         begins = receipt[-1]["step"] if receipt and receipt[-1]["event"] == "start" else sys.maxsize
         if begins < sys.maxsize and receipt[-1].get("replaces") == file_entry(directory / CONFIG_FILE):
             receipt = receipt[:-1]
-            configs = configs[:-1] if configs[-2:-1] == configs[-1:] else configs  # copied, and not replaced yet
+            if configs[-2:-1] == configs[-1:]:  # copied, and not replaced yet
+                configs.pop()
+                settings.remove(earlier_file(directory, len(configs)))
         # In the order in which a run in progress writes them: the files of a step before its row.
         finished = os.path.lexists(directory / SUMMARY_FILE) and begins == sys.maxsize
-        files = [path for path in trajectory_files(directory) if (step_of_file(path) or 0) < begins]
+        files = settings + [path for path in trajectory_files(directory) if (step_of_file(path) or 0) < begins]
         files += [path for step, path in token_files(directory).items() if step < begins]
-        files += directory.glob(CONFIGS)
         played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         supervised = isinstance(configs[-1][1], FinetuneConfig)
         rows = MetricRows.read(directory, begins, metrics, supervised=supervised)
