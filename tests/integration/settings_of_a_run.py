@@ -55,6 +55,8 @@ SHOWN: dict[str, Any] = {
     "selection.mask.repetitive.above": 0.001,
     "selection.mask.improbable.above": 0.1,
     "selection.mask.wrong_truncated.name": "undecided",
+    "selection.mask.void_turn.name": "undecided",
+    "selection.mask.undecided.name": "void_turn",
     "selection.mask.repetitive.name": "wrong_truncated",
     "selection.mask.improbable.name": "wrong_truncated",
     "ablation.shuffle_rewards": True,
@@ -142,9 +144,7 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "critic.value_clip": (0.1, CRITIC),
     "critic.pretrain_steps": (1, CRITIC),
     "evaluation.temperature": (0.5, "evaluations of the run are greedy"),
-    "selection.mask.void_turn.name": ("undecided", NO_EFFECT),
     "selection.mask.mismatched_code.name": ("undecided", NO_EFFECT),
-    "selection.mask.undecided.name": ("void_turn", NO_EFFECT),
     "selection.max_rounds": (11, NO_EFFECT),
     "ablation.shuffle_observations": (True, "the recorded outcomes are those that the model saw"),
     "health.mode": ("stop", NO_EFFECT),
@@ -152,6 +152,8 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "health.ignore": (["gradient-spikes"], NO_EFFECT),
 }
 """Settings that cannot be shown from the files of this run, with another value and the reason."""
+APART = ("learner.zero_stage", "algorithm.kl.target")
+"""Settings of this table whose other values exclude others, or have an effect together with them."""
 ONLY_ONE: dict[str, str] = {
     "rollout.max_staleness": "a value above 0 needs an importance correction",
     "rollout.tools.python.name": "the options of the tool are those of this tool",

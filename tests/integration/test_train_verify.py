@@ -14,7 +14,7 @@ import tomli_w
 from cli import ROOT, training
 from plants import BASE_MODEL, PLANTS, PRUNED, SEALED, SETTINGS, UNFINISHED, copy_of, metric, seal, start_again
 from safetensors.torch import load_file, save_file
-from settings_of_a_run import BY_WEIGHTS, OF_REWARDS, ONLY_ONE, SHOWN, UNSHOWN, with_values
+from settings_of_a_run import APART, BY_WEIGHTS, OF_REWARDS, ONLY_ONE, SHOWN, UNSHOWN, with_values
 
 from killed import killed_before_each_change
 from torl.apps.audit.checks import Check
@@ -255,10 +255,11 @@ async def test_another_value_of_a_setting_of_rewards_is_a_mismatch(key: str, run
     assert audit["rewards"].wrong, str(audit)
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
 @pytest.mark.usefixtures("started_graders")
-async def test_settings_in_the_table_are_not_shown_by_the_files(run: Path, tmp_path: Path) -> None:
-    """All of them at once: one that a check finds belongs to the others."""
-    changes = {key: value for key, (value, _) in UNSHOWN.items()}
+async def test_settings_in_the_table_are_not_shown_by_the_files(apart: bool, run: Path, tmp_path: Path) -> None:
+    """All of them at once, but for some that exclude each other: one that a check finds belongs to the others."""
+    changes = {key: value for key, (value, _) in UNSHOWN.items() if (key in APART) == apart}
     audit = await verify_run(with_settings(run, tmp_path / "run", changes), 0)
     assert audit.ok, str(audit)
 
