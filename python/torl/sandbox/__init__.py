@@ -8,7 +8,7 @@ from torl.sandbox.guest import Confinement, cache_directory, prepare_guest
 from torl.sandbox.notebook import Notebook
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session
-from torl.types import OutcomeStatus
+from torl_sandbox.outcome import OutcomeStatus
 
 __all__ = [
     "Confinement",

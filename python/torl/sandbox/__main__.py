@@ -13,9 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import torl._core as _core
 from torl.apps.serve.commands import SERVERS, add_server_commands, run_server
-from torl.errors import SandboxError
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
-from torl.version import __version__
+from torl_sandbox.errors import SandboxError
+from torl_sandbox.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torl._core as _core
-from torl.types import OutcomeStatus
-from torl.types.tools import NO_OUTPUT
+from torl_sandbox.outcome import NO_OUTPUT, OutcomeStatus
 
 
 @dataclass(frozen=True, slots=True)

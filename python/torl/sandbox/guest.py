@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torl._core as _core
-from torl import paths
-from torl.errors import SandboxError
+from torl_sandbox import paths
+from torl_sandbox.errors import SandboxError
 
 _logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Unpack
 
 import torl._core as _core
-from torl.errors import SandboxError
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import (
     Confinement,
@@ -23,7 +22,8 @@ from torl.sandbox.guest import (
 )
 from torl.sandbox.options import CellOptions, RunOptions, check_memory, core_arguments, run_limits, source_bytes
 from torl.sandbox.session import Session
-from torl.types import OutcomeStatus
+from torl_sandbox.errors import SandboxError
+from torl_sandbox.outcome import OutcomeStatus
 
 _DEFAULT = _core.SandboxLimits()
 

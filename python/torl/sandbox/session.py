@@ -13,7 +13,7 @@ from typing import Unpack
 import torl._core as _core
 from torl.sandbox.execution import Execution
 from torl.sandbox.options import CellOptions
-from torl.types import OutcomeStatus
+from torl_sandbox.outcome import OutcomeStatus
 
 _Result = tuple[Execution, _core.SandboxState | None]
 _Request = Callable[[str, CellOptions, _core.SandboxState, float], _core.SandboxRequest]

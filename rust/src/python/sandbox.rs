@@ -14,7 +14,7 @@ use torl_sandbox::{
     Status,
 };
 
-pyo3::import_exception!(torl.errors, SandboxError);
+pyo3::import_exception!(torl_sandbox.errors, SandboxError);
 
 fn to_python(error: torl_sandbox::SandboxError) -> PyErr {
     SandboxError::new_err(error.to_string())

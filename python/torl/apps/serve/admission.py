@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from torl.sandbox.pool import SandboxPool
-from torl.types import OutcomeStatus
+from torl_sandbox.outcome import OutcomeStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

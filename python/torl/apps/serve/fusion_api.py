@@ -20,7 +20,7 @@ from torl.sandbox.figures import figure_text, is_picture
 from torl.sandbox.notebook import Notebook
 from torl.sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY, CellOptions, RunOptions
 from torl.sandbox.pool import SandboxPool
-from torl.types import OutcomeStatus
+from torl_sandbox.outcome import OutcomeStatus
 
 Json = dict[str, Any]
 

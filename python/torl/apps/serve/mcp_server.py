@@ -35,8 +35,8 @@ from torl.sandbox.figures import SAVE_SHOWN
 from torl.sandbox.options import CellOptions
 from torl.sandbox.pool import SandboxPool
 from torl.sandbox.session import Session, SessionSettings, SessionStore
-from torl.types import OutcomeStatus
-from torl.version import __version__
+from torl_sandbox.outcome import OutcomeStatus
+from torl_sandbox.version import __version__
 
 _NEW = "new"
 _MAX_TEXT = 20_000  # characters of a result's text; the structured content has all

@@ -12,7 +12,7 @@ from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
 from torl.apps.serve.asgi import Application, CancelOnDisconnect, CheckHeaders
 from torl.apps.serve.settings import ServerSettings, address_of
-from torl.errors import SandboxError
+from torl_sandbox.errors import SandboxError
 
 _BACKLOG = 1024  # connections waiting to be accepted
 _NOTHING = object()

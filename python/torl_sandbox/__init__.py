@@ -1,0 +1,1 @@
+"""Untrusted Python, run in WebAssembly by a pool of worker processes: each run in a fresh state, under hard limits."""
