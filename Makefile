@@ -168,7 +168,7 @@ lint-python:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy scripts
-	$(BIN)/python -m mypy.stubtest torl._core --mypy-config-file scripts/stubtest.ini
+	$(BIN)/python -m mypy.stubtest torl._core torl_sandbox._core --mypy-config-file scripts/stubtest.ini
 	$(BIN)/python scripts/check_prose.py
 
 format:
@@ -203,6 +203,7 @@ guest: extension
 
 extension: $(VENV)/base
 	$(BIN)/maturin develop --release --skip-install
+	cd crates/sandbox && ../../$(BIN)/maturin develop --release --skip-install
 
 # The hashes of the files of each locked version, after a version was changed.
 hashes: $(VENV)/base

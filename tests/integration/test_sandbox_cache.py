@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from test_sandbox_pool import interrupt, timer
 
-from torl import _core
 from torl.errors import SandboxError
 from torl.sandbox import SandboxPool, prepare_guest
 from torl.sandbox.guest import worker_command
+from torl_sandbox import _core
 
 
 @pytest.fixture

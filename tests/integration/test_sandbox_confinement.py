@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from refused_calls import KNOWN, refusing
-from torl import _core
 from torl.sandbox import Confinement, SandboxPool, cache_directory, prepare_guest
+from torl_sandbox import _core
 
 NOBODY = "65534"
 LANDLOCK = 444  # landlock_create_ruleset, on every machine
@@ -140,7 +140,7 @@ def test_confined_worker_exits_cleanly() -> None:
     """It notices that its parent hung up, and exits by itself: the exit takes calls too."""
     program = """
 import os, socket, struct, subprocess, sys
-from torl import _core
+from torl_sandbox import _core
 from torl.sandbox.guest import worker_command, prepare_guest
 [module, image, archive] = [os.fsencode(path) for path in _core.sandbox_files(prepare_guest())]
 layout = [int(number) for number in open(image.decode() + ".check").read().split()[2:]]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sandboxes import OVERSHOOT_SECONDS
-from torl import _core
 from torl.sandbox import OutcomeStatus, SandboxPool, prepare_guest
 from torl.sandbox.options import MAXIMUM_CODE, MINIMUM_MEMORY
 from torl.tools import PythonOptions
+from torl_sandbox import _core
 
 REPOSITORY = Path(__file__).parents[2]
 STATED = re.compile(r"interpreter's\s+(?:own\s+)?\(?(\d+\s+\w+)")

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from sandboxes import GUESTS, OVERSHOOT_SECONDS
-from torl import _core
 from torl.sandbox import OutcomeStatus, SandboxPool
 from torl.sandbox.options import core_arguments
+from torl_sandbox import _core
 
 PARTS = [
     "x = 41",

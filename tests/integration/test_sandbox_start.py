@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from torl import _core
 from torl.errors import SandboxError
 from torl.sandbox import SandboxPool, cache_directory, guest, prepare_guest
+from torl_sandbox import _core
 
 
 @pytest.mark.parametrize(

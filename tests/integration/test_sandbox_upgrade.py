@@ -11,9 +11,9 @@ import pytest
 from test_sandbox_cache import cache, only
 from test_sandbox_pool import alive, until
 
-from torl import _core
 from torl.errors import SandboxError
 from torl.sandbox import SandboxPool, guest
+from torl_sandbox import _core
 
 __all__ = ["cache"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-import torl._core as _core
+import torl_sandbox._core as _core
 from torl.apps.serve.commands import SERVERS, add_server_commands, run_server
 from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
 from torl_sandbox.errors import SandboxError

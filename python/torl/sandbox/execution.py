@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import torl._core as _core
+import torl_sandbox._core as _core
 from torl_sandbox.outcome import NO_OUTPUT, OutcomeStatus
 
 

@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 
-import torl._core as _core
+import torl_sandbox._core as _core
 from torl_sandbox import paths
 from torl_sandbox.errors import SandboxError
 
@@ -23,8 +23,8 @@ _WORKER_PROGRAM = """\
 import sys
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-loader = ExtensionFileLoader("torl._core", sys.argv[1])
-core = module_from_spec(spec_from_loader("torl._core", loader))
+loader = ExtensionFileLoader("torl_sandbox._core", sys.argv[1])
+core = module_from_spec(spec_from_loader("torl_sandbox._core", loader))
 loader.exec_module(core)
 core.serve_sandbox()
 """

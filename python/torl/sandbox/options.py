@@ -5,7 +5,7 @@ import threading
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypedDict
 
-import torl._core as _core
+import torl_sandbox._core as _core
 
 MAXIMUM_SEED = 2**64
 MAXIMUM_CALLER = 2**64
@@ -54,7 +54,7 @@ class RunInput(TypedDict):
 
 
 def core_arguments(options: RunOptions) -> RunInput:
-    """Convert options for `torl._core.SandboxRequest`, except the limits, which `run_limits` converts.
+    """Convert options for `torl_sandbox._core.SandboxRequest`, except the limits, which `run_limits` converts.
 
     Raises:
         TypeError: An option is unknown.

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Unpack
 
-import torl._core as _core
+import torl_sandbox._core as _core
 from torl.sandbox.execution import Execution
 from torl.sandbox.guest import (
     Confinement,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Unpack
 
-import torl._core as _core
+import torl_sandbox._core as _core
 from torl.sandbox.execution import Execution
 from torl.sandbox.options import CellOptions
 from torl_sandbox.outcome import OutcomeStatus

@@ -1,5 +1,4 @@
-//! Python binding of the sandbox: conversion of requests and outcomes. Waiting, queueing and processes are in
-//! `torl-sandbox`.
+//! `torl_sandbox._core`: conversion of requests and outcomes. Waiting, queueing and processes are in `torl-sandbox`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,8 +24,8 @@ fn text(bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The result of one run, as `torl.types.Outcome`, and the state of the session after it.
-#[pyclass(frozen, get_all, module = "torl._core")]
+/// The result of one run, as `torl_sandbox.Execution`, and the state of the session after it.
+#[pyclass(frozen, get_all, module = "torl_sandbox._core")]
 pub struct SandboxOutcome {
     status: &'static str,
     stdout: String,
@@ -112,7 +111,7 @@ impl Interruption {
 }
 
 /// The state that a session carries from one run to the next.
-#[pyclass(frozen, module = "torl._core")]
+#[pyclass(frozen, module = "torl_sandbox._core")]
 pub struct SandboxState(Arc<SessionState>);
 
 #[pymethods]
@@ -130,7 +129,7 @@ impl SandboxState {
 }
 
 /// The resource limits of one run. Without arguments: the defaults.
-#[pyclass(frozen, get_all, module = "torl._core")]
+#[pyclass(frozen, get_all, module = "torl_sandbox._core")]
 pub struct SandboxLimits {
     cpu_seconds: f64,
     wall_seconds: f64,
@@ -217,7 +216,7 @@ pub struct RunInput<'py> {
 }
 
 /// The request for one run.
-#[pyclass(frozen, module = "torl._core")]
+#[pyclass(frozen, module = "torl_sandbox._core")]
 pub struct SandboxRequest(Arc<Request>);
 
 #[pymethods]
@@ -250,7 +249,7 @@ impl SandboxRequest {
 }
 
 /// A submitted run.
-#[pyclass(frozen, module = "torl._core")]
+#[pyclass(frozen, module = "torl_sandbox._core")]
 pub struct SandboxRun {
     pool: Arc<Pool>,
     job: Arc<Job>,
@@ -264,7 +263,7 @@ impl SandboxRun {
 }
 
 /// A pool of worker processes with a loaded guest.
-#[pyclass(frozen, module = "torl._core")]
+#[pyclass(frozen, module = "torl_sandbox._core")]
 pub struct SandboxWorkers {
     pool: Arc<Pool>,
 }
@@ -397,7 +396,7 @@ impl SandboxWorkers {
         Ok(reusing.err())
     }
 
-    /// The fields of `torl.sandbox.Confinement`, in its order.
+    /// The fields of `torl_sandbox.Confinement`, in its order.
     fn confinement(&self, py: Python<'_>) -> PyResult<(Option<u32>, bool, Vec<String>)> {
         let confinement = py.detach(|| self.pool.confinement()).map_err(to_python)?;
         Ok((
@@ -459,4 +458,18 @@ pub fn sandbox_files(cache: PathBuf) -> [PathBuf; 3] {
 pub fn serve_sandbox(py: Python<'_>) {
     let ended_well = py.detach(torl_sandbox::worker::main);
     std::process::exit(i32::from(!ended_well));
+}
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<SandboxWorkers>()?;
+    module.add_class::<SandboxLimits>()?;
+    module.add_class::<SandboxOutcome>()?;
+    module.add_class::<SandboxRequest>()?;
+    module.add_class::<SandboxState>()?;
+    module.add_class::<SandboxRun>()?;
+    module.add_function(wrap_pyfunction!(prepare_sandbox, module)?)?;
+    module.add_function(wrap_pyfunction!(sandbox_files, module)?)?;
+    module.add_function(wrap_pyfunction!(serve_sandbox, module)?)?;
+    Ok(())
 }
