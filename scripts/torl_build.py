@@ -42,6 +42,9 @@ def build_editable(
 
 
 def _place_sandbox(settings: Mapping[str, Any] | None) -> None:
+    sources = ROOT / "crates/sandbox/torl_sandbox"
+    if not sources.exists():  # a source distribution has no links
+        sources.symlink_to("../../python/torl_sandbox")
     with contextlib.chdir(ROOT / "crates/sandbox"), tempfile.TemporaryDirectory() as directory:
         built = Path(directory, maturin.build_wheel(directory, settings))
         with zipfile.ZipFile(built) as wheel:

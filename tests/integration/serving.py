@@ -60,8 +60,8 @@ class Server:
 
 @contextmanager
 def run_server(*options: str, command: str = "serve", within: Sequence[str] = ()) -> Iterator[Server]:
-    """`python -m torl.sandbox serve` on a port that is free; `within` is a command that runs another."""
-    words = [*within, sys.executable, "-m", "torl.sandbox", command, "--port", "0", *options]
+    """`python -m torl_sandbox serve` on a port that is free; `within` is a command that runs another."""
+    words = [*within, sys.executable, "-m", "torl_sandbox", command, "--port", "0", *options]
     with run_command(words) as server:
         yield server
 

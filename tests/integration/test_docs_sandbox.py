@@ -7,7 +7,7 @@ from textwrap import dedent
 from types import CodeType, CoroutineType
 from typing import Any
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 PAGE = Path(__file__).parents[2] / "docs" / "sandbox.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -22,7 +22,7 @@ async def run(code: CodeType, names: dict[str, Any]) -> Any:
 async def test_statements_have_the_values_of_their_comments() -> None:
     first, second = BLOCKS
     header, _, body = first.partition("with SandboxPool")
-    assert header == "from torl.sandbox import SandboxPool\n\n"
+    assert header == "from torl_sandbox import SandboxPool\n\n"
     compared = 0
     with SandboxPool(workers=1, cpu_seconds=10) as pool:
         names: dict[str, Any] = {"pool": pool}

@@ -9,8 +9,8 @@ from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, 
 
 from sandboxes import KEPT
 from torl.interop.trl import environment_factory
-from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.execution import render_transcript
+from torl_sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox.execution import render_transcript
 
 
 @pytest.fixture(scope="module")

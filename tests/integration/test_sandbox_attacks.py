@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from sandboxes import FRESH, KEPT, OVERSHOOT_SECONDS
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 LIMIT = 1 << 20
 CPU_SECONDS = 0.15

@@ -20,9 +20,8 @@ import pytest
 from test_sandbox_pool import interrupt, timer
 
 from torl.errors import SandboxError
-from torl.sandbox import SandboxPool, prepare_guest
-from torl.sandbox.guest import worker_command
-from torl_sandbox import _core
+from torl_sandbox import SandboxPool, _core, prepare_guest
+from torl_sandbox.guest import worker_command
 
 
 @pytest.fixture
@@ -93,7 +92,7 @@ def test_a_damaged_check_is_never_believed(cache: Path, damage: Callable[[bytear
 PREPARE = """
 import json, sys
 from pathlib import Path
-from torl.sandbox import prepare_guest
+from torl_sandbox import prepare_guest
 told = []
 prepare_guest(lambda stage, fraction: told.append((stage, fraction)), cache=Path(sys.argv[1]))
 print(json.dumps(told))
@@ -101,7 +100,7 @@ print(json.dumps(told))
 KILLED = """
 import os, sys
 from pathlib import Path
-from torl.sandbox import prepare_guest
+from torl_sandbox import prepare_guest
 def progress(stage, fraction):
     if stage == sys.argv[2]:
         os.kill(os.getpid(), 9)
@@ -142,7 +141,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from torl.errors import SandboxError
-from torl.sandbox import prepare_guest
+from torl_sandbox import prepare_guest
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:
     prepare_guest(cache=Path(sys.argv[1]))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sandboxes import KEPT
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 # Runs natively and in the sandbox. numpy's own answer for 32 unsigned bits depends on where in the array an element
 # is, so all that it gives are collected.

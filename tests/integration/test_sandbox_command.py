@@ -1,4 +1,4 @@
-"""`python -m torl.sandbox`: what it prints and how it exits."""
+"""`python -m torl_sandbox`: what it prints and how it exits."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ def sandbox(
 ) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **variables, **({} if cache is None else {"XDG_CACHE_HOME": str(cache)})}
     return subprocess.run(
-        [sys.executable, "-m", "torl.sandbox", *arguments],
+        [sys.executable, "-m", "torl_sandbox", *arguments],
         input=stdin, capture_output=True, text=True, timeout=120, check=False, env=environment,
     )  # fmt: skip
 

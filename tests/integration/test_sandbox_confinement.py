@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from refused_calls import KNOWN, refusing
-from torl.sandbox import Confinement, SandboxPool, cache_directory, prepare_guest
-from torl_sandbox import _core
+from torl_sandbox import Confinement, SandboxPool, _core, cache_directory, prepare_guest
 
 NOBODY = "65534"
 LANDLOCK = 444  # landlock_create_ruleset, on every machine
@@ -23,7 +22,7 @@ LANDLOCK = 444  # landlock_create_ruleset, on every machine
 REPORT = """
 import logging, sys
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 logging.basicConfig(stream=sys.stdout, format="LOG %(message)s")
 for _ in range(2):
     with SandboxPool(1) as pool:
@@ -141,7 +140,7 @@ def test_confined_worker_exits_cleanly() -> None:
     program = """
 import os, socket, struct, subprocess, sys
 from torl_sandbox import _core
-from torl.sandbox.guest import worker_command, prepare_guest
+from torl_sandbox.guest import worker_command, prepare_guest
 [module, image, archive] = [os.fsencode(path) for path in _core.sandbox_files(prepare_guest())]
 layout = [int(number) for number in open(image.decode() + ".check").read().split()[2:]]
 def text(value): return struct.pack("<Q", len(value)) + value
@@ -166,7 +165,7 @@ from pathlib import Path
 assert os.geteuid() != 0
 sys.path[:0] = sys.argv[2:]
 from test_sandbox_confinement import assert_confined
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 with SandboxPool(1, cache=Path(sys.argv[1]), cpu_seconds=1) as pool:
     pool.self_test()
     [worker] = pool.processes()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import GUESTS, OVERSHOOT_SECONDS, busy_machine
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 ENDED = {OutcomeStatus.OK, OutcomeStatus.ERROR}
 STOPPED = {OutcomeStatus.TIMEOUT}

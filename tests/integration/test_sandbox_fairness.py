@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 SLOW = "for i in range(4 * 10**5): pass\nprint({})"  # some 25 ms
 

@@ -10,7 +10,7 @@ from refused_calls import KNOWN, refusing
 REPORT = """
 import logging, sys
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 logging.basicConfig(stream=sys.stdout, format="LOG %(message)s")
 for _ in range(2):
     with SandboxPool(2, result_cache_bytes=0) as pool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torl.sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 MEBIBYTE = 1 << 20
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandboxes import KEPT
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 EXPRESSIONS = Path(__file__).parent / "integers"
 # Runs natively and in the sandbox: what an expression gives, with its type; floats to nine places, because sums of them are rounded differently.

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from sandboxes import OVERSHOOT_SECONDS
-from torl.sandbox import SandboxPool
 from torl.types import OutcomeStatus
+from torl_sandbox import SandboxPool
 
 
 @pytest.fixture(scope="module")

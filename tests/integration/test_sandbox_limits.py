@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from sandboxes import OVERSHOOT_SECONDS
-from torl.sandbox import OutcomeStatus, SandboxPool, prepare_guest
-from torl.sandbox.options import MAXIMUM_CODE, MINIMUM_MEMORY
 from torl.tools import PythonOptions
-from torl_sandbox import _core
+from torl_sandbox import OutcomeStatus, SandboxPool, _core, prepare_guest
+from torl_sandbox.options import MAXIMUM_CODE, MINIMUM_MEMORY
 
 REPOSITORY = Path(__file__).parents[2]
 STATED = re.compile(r"interpreter's\s+(?:own\s+)?\(?(\d+\s+\w+)")

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
-from torl.sandbox.cells import Cell, lines_of
-from torl.sandbox.notebook import Notebook, dedented, notebook_traceback
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox.cells import Cell, lines_of
+from torl_sandbox.notebook import Notebook, dedented, notebook_traceback
 
 RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parent / "notebooks.json").read_text(encoding="utf-8"))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import GUESTS, OVERSHOOT_SECONDS
-from torl.sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 INTERPRETER_BYTES = 192 << 20
 

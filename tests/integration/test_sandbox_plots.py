@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import KEPT
-from torl.sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from torl.errors import SandboxError
-from torl.sandbox import Execution, Interpreter, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, Interpreter, OutcomeStatus, SandboxPool
 
 
 @pytest.mark.parametrize("code", [b"print(1)", None, 1], ids=repr)
@@ -360,7 +360,7 @@ def test_two_pools_at_once(pool: SandboxPool) -> None:
 
 PARENT = """
 import os, sys, threading
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 pool = SandboxPool(2, cpu_seconds=600, wall_seconds=600)
 print(*pool.processes(), flush=True)
 future = pool.submit("while True: pass")
@@ -392,7 +392,7 @@ def test_no_worker_outlives_its_parent(ending: str) -> None:
 FORK = """
 import os
 from torl.errors import SandboxError
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 pool = SandboxPool(1)
 child = os.fork()
 if child == 0:

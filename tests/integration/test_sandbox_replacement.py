@@ -17,7 +17,7 @@ import pytest
 from test_sandbox_pool import alive, descendants_of_this_process, interrupt, timer, until
 
 from torl.errors import SandboxError
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 
 def kill(pid: int) -> None:
@@ -72,7 +72,7 @@ def test_workers_killed_while_they_start_cost_no_run() -> None:
 
 def test_one_killed_while_the_pool_is_made_is_started_again() -> None:
     program = (
-        "import threading, os\nfrom torl.sandbox import SandboxPool\npools = []\n"
+        "import threading, os\nfrom torl_sandbox import SandboxPool\npools = []\n"
         "thread = threading.Thread(target=lambda: pools.append(SandboxPool(1)))\nthread.start()\n"
         "def children():\n"
         "    tasks = os.listdir('/proc/self/task')\n"

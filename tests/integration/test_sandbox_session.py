@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from sandboxes import GUESTS, OVERSHOOT_SECONDS
-from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.options import core_arguments
-from torl_sandbox import _core
+from torl_sandbox import OutcomeStatus, SandboxPool, _core
+from torl_sandbox.options import core_arguments
 
 PARTS = [
     "x = 41",

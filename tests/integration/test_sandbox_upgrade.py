@@ -12,8 +12,7 @@ from test_sandbox_cache import cache, only
 from test_sandbox_pool import alive, until
 
 from torl.errors import SandboxError
-from torl.sandbox import SandboxPool, guest
-from torl_sandbox import _core
+from torl_sandbox import SandboxPool, _core, guest
 
 __all__ = ["cache"]
 
@@ -75,7 +74,7 @@ def test_new_workers_are_of_the_build_that_made_the_pool(tmp_path: Path, monkeyp
     build = tmp_path / "core.so"
     shutil.copy(_core.__file__, build)
     command = [*guest.worker_command()[:-1], str(build)]
-    monkeypatch.setattr("torl.sandbox.pool.worker_command", lambda: command)
+    monkeypatch.setattr("torl_sandbox.pool.worker_command", lambda: command)
     with SandboxPool(1) as pool:
         build.unlink()
         build.write_bytes(b"another build")
@@ -87,7 +86,7 @@ def test_worker_may_be_a_separate_program(tmp_path: Path, monkeypatch: pytest.Mo
     """`crates/sandbox` has one for those without an interpreter; any program does that ends up in the same place."""
     program = tmp_path / "worker"
     shutil.copy(shutil.which("true") or "/bin/true", program)
-    monkeypatch.setattr("torl.sandbox.pool.worker_command", lambda: [str(program)])
+    monkeypatch.setattr("torl_sandbox.pool.worker_command", lambda: [str(program)])
     with pytest.raises(SandboxError, match=r"ended while it started \(exit status: 0\)"):
         SandboxPool(1)
 
@@ -98,7 +97,7 @@ def test_clean_does_not_end_a_pool_of_another_process(cache: Path) -> None:
     cache.rename(home / "torl" / "sandbox")
     with SandboxPool(1, cache=home / "torl" / "sandbox") as pool:
         environment = {**os.environ, "XDG_CACHE_HOME": str(home)}
-        subprocess.run([sys.executable, "-m", "torl.sandbox", "clean"], check=True, timeout=60, env=environment)
+        subprocess.run([sys.executable, "-m", "torl_sandbox", "clean"], check=True, timeout=60, env=environment)
         assert not (home / "torl" / "sandbox").exists()
         kill_workers(pool)
         assert pool.run("print(1)").ok

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from sandboxes import FRESH
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 SETTINGS = """
 import decimal, sys

@@ -11,7 +11,7 @@ from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, SERVER_O
 
 from sandboxes import KEPT
 from torl.apps.serve.fusion_api import command_result
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 pytestmark = pytest.mark.slow
 

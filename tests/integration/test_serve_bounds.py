@@ -120,7 +120,7 @@ def test_a_body_that_does_not_come_gives_its_place_back() -> None:
 IMPATIENT = """
 import sys
 import torl.apps.serve.admission as admission
-import torl.sandbox.__main__ as main
+import torl_sandbox.__main__ as main
 admission._MIN_WALL_SECONDS = 1.0
 sys.exit(main.main(["serve", "--port", "0", "--workers", "1"]))
 """
@@ -220,7 +220,7 @@ def test_an_idle_connection_does_not_hold_the_end_back() -> None:
 
 
 def refused(*options: str) -> str:
-    words = [sys.executable, "-m", "torl.sandbox", "serve", *options]
+    words = [sys.executable, "-m", "torl_sandbox", "serve", *options]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
@@ -252,7 +252,7 @@ def test_settings_that_cannot_be_are_errors(options: tuple[str, ...], said: str)
 
 def test_without_its_libraries_the_error_names_the_extra() -> None:
     program = (
-        "import sys\nsys.modules['aiohttp'] = None\nimport torl.sandbox.__main__ as main\n"
+        "import sys\nsys.modules['aiohttp'] = None\nimport torl_sandbox.__main__ as main\n"
         "sys.exit(main.main(['serve', '--port', '0']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)

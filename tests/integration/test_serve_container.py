@@ -54,7 +54,7 @@ def parent_of(process: Path) -> int | None:
 
 @contained
 def test_check_reports_isolation_in_container() -> None:
-    words = [*CONTAINED, sys.executable, "-m", "torl.sandbox", "check"]
+    words = [*CONTAINED, sys.executable, "-m", "torl_sandbox", "check"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "isolation of workers: seccomp, " in done.stdout

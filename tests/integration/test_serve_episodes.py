@@ -12,9 +12,9 @@ from scripted_engine import ENCODER, ScriptedEngine
 from torl.apps.audit.replay import python_mismatch
 from torl.component import RunContext
 from torl.errors import ToolUnavailableError
-from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, Trajectory
+from torl_sandbox import SandboxPool
 
 LIMITS = {"cpu_seconds": 0.3, "memory_bytes": 256 << 20}
 CODES = [

@@ -9,7 +9,7 @@ from fusion_clients import FAIL, SENT, Sent, read_by_torl, read_by_verl, read_by
 from serving import ENDLESS, Server, run_server
 
 from torl.apps.serve import fusion_api
-from torl.sandbox.pool import SandboxPool
+from torl_sandbox.pool import SandboxPool
 
 TEXTS = ("stdout", "stderr")
 

@@ -16,7 +16,7 @@ from mcp.types import EmbeddedResource, ImageContent, TextContent
 from serving import ENDLESS, Server, run_server, until
 
 RUNNING = 'torl_sandbox_runs_now{state="running"}'
-COMMAND = ["-m", "torl.sandbox", "mcp", "--workers", "1"]
+COMMAND = ["-m", "torl_sandbox", "mcp", "--workers", "1"]
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 
 

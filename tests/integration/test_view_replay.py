@@ -19,8 +19,8 @@ from torl.apps.view.sources import Target
 from torl.config import TrainConfig
 from torl.records.rows import TrajectoryRecord, encode_trajectory
 from torl.records.run_directory import write_config
-from torl.sandbox import SandboxPool
 from torl.tools.python import InterpreterState
+from torl_sandbox import SandboxPool
 from viewed_runs import indexed, lines, row
 
 SEED, STEP = 11, 3

@@ -8,8 +8,8 @@ from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
 from torl.apps.serve.settings import PoolSettings
-from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.execution import render_transcript
+from torl_sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox.execution import render_transcript
 
 SETTINGS = {"workers": 1, "memory_mib": MEMORY_MIB}
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 # Plays operations below `base` and returns what each came to. Runs on both sides.
 PLAYER = """

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from hostile_programs import programs
 from sandboxes import FRESH, KEPT, OVERSHOOT_SECONDS
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 CPU_SECONDS = 0.3
 MEMORY_BYTES = 256 << 20

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandboxes import FRESH, GUESTS
-from torl.sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 OUTPUT_BYTES = 1 << 18
 DETERMINISTIC = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])

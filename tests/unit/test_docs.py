@@ -26,7 +26,7 @@ DOCUMENTS = [
 CONFIGS = (TrainConfig, SampleConfig, EvaluateConfig, FinetuneConfig)
 SECTIONS = {name for config in CONFIGS for name in config.model_fields}
 # Where a path may begin: a page about one room names its files from there.
-BASES = [ROOT, PACKAGE, ROOT / "crates" / "sandbox" / "src"]
+BASES = [ROOT, PACKAGE.parent, PACKAGE, ROOT / "crates" / "sandbox" / "src"]
 # A page names a test file without its folder.
 TESTS = [ROOT / "tests" / tier for tier in ("unit", "property", "integration", "peers")]
 FILE = re.compile(r"[\w.*-]+(/[\w.*-]+)*(\.(py|pyi|rs|toml|md|svg|txt)|/|/[\w-]+\.\*)")

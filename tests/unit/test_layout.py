@@ -25,7 +25,7 @@ FLOORS: list[set[str]] = [
     {"guard", "inputs", "paths", "trust"},
     {"options"},
     {"runtime"},
-    {"algorithms", "component", "hub", "sandbox", "text", "weights"},
+    {"algorithms", "component", "hub", "text", "weights"},
     {"agents", "data", "engine", "formats", "rewards", "tools", "trackers"},
     {"environments"},
     {"config"},
@@ -148,10 +148,10 @@ def test_light_imports_stay_light(module: str) -> None:
     assert completed.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", ["sandbox.__main__", "tools"])
+@pytest.mark.parametrize("module", ["torl_sandbox.__main__", "torl.tools"])
 def test_server_libraries_are_loaded_when_a_server_starts(module: str) -> None:
     libraries = {"aiohttp", "mcp", "uvicorn", "uvloop", "prometheus_client"}
-    program = f"import sys, torl.{module}; print(sorted({libraries!r} & set(sys.modules)))"
+    program = f"import sys, {module}; print(sorted({libraries!r} & set(sys.modules)))"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert completed.stdout.strip() == "[]"
 

@@ -14,8 +14,8 @@ from torl.formats.results import invented_results
 from torl.recipes.search_r1 import SearchR1Format
 from torl.records.exchange.messages import add_messages, new_row
 from torl.report.examples import response_segments
-from torl.sandbox.magics import python_source
-from torl.sandbox.notebook import dedented
+from torl_sandbox.magics import python_source
+from torl_sandbox.notebook import dedented
 
 
 def imported(text: str) -> object:

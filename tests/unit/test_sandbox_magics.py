@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from torl.sandbox import magics
-from torl.sandbox.magics import python_source
+from torl_sandbox import magics
+from torl_sandbox.magics import python_source
 
 TRANSLATED = {
     "%matplotlib inline\nimport x": "get_ipython().run_line_magic('matplotlib', 'inline')\nimport x",

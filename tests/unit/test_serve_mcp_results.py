@@ -6,9 +6,9 @@ import pytest
 from mcp.types import EmbeddedResource, TextContent
 
 from torl.apps.serve.mcp_server import result_of
-from torl.sandbox import Execution, OutcomeStatus
-from torl.sandbox.__main__ import _parser
-from torl.sandbox.execution import render_transcript
+from torl_sandbox import Execution, OutcomeStatus
+from torl_sandbox.__main__ import _parser
+from torl_sandbox.execution import render_transcript
 
 
 def shown(status: OutcomeStatus, stdout: str, cpu_seconds: float = 0.0, wall_seconds: float = 0.0) -> tuple[str, Any]:

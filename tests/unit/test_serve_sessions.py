@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from sandboxes import KEPT
-from torl.sandbox import SandboxPool
-from torl.sandbox.session import SessionSettings, SessionStore
+from torl_sandbox import SandboxPool
+from torl_sandbox.session import SessionSettings, SessionStore
 
 
 @pytest.fixture(scope="module")

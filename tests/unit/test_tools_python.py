@@ -13,12 +13,12 @@ from scripted_engine import ScriptedInterpreter
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.rollout.calls import EpisodeTools
-from torl.sandbox import Execution, SandboxPool
-from torl.sandbox.session import Session
 from torl.tools import PythonOptions, PythonTool, sandbox_host
 from torl.tools.python import InterpreterState
 from torl.tools.sandbox_host import SandboxHost
 from torl.types import Outcome, OutcomeStatus, ToolRequest
+from torl_sandbox import Execution, SandboxPool
+from torl_sandbox.session import Session
 
 
 @pytest.fixture(scope="module", params=GUESTS)

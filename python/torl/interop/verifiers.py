@@ -17,8 +17,8 @@ from pydantic import ConfigDict
 
 from torl.apps.serve.settings import PoolSettings
 from torl.errors import SandboxError
-from torl.sandbox.execution import render_transcript
-from torl.sandbox.session import Session, SessionSettings, SessionStore
+from torl_sandbox.execution import render_transcript
+from torl_sandbox.session import Session, SessionSettings, SessionStore
 
 
 class PythonToolsetConfig(vf.SharedToolsetConfig):

@@ -292,7 +292,7 @@ impl SandboxWorkers {
         let result = py.detach(|| {
             let prepared = Cache::new(&cache).open().ok_or_else(|| {
                 torl_sandbox::SandboxError::new(format!(
-                    "no prepared guest in {}; run `python -m torl.sandbox check`",
+                    "no prepared guest in {}; run `python -m torl_sandbox check`",
                     cache.display()
                 ))
             })?;

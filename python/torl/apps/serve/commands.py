@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, exit_at_sigterm
-from torl.sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
-from torl.sandbox.session import SessionSettings
 from torl_sandbox.errors import SandboxError
+from torl_sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
+from torl_sandbox.session import SessionSettings
 
 # Smallest and largest values of options. Others are positive.
 _RANGES = {"port": (0, 65535), "memory_mib": (MINIMUM_MEMORY >> 20, MAXIMUM_MEMORY >> 20)}

@@ -22,8 +22,8 @@ from torl.apps.serve.fusion_api import Json, RunCodeRequest, RunJupyterRequest, 
 from torl.apps.serve.json_api import JsonApi, json_response
 from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.submissions import SubmitRequest, submit
-from torl.sandbox.pool import SandboxPool
 from torl_sandbox.errors import SandboxError
+from torl_sandbox.pool import SandboxPool
 
 _Request = TypeVar("_Request", bound=BaseModel)
 _Work = Callable[[SandboxPool, _Request], Awaitable[Json]]

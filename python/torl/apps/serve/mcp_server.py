@@ -30,12 +30,12 @@ from torl.apps.serve.mcp_sessions import ProtocolSessions
 from torl.apps.serve.mcp_stdio import serve_stdio
 from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.uvicorn_server import listen
-from torl.sandbox.execution import Execution, render_transcript
-from torl.sandbox.figures import SAVE_SHOWN
-from torl.sandbox.options import CellOptions
-from torl.sandbox.pool import SandboxPool
-from torl.sandbox.session import Session, SessionSettings, SessionStore
+from torl_sandbox.execution import Execution, render_transcript
+from torl_sandbox.figures import SAVE_SHOWN
+from torl_sandbox.options import CellOptions
 from torl_sandbox.outcome import OutcomeStatus
+from torl_sandbox.pool import SandboxPool
+from torl_sandbox.session import Session, SessionSettings, SessionStore
 from torl_sandbox.version import __version__
 
 _NEW = "new"

@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from torl.sandbox.pool import SandboxPool
+from torl_sandbox.pool import SandboxPool
 
 
 async def serve_stdio(server: MCPServer, pool: SandboxPool) -> None:

@@ -18,9 +18,9 @@ from torl.apps.serve.fusion_api import command_result
 from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
 from torl.apps.serve.uvicorn_server import listen
 from torl.inputs import parse_json
-from torl.sandbox.options import CellOptions
-from torl.sandbox.pool import SandboxPool
-from torl.sandbox.session import SessionSettings, SessionStore
+from torl_sandbox.options import CellOptions
+from torl_sandbox.pool import SandboxPool
+from torl_sandbox.session import SessionSettings, SessionStore
 
 _TIMEOUT_EXIT_CODE = 124  # as of the shell command `timeout`
 

@@ -7,7 +7,7 @@ import socket
 import sys
 from dataclasses import dataclass
 
-from torl.sandbox.pool import SandboxPool
+from torl_sandbox.pool import SandboxPool
 
 _IDLE_CONNECTIONS = 1024
 _OTHER_DESCRIPTORS = 256  # of the pool and the libraries

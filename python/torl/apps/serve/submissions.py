@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, V
 from pydantic_core import from_json
 
 from torl.apps.serve.fusion_api import Files, Json, RunCodeRequest, run_code
-from torl.sandbox.pool import SandboxPool
+from torl_sandbox.pool import SandboxPool
 
 _STDIO, _TEST_CODE = "CommonOJDataset", "AutoEvalDataset"
 _FENCE = "```"

@@ -1,4 +1,4 @@
-"""The command line of the sandbox: `python -m torl.sandbox run FILE | check | clean | serve | mcp | openenv`."""
+"""The command line of the sandbox: `python -m torl_sandbox run FILE | check | clean | serve | mcp | openenv`."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import torl_sandbox._core as _core
 from torl.apps.serve.commands import SERVERS, add_server_commands, run_server
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
 from torl_sandbox.errors import SandboxError
 from torl_sandbox.version import __version__
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="torl sandbox", description="Run untrusted Python in the sandbox.")
+    parser = argparse.ArgumentParser(prog="python -m torl_sandbox", description="Run untrusted Python in the sandbox.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser(
         "run",
@@ -154,7 +154,9 @@ def check() -> int:
         )
     python, numpy, scipy, sympy = probe.stdout.split()
     size = sum(file.stat().st_size for file in _core.sandbox_files(directory))
-    print(f"the sandbox works: torl {__version__}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}")
+    print(
+        f"the sandbox works: torl-sandbox {__version__}, Python {python}, numpy {numpy}, scipy {scipy}, sympy {sympy}"
+    )
     print(f"prepared guest: {directory} ({size >> 20} MiB)")
     landlock = "no Landlock" if confinement.landlock is None else f"Landlock {confinement.landlock}"
     print(f"isolation of workers: {'seccomp' if confinement.seccomp else 'no seccomp'}, {landlock}")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 import torl_sandbox._core as _core
-from torl.sandbox.execution import Execution
-from torl.sandbox.options import CellOptions
+from torl_sandbox.execution import Execution
+from torl_sandbox.options import CellOptions
 from torl_sandbox.outcome import OutcomeStatus
 
 _Result = tuple[Execution, _core.SandboxState | None]

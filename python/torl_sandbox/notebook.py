@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Unpack
 
-from torl.sandbox.cells import Cell
-from torl.sandbox.execution import Execution
-from torl.sandbox.figures import SAVE_SHOWN
-from torl.sandbox.magics import python_source
-from torl.sandbox.options import CellOptions
-from torl.sandbox.session import Session
+from torl_sandbox.cells import Cell
+from torl_sandbox.execution import Execution
+from torl_sandbox.figures import SAVE_SHOWN
+from torl_sandbox.magics import python_source
+from torl_sandbox.options import CellOptions
+from torl_sandbox.session import Session
 
 _BEGIN = f"__import__('_torl_notebook').begin()\n{SAVE_SHOWN}"
 _SKIP = "__import__('_torl_notebook').skip({!r})"

@@ -12,18 +12,18 @@ from types import TracebackType
 from typing import Unpack
 
 import torl_sandbox._core as _core
-from torl.sandbox.execution import Execution
-from torl.sandbox.guest import (
+from torl_sandbox.errors import SandboxError
+from torl_sandbox.execution import Execution
+from torl_sandbox.guest import (
     Confinement,
     prepare_guest,
     warn_of_fresh_guests,
     warn_of_missing_layers,
     worker_command,
 )
-from torl.sandbox.options import CellOptions, RunOptions, check_memory, core_arguments, run_limits, source_bytes
-from torl.sandbox.session import Session
-from torl_sandbox.errors import SandboxError
+from torl_sandbox.options import CellOptions, RunOptions, check_memory, core_arguments, run_limits, source_bytes
 from torl_sandbox.outcome import OutcomeStatus
+from torl_sandbox.session import Session
 
 _DEFAULT = _core.SandboxLimits()
 
