@@ -12,9 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import torl_sandbox._core as _core
-from torl.apps.serve.commands import SERVERS, add_server_commands, run_server
-from torl_sandbox import Execution, OutcomeStatus, SandboxPool, cache_directory, prepare_guest
 from torl_sandbox.errors import SandboxError
+from torl_sandbox.execution import Execution
+from torl_sandbox.guest import cache_directory, prepare_guest
+from torl_sandbox.outcome import OutcomeStatus
+from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers.commands import SERVERS, add_server_commands, run_server
 from torl_sandbox.version import __version__
 
 

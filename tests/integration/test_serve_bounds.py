@@ -119,7 +119,7 @@ def test_a_body_that_does_not_come_gives_its_place_back() -> None:
 
 IMPATIENT = """
 import sys
-import torl.apps.serve.admission as admission
+import torl_sandbox.servers.admission as admission
 import torl_sandbox.__main__ as main
 admission._MIN_WALL_SECONDS = 1.0
 sys.exit(main.main(["serve", "--port", "0", "--workers", "1"]))
@@ -256,7 +256,10 @@ def test_without_its_libraries_the_error_names_the_extra() -> None:
         "sys.exit(main.main(['serve', '--port', '0']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (2, "error: aiohttp is not installed: pip install 'torl[serve]'\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: aiohttp is not installed: pip install 'torl-sandbox[serve]' or 'torl[serve]'\n",
+    )
 
 
 def test_many_clients_at_once_get_their_own_answers() -> None:

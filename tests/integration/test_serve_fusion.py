@@ -8,8 +8,8 @@ import pytest
 from fusion_clients import FAIL, SENT, Sent, read_by_torl, read_by_verl, read_by_verl_tool
 from serving import ENDLESS, Server, run_server
 
-from torl.apps.serve import fusion_api
 from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers import fusion_api
 
 TEXTS = ("stdout", "stderr")
 

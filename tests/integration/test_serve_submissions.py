@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from serving import ENDLESS, Server, run_server
 
-from torl.apps.serve.submissions import extract_code, same_output
+from torl_sandbox.servers.submissions import extract_code, same_output
 
 
 @pytest.fixture(scope="module")

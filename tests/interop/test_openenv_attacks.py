@@ -9,8 +9,8 @@ from serving import Server, run_server
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, SERVER_OPTIONS, Attack, open_pool
 
 from sandboxes import KEPT
-from torl.apps.serve.fusion_api import command_result
 from torl_sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox.servers.fusion_api import command_result
 
 pytestmark = pytest.mark.slow
 

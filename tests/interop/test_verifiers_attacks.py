@@ -7,9 +7,9 @@ from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, MEMORY_MIB, PATIEN
 from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
-from torl.apps.serve.settings import PoolSettings
 from torl_sandbox import OutcomeStatus, SandboxPool
 from torl_sandbox.execution import render_transcript
+from torl_sandbox.servers.settings import PoolSettings
 
 SETTINGS = {"workers": 1, "memory_mib": MEMORY_MIB}
 

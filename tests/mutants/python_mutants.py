@@ -9,6 +9,7 @@ _VIEW_INDEX = "unit/test_view_index.py"
 _VIEW_SELECTION = "unit/test_view_selection.py"
 _VIEW_SERVER = "unit/test_view_server.py"
 _VIEW_REPLAY = "integration/test_view_replay.py"
+_HTTP = "../torl_sandbox/servers/http.py"
 _COMPRESSED = "integration/test_serve_compressed.py"
 _REPLIES = "unit/test_http_replies.py"
 _ODD_FILES = "unit/test_odd_files.py"
@@ -129,16 +130,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("options/signatures.py", ").__module__ == module_name", ") is not None", f"{_TRUST} -k way_around"),
     ("records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
     # --- what a step is made of
-    ("runtime/http.py", "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
+    (_HTTP, "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
     (
-        "runtime/http.py",
-        "if encoding.strip().lower() not in _PLAIN:\n            return 415",
+        _HTTP,
+        "if encoding.strip().lower() not in PLAIN:\n            return 415",
         "if False:\n            return 415",
         _COMPRESSED,
     ),
     ("runtime/http.py", 'auto_decompress=False, headers={"Accept-Encoding": "identity"}, ', "", _REPLIES),
     ("runtime/http.py", "if len(body) > max_bytes:", "if False:", _REPLIES),
-    ("runtime/http.py", " <= _MAX_PORT", " >= 0", "unit/test_http_refusal.py"),
+    (_HTTP, " <= _MAX_PORT", " >= 0", "unit/test_http_refusal.py"),
     ("apps/view/indexing.py", "self.unreadable.append(", "str(", _ODD_FILES),
     ("records/receipt.py", "os.path.lexists(path)", "path.exists()", _ODD_FILES),
     ("inputs.py", "_require_regular(found.st_mode, path)", "pass", _ODD_FILES),

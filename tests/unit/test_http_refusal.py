@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from torl.runtime.http import BoundedConnections, Refusal, refusal
+from torl_sandbox.servers.http import BoundedConnections, Refusal, refusal
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,12 @@ OWNERS = {
     "deepspeed": {"learner"},
     "math_verify": {"rewards"},
     "plotly": {"report"},
-    "aiohttp": {"runtime/http.py", "rollout/agents", "rewards/judge.py", "apps/serve", "tools"},
+    "aiohttp": {"runtime/http.py", "rollout/agents", "rewards/judge.py", "apps/grader", "tools"},
     "bm25s": {"tools/search_index.py"},
-    "mcp": {"apps/serve", "tools/mcp.py", "tools/mcp_connection.py"},
-    **{name: {"apps/serve"} for name in ("uvicorn", "uvloop", "prometheus_client")},
-    "starlette": {"apps/serve", "apps/view"},
-    "fastapi": {"apps/serve"},
-    "openenv": {"apps/serve", "interop/openenv.py"},
+    "mcp": {"tools/mcp.py", "tools/mcp_connection.py"},
+    **{name: set() for name in ("fastapi", "prometheus_client", "uvicorn", "uvloop")},  # of the sandbox's servers
+    "starlette": {"apps/view"},
+    "openenv": {"interop/openenv.py"},
     "verifiers": {"interop/verifiers.py"},
     "ray": {"runtime/cluster"},
 }

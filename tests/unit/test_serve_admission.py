@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from torl.apps.serve import admission
-from torl.apps.serve.admission import OverloadedError, bounded_wall_time
+from torl_sandbox.servers import admission
+from torl_sandbox.servers.admission import OverloadedError, bounded_wall_time
 
 
 @pytest.mark.parametrize(("cpu_seconds", "said"), [(0.01, "after 0.05 s"), (0.04, "after 0.1 s")])

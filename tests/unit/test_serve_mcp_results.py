@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from mcp.types import EmbeddedResource, TextContent
 
-from torl.apps.serve.mcp_server import result_of
 from torl_sandbox import Execution, OutcomeStatus
 from torl_sandbox.__main__ import _parser
 from torl_sandbox.execution import render_transcript
+from torl_sandbox.servers.mcp_server import result_of
 
 
 def shown(status: OutcomeStatus, stdout: str, cpu_seconds: float = 0.0, wall_seconds: float = 0.0) -> tuple[str, Any]:

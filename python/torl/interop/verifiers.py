@@ -15,9 +15,9 @@ import signal
 import verifiers.v1 as vf
 from pydantic import ConfigDict
 
-from torl.apps.serve.settings import PoolSettings
 from torl.errors import SandboxError
 from torl_sandbox.execution import render_transcript
+from torl_sandbox.servers.settings import PoolSettings
 from torl_sandbox.session import Session, SessionSettings, SessionStore
 
 

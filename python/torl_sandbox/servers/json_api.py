@@ -8,9 +8,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import ValidationError
 
-from torl.apps.serve.admission import Admission, OverloadedError
-from torl.apps.serve.aiohttp_server import send
-from torl.apps.serve.settings import ServerSettings
+from torl_sandbox.servers.admission import Admission, OverloadedError
+from torl_sandbox.servers.aiohttp_server import send
+from torl_sandbox.servers.settings import ServerSettings
 
 JSON = "application/json"
 

@@ -1,9 +1,10 @@
-"""The sandbox as an environment server of OpenEnv: `torl sandbox openenv`.
+"""The sandbox as an environment server of OpenEnv: `python -m torl_sandbox openenv`.
 
 Its routes are the routes of the library's own server (`/ws`, `/reset`, `/step`, `/state`, `/schema`, `/health`).
 Actions and observations are the ones of its coding environment, whose client works unchanged.
 """
 
+import json
 from typing import Any
 from uuid import uuid4
 
@@ -12,14 +13,13 @@ from fastapi.responses import JSONResponse
 from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 from openenv.core.env_server.types import ConcurrencyConfig
 
-from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
-from torl.apps.serve.asgi import Application, Message, Receive, Scope, Send
-from torl.apps.serve.fusion_api import command_result
-from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
-from torl.apps.serve.uvicorn_server import listen
-from torl.inputs import parse_json
 from torl_sandbox.options import CellOptions
 from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
+from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send
+from torl_sandbox.servers.fusion_api import command_result
+from torl_sandbox.servers.settings import PoolSettings, ServerSettings, bound_socket
+from torl_sandbox.servers.uvicorn_server import listen
 from torl_sandbox.session import SessionSettings, SessionStore
 
 _TIMEOUT_EXIT_CODE = 124  # as of the shell command `timeout`
@@ -180,8 +180,8 @@ class JsonMessages:
 
 def _is_object(text: str | None) -> bool:
     try:
-        return isinstance(parse_json(text or ""), dict)
-    except ValueError:
+        return isinstance(json.loads(text or ""), dict)
+    except (ValueError, RecursionError):
         return False
 
 

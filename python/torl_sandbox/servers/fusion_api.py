@@ -14,13 +14,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from torl.apps.serve.admission import bounded_wall_time
 from torl_sandbox.execution import Execution
 from torl_sandbox.figures import figure_text, is_picture
 from torl_sandbox.notebook import Notebook
 from torl_sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY, CellOptions, RunOptions
 from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers.admission import bounded_wall_time
 
 Json = dict[str, Any]
 

@@ -15,8 +15,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import from_json
 
-from torl.apps.serve.fusion_api import Files, Json, RunCodeRequest, run_code
 from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers.fusion_api import Files, Json, RunCodeRequest, run_code
 
 _STDIO, _TEST_CODE = "CommonOJDataset", "AutoEvalDataset"
 _FENCE = "```"

@@ -10,9 +10,9 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.websockets.auto import AutoWebSocketsProtocol
 
-from torl.apps.serve.asgi import Application, CancelOnDisconnect, CheckHeaders
-from torl.apps.serve.settings import ServerSettings, address_of
 from torl_sandbox.errors import SandboxError
+from torl_sandbox.servers.asgi import Application, CancelOnDisconnect, CheckHeaders
+from torl_sandbox.servers.settings import ServerSettings, address_of
 
 _BACKLOG = 1024  # connections waiting to be accepted
 _NOTHING = object()

@@ -1,4 +1,4 @@
-"""The sandbox as a tool of the Model Context Protocol: `torl sandbox mcp`, over stdio or streamable HTTP.
+"""The sandbox as a tool of the Model Context Protocol: `python -m torl_sandbox mcp`, over stdio or streamable HTTP.
 
 The tool `run_python` keeps its sessions by name in one store for both transports, which bounds abandoned sessions.
 """
@@ -25,16 +25,16 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torl.apps.serve.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
-from torl.apps.serve.mcp_sessions import ProtocolSessions
-from torl.apps.serve.mcp_stdio import serve_stdio
-from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, bound_socket
-from torl.apps.serve.uvicorn_server import listen
 from torl_sandbox.execution import Execution, render_transcript
 from torl_sandbox.figures import SAVE_SHOWN
 from torl_sandbox.options import CellOptions
 from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
+from torl_sandbox.servers.mcp_sessions import ProtocolSessions
+from torl_sandbox.servers.mcp_stdio import serve_stdio
+from torl_sandbox.servers.settings import McpSettings, PoolSettings, ServerSettings, bound_socket
+from torl_sandbox.servers.uvicorn_server import listen
 from torl_sandbox.session import Session, SessionSettings, SessionStore
 from torl_sandbox.version import __version__
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from torl.apps.serve.settings import ServerSettings, exit_at_sigterm
 from torl.data import load_problems
 from torl.errors import ConfigError, DataError, RewardError, TorlError
 from torl.inputs import parse_json
@@ -22,6 +21,7 @@ from torl.options import load_object
 from torl.rewards.grader import Grader
 from torl.rewards.probes import as_reward_function, audit
 from torl.runtime.processes.supervision import run_until_done
+from torl_sandbox.servers.settings import ServerSettings, exit_at_sigterm
 
 PROGRAM = "python -m torl.rewards"
 _BATCH_SIZE = 1000  # lines
@@ -80,7 +80,7 @@ def _grader(options: argparse.Namespace) -> Grader:
 
 def _serve(options: argparse.Namespace) -> None:
     try:
-        server = importlib.import_module("torl.apps.serve.grader_server")
+        server = importlib.import_module("torl.apps.grader.server")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'torl[serve]'") from error
     server.serve(_grader(options), ServerSettings(host=options.host, port=options.port))

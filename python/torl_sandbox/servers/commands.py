@@ -1,4 +1,4 @@
-"""The server commands `serve`, `mcp` and `openenv` of `torl sandbox`."""
+"""The server commands `serve`, `mcp` and `openenv` of `python -m torl_sandbox`."""
 
 import argparse
 import ast
@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from torl.apps.serve.settings import McpSettings, PoolSettings, ServerSettings, exit_at_sigterm
 from torl_sandbox.errors import SandboxError
 from torl_sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
+from torl_sandbox.servers.settings import McpSettings, PoolSettings, ServerSettings, exit_at_sigterm
 from torl_sandbox.session import SessionSettings
 
 # Smallest and largest values of options. Others are positive.
@@ -37,17 +37,17 @@ class ServerCommand:
 
 SERVERS: dict[str, ServerCommand] = {
     "serve": ServerCommand(
-        "torl.apps.serve.fusion", (PoolSettings, ServerSettings), "serve", "serve SandboxFusion's HTTP interface"
+        "torl_sandbox.servers.fusion", (PoolSettings, ServerSettings), "serve", "serve SandboxFusion's HTTP interface"
     ),
     "mcp": ServerCommand(
-        "torl.apps.serve.mcp_server",
+        "torl_sandbox.servers.mcp_server",
         (PoolSettings, ServerSettings, SessionSettings, McpSettings),
         "mcp",
         "serve the tool run_python of the Model Context Protocol, on stdin and stdout or over HTTP",
         {"cpu_seconds": 30.0},  # clients of assistants wait for about a minute
     ),
     "openenv": ServerCommand(
-        "torl.apps.serve.openenv_server",
+        "torl_sandbox.servers.openenv_server",
         (PoolSettings, ServerSettings, SessionSettings),
         "openenv",
         "serve the coding environment of OpenEnv, over WebSocket and HTTP",
@@ -123,7 +123,9 @@ def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> in
     try:
         module = importlib.import_module(command.module)
     except ModuleNotFoundError as error:
-        raise SandboxError(f"{error.name} is not installed: pip install 'torl[{command.extra}]'") from error
+        raise SandboxError(
+            f"{error.name} is not installed: pip install 'torl-sandbox[{command.extra}]' or 'torl[{command.extra}]'"
+        ) from error
     prepare()
     try:
         module.serve(*(_read(settings, options) for settings in command.settings))

@@ -8,8 +8,8 @@ import uvloop
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from torl.apps.serve.settings import ServerSettings, address_of
-from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
+from torl_sandbox.servers.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
+from torl_sandbox.servers.settings import ServerSettings, address_of
 
 _BACKLOG = 1024  # connections waiting to be accepted
 _LINGERING_SECONDS = 10.0  # for the remainder of a refused request

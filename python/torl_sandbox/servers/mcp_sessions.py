@@ -5,7 +5,7 @@ Clients often leave without closing their session. The SDK refuses new ones when
 
 from collections import Counter, OrderedDict
 
-from torl.apps.serve.asgi import Application, Message, Receive, Scope, Send, header
+from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send, header
 
 _SESSION = b"mcp-session-id"
 

@@ -6,12 +6,12 @@ from typing import Annotated
 from aiohttp import web
 from pydantic import BaseModel, Field, TypeAdapter
 
-from torl.apps.serve.admission import Admission
-from torl.apps.serve.aiohttp_server import listen
-from torl.apps.serve.json_api import JsonApi, RefusedError
-from torl.apps.serve.settings import ServerSettings, bound_socket
 from torl.errors import RewardError
 from torl.rewards.grader import Grader
+from torl_sandbox.servers.admission import Admission
+from torl_sandbox.servers.aiohttp_server import listen
+from torl_sandbox.servers.json_api import JsonApi, RefusedError
+from torl_sandbox.servers.settings import ServerSettings, bound_socket
 
 _MAX_PAIRS = 10_000
 _MAX_REQUESTS = 64  # pending ones, each with at most 10,000 pairs

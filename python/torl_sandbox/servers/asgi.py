@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from torl.runtime.http import refusal
+from torl_sandbox.servers.http import refusal
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -126,7 +126,7 @@ def _start(status: int, text: bytes) -> Message:
 
 
 class CheckHeaders:
-    """An ASGI application that refuses requests and WebSockets by their headers (`torl.runtime.http.refusal`)."""
+    """An ASGI application that refuses requests and WebSockets by their headers (`refusal`)."""
 
     def __init__(self, app: Application, address: str) -> None:
         """Wrap an application that listens on an IP address."""

@@ -1,4 +1,4 @@
-"""The server of SandboxFusion's HTTP interface: `torl sandbox serve`.
+"""The server of SandboxFusion's HTTP interface: `python -m torl_sandbox serve`.
 
     POST /run_code       run a program in a fresh state
     POST /run_jupyter    run the cells of a notebook, which share their state
@@ -16,14 +16,21 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from pydantic import BaseModel
 
-from torl.apps.serve.admission import CONTENT_TYPE, Admission, ServerMetrics
-from torl.apps.serve.aiohttp_server import listen
-from torl.apps.serve.fusion_api import Json, RunCodeRequest, RunJupyterRequest, run_code, run_jupyter, sandbox_error
-from torl.apps.serve.json_api import JsonApi, json_response
-from torl.apps.serve.settings import PoolSettings, ServerSettings, bound_socket
-from torl.apps.serve.submissions import SubmitRequest, submit
 from torl_sandbox.errors import SandboxError
 from torl_sandbox.pool import SandboxPool
+from torl_sandbox.servers.admission import CONTENT_TYPE, Admission, ServerMetrics
+from torl_sandbox.servers.aiohttp_server import listen
+from torl_sandbox.servers.fusion_api import (
+    Json,
+    RunCodeRequest,
+    RunJupyterRequest,
+    run_code,
+    run_jupyter,
+    sandbox_error,
+)
+from torl_sandbox.servers.json_api import JsonApi, json_response
+from torl_sandbox.servers.settings import PoolSettings, ServerSettings, bound_socket
+from torl_sandbox.servers.submissions import SubmitRequest, submit
 
 _Request = TypeVar("_Request", bound=BaseModel)
 _Work = Callable[[SandboxPool, _Request], Awaitable[Json]]
