@@ -31,7 +31,7 @@ ROOTS = (
     "crates",
 )
 # Programs for the sandbox, build outputs, hidden folders.
-SKIPPED = re.compile(r"(^|/)(tests/integration/(attacks|programs)|target|generated|__pycache__|\.[^/]+)/")
+SKIPPED = re.compile(r"(^|/)(tests/sandbox/(attacks|programs)|target|generated|__pycache__|\.[^/]+)/")
 EXEMPTION = "prose: ok"
 
 TEXT = {"docstring", "comment", "error", "markdown"}

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Server, connected, run_command
 
+from serving import Server, connected, run_command
 from viewed_runs import row, write_run
 
 MIB = 1 << 20

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Server, run_server
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
+from serving import Server, run_server
 from torl.apps.audit.replay import python_mismatch
 from torl.component import RunContext
 from torl.errors import ToolUnavailableError

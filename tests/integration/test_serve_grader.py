@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+
 from serving import Server, connected, given_up, run_command, until
 
 PROGRAM = """

@@ -139,7 +139,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("runtime/http.py", 'auto_decompress=False, headers={"Accept-Encoding": "identity"}, ', "", _REPLIES),
     ("runtime/http.py", "if len(body) > max_bytes:", "if False:", _REPLIES),
-    (_HTTP, " <= _MAX_PORT", " >= 0", "unit/test_http_refusal.py"),
+    (_HTTP, " <= _MAX_PORT", " >= 0", "sandbox/test_http_refusal.py"),
     ("apps/view/indexing.py", "self.unreadable.append(", "str(", _ODD_FILES),
     ("records/receipt.py", "os.path.lexists(path)", "path.exists()", _ODD_FILES),
     ("inputs.py", "_require_regular(found.st_mode, path)", "pass", _ODD_FILES),

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from mcp import Client
+
 from serving import Server, run_server, until
 
 RUNNING = 'torl_sandbox_runs_now{state="running"}'

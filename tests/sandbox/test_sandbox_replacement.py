@@ -14,10 +14,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from test_sandbox_pool import alive, descendants_of_this_process, interrupt, timer, until
 
-from torl.errors import SandboxError
-from torl_sandbox import Execution, OutcomeStatus, SandboxPool
+from test_sandbox_pool import alive, descendants_of_this_process, interrupt, timer, until
+from torl_sandbox import Execution, OutcomeStatus, SandboxError, SandboxPool
 
 
 def kill(pid: int) -> None:

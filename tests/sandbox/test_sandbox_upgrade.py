@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from test_sandbox_cache import cache, only
 from test_sandbox_pool import alive, until
-
-from torl.errors import SandboxError
-from torl_sandbox import SandboxPool, _core, guest
+from torl_sandbox import SandboxError, SandboxPool, _core, guest
 
 __all__ = ["cache"]
 

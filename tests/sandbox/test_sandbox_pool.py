@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from torl.errors import SandboxError
-from torl_sandbox import Execution, Interpreter, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, Interpreter, OutcomeStatus, SandboxError, SandboxPool
 
 
 @pytest.mark.parametrize("code", [b"print(1)", None, 1], ids=repr)
@@ -391,7 +390,7 @@ def test_no_worker_outlives_its_parent(ending: str) -> None:
 
 FORK = """
 import os
-from torl.errors import SandboxError
+from torl_sandbox import SandboxError
 from torl_sandbox import SandboxPool
 pool = SandboxPool(1)
 child = os.fork()

@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "python" / "torl_sandbox"
 FILES = sorted(PACKAGE.rglob("*.py"))
-# A module may import modules of lower layers. Those of `servers` may import each other.
+# A module may import modules of lower layers, and a server its neighbors.
 FLOORS: list[set[str]] = [
     {"_core", "cells", "errors", "figures", "magics", "outcome", "paths", "version"},
     {"execution", "guest", "options"},
@@ -20,7 +20,7 @@ FLOORS: list[set[str]] = [
     {"servers"},
     {"__main__"},
 ]
-# All that the package needs besides its guest. The servers' libraries come with extras.
+# The library of the command line. The servers' libraries come with extras.
 LIBRARIES = {"__main__": {"rich"}}
 TORL = re.compile(r"\btorl(\.\w+)+")
 

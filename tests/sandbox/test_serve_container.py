@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from serving import run_server
 from test_sandbox_confinement import assert_confined
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from torl.errors import SandboxError
-from torl_sandbox import SandboxPool, _core, cache_directory, guest, prepare_guest
+from torl_sandbox import SandboxError, SandboxPool, _core, cache_directory, guest, prepare_guest
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def start_pool(
 ) -> subprocess.CompletedProcess[str]:
     """A pool in a separate process, which prints the error."""
     program = (
-        "import sys\nfrom pathlib import Path\nfrom torl_sandbox import SandboxPool\nfrom torl.errors import SandboxError\n"
+        "import sys\nfrom pathlib import Path\nfrom torl_sandbox import SandboxPool\nfrom torl_sandbox import SandboxError\n"
         "try:\n    print(SandboxPool(1, cache=Path(sys.argv[1])).run('print(1)').stdout)\n"
         "except SandboxError as error:\n    print('SandboxError:', error)\n"
     )

@@ -13,6 +13,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import EmbeddedResource, ImageContent, TextContent
+
 from serving import ENDLESS, Server, run_server, until
 
 RUNNING = 'torl_sandbox_runs_now{state="running"}'

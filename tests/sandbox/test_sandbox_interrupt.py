@@ -6,8 +6,7 @@ from random import Random
 import pytest
 
 from sandboxes import OVERSHOOT_SECONDS
-from torl.types import OutcomeStatus
-from torl_sandbox import SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+
 from serving import Server, connected, given_up, run_server, until
 
 OPEN = "torl_sandbox_requests_open"

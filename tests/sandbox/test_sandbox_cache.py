@@ -17,10 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_sandbox_pool import interrupt, timer
 
-from torl.errors import SandboxError
-from torl_sandbox import SandboxPool, _core, prepare_guest
+from test_sandbox_pool import interrupt, timer
+from torl_sandbox import SandboxError, SandboxPool, _core, prepare_guest
 from torl_sandbox.guest import worker_command
 
 
@@ -140,7 +139,7 @@ def test_damaged_cache_is_rebuilt_once_by_concurrent_processes(cache: Path) -> N
 FULL = """
 import resource, sys
 from pathlib import Path
-from torl.errors import SandboxError
+from torl_sandbox import SandboxError
 from torl_sandbox import prepare_guest
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 try:

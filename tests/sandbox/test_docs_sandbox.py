@@ -1,4 +1,4 @@
-"""The Python blocks of docs/sandbox.md run, and each statement has the value that its comment says."""
+"""The Python blocks of the sandbox's pages run, and each statement has the value that its comment says."""
 
 import ast
 import re
@@ -7,10 +7,11 @@ from textwrap import dedent
 from types import CodeType, CoroutineType
 from typing import Any
 
+import pytest
+
 from torl_sandbox import SandboxPool
 
-PAGE = Path(__file__).parents[2] / "docs" / "sandbox.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[2]
 LITERAL = re.compile(r"""("(?:[^"\\]|\\.)*"|\{[^}]*\})""")
 
 
@@ -19,23 +20,25 @@ async def run(code: CodeType, names: dict[str, Any]) -> Any:
     return await result if isinstance(result, CoroutineType) else result
 
 
-async def test_statements_have_the_values_of_their_comments() -> None:
-    first, second = BLOCKS
+@pytest.mark.parametrize("page", ["docs/sandbox.md", "crates/sandbox/README.md"])
+async def test_statements_have_the_values_of_their_comments(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    first, *others = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     header, _, body = first.partition("with SandboxPool")
     assert header == "from torl_sandbox import SandboxPool\n\n"
     compared = 0
     with SandboxPool(workers=1, cpu_seconds=10) as pool:
         names: dict[str, Any] = {"pool": pool}
-        for line in (dedent(body.partition("\n")[2]) + second).splitlines():
+        for line in (dedent(body.partition("\n")[2]) + "".join(others)).splitlines():
             statement = ast.parse(line.replace('b"..."', 'b""')).body[0]
             comment = LITERAL.search(line.partition("  # ")[2])
             tree: ast.Module | ast.Expression = ast.Module([statement], [])
             if isinstance(statement, ast.Expr):
                 tree = ast.Expression(statement.value)
             mode = "eval" if isinstance(tree, ast.Expression) else "exec"
-            value = await run(compile(tree, str(PAGE), mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+            value = await run(compile(tree, page, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
             if comment is not None:
-                shown = getattr(value, "exception_line", None) if "exception_line" in line else value
+                shown = getattr(value, "exception_line", value) if "exception_line" in line else value
                 assert shown == ast.literal_eval(comment[0]), line
                 compared += 1
     assert compared == 6

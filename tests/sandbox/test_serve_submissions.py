@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import ENDLESS, Server, run_server
 
+from serving import ENDLESS, Server, run_server
 from torl_sandbox.servers.submissions import extract_code, same_output
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from fusion_clients import FAIL, SENT, Sent, read_by_torl, read_by_verl, read_by_verl_tool
 from serving import ENDLESS, Server, run_server
-
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers import fusion_api
 
