@@ -28,7 +28,8 @@ def build_wheel(
 ) -> str:
     """Build the wheel of torl and return its file name."""
     _place_sandbox(config_settings)
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    name: str = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return name
 
 
 def build_editable(
@@ -38,7 +39,8 @@ def build_editable(
 ) -> str:
     """Build a wheel that refers to `python/` and return its file name."""
     _place_sandbox(config_settings)
-    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    name: str = maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+    return name
 
 
 def _place_sandbox(settings: Mapping[str, Any] | None) -> None:

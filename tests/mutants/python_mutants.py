@@ -128,6 +128,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("hub/models.py", "if path.exists() and not path.is_dir():", "if False:", "unit/test_odd_files.py"),
     ("data/row_files.py", "if self._read > max(", "if self._read < 0 * max(", "unit/test_odd_files.py"),
     ("options/signatures.py", ").__module__ == module_name", ") is not None", f"{_TRUST} -k way_around"),
+    ("options/signatures.py", "error.name in _MOVED", "error.name is None", "unit/test_options.py -k moved"),
     ("records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
     # --- what a step is made of
     (_HTTP, "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
