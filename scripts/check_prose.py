@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOTS = ("python/torl", "demo_maker", "benchmarks", "scripts", "tests", "docs", "*.md", "rust", "crates")
+ROOTS = ("python", "demo_maker", "benchmarks", "scripts", "tests", "docs", "*.md", "rust", "crates")
 # Programs for the sandbox, build outputs, hidden folders.
-SKIPPED = re.compile(r"(^|/)(tests/integration/(attacks|programs)|target|generated|__pycache__|\.[^/]+)/")
+SKIPPED = re.compile(r"(^|/)(tests/sandbox/(attacks|programs)|target|generated|__pycache__|\.[^/]+)/")
 EXEMPTION = "prose: ok"
 
 TEXT = {"docstring", "comment", "error", "markdown"}

@@ -1,14 +1,21 @@
-"""`check_wheel.py WHEEL`: fails unless the wheel runs where it says and holds what it should, and nothing else."""
+"""`check_wheel.py WHEEL ...`: fails unless a wheel runs where it says and holds what it should, and nothing else."""
 
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NEWEST_GLIBC = (2, 28)
 
-NEEDED = (
+SANDBOX = (
+    "torl_sandbox/__init__.py",
+    "torl_sandbox/py.typed",
+    "torl_sandbox/_core.abi3.so",
+    "torl_sandbox/_core.pyi",
+    "torl_sandbox/servers/fusion.py",
+)
+TORL = (
     "torl/__init__.py",
     "torl/py.typed",
     "torl/_core.abi3.so",
@@ -24,13 +31,16 @@ NEEDED = (
 UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|rs)$")
 
 
-def faults(names: Sequence[str], extension: bytes, presets: Sequence[str]) -> list[str]:
-    """Errors in a wheel of these files, with this native extension, that should hold these presets."""
-    held = set(names)
-    found = [f"lacks {name}" for name in (*NEEDED, *(f"torl/{preset}" for preset in presets)) if name not in held]
-    found += [f"holds {name}" for name in names if UNWANTED.search(name)]
-    newer = sorted(version for version in glibc_versions(extension) if version > NEWEST_GLIBC)
-    found += [f"needs GLIBC_{'.'.join(map(str, version))}" for version in newer]
+def faults(needed: Sequence[str], files: Mapping[str, bytes]) -> list[str]:
+    """Errors in a wheel of these files, with the contents of its native extensions, that should hold those."""
+    found = [f"lacks {name}" for name in needed if name not in files]
+    packages = {name.partition("/")[0] for name in needed}
+    for name, content in files.items():
+        package = name.partition("/")[0]
+        if UNWANTED.search(name) or (package not in packages and not package.endswith(".dist-info")):
+            found.append(f"holds {name}")
+        newer = sorted(version for version in glibc_versions(content) if version > NEWEST_GLIBC)
+        found += [f"needs GLIBC_{'.'.join(map(str, version))}" for version in newer]
     return found
 
 
@@ -40,22 +50,32 @@ def glibc_versions(extension: bytes) -> set[tuple[int, ...]]:
     return {tuple(int(part) for part in version.split(b".")) for version in found}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Check one wheel; returns 1 if anything is wrong with it."""
-    (path,) = arguments
-    presets = [str(file.relative_to("python/torl")) for file in Path("python/torl").glob("*/**/*.toml")]
-    presets += [str(file.relative_to("python/torl")) for file in Path("python/torl/recipes").glob("*/README.md")]
+def needed_by(wheel: Path) -> tuple[str, ...]:
+    """The files that a wheel must hold: the sandbox's alone, or torl's with the sandbox's."""
+    if wheel.name.startswith("torl_sandbox"):
+        return SANDBOX
+    presets = [str(file.relative_to("python")) for file in Path("python/torl").glob("*/**/*.toml")]
+    presets += [str(file.relative_to("python")) for file in Path("python/torl/recipes").glob("*/README.md")]
+    return (*TORL, *SANDBOX, *presets)
+
+
+def check(path: Path) -> bool:
+    """Print the faults of a wheel, or its size if it is whole. Returns whether it is whole."""
+    needed = needed_by(path)
     with zipfile.ZipFile(path) as wheel:
-        names = wheel.namelist()
-        extension = wheel.read("torl/_core.abi3.so")
-    found = faults(names, extension, presets)
+        files = {name: wheel.read(name) if name.endswith(".so") else b"" for name in wheel.namelist()}
+    found = faults(needed, files)
     for fault in found:
         print(f"error: {path} {fault}", file=sys.stderr)
     if not found:
-        newest = ".".join(map(str, max(glibc_versions(extension))))
-        size = Path(path).stat().st_size / 1e6
-        print(f"{path}: {len(names)} files, {size:.1f} MB, needs glibc {newest}, {len(presets)} presets")
-    return 1 if found else 0
+        newest = ".".join(map(str, max(glibc_versions(b"".join(files.values())))))
+        print(f"{path}: {len(files)} files, {path.stat().st_size / 1e6:.1f} MB, needs glibc {newest}")
+    return not found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check wheels; returns 1 at the first with a fault."""
+    return 0 if all(check(Path(argument)) for argument in arguments) else 1
 
 
 if __name__ == "__main__":

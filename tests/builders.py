@@ -26,7 +26,6 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.sandbox import Interpreter
 from torl.text.tokenizer import PlainTextEncoder
 from torl.tools import PythonOptions, PythonTool
 from torl.tools.python import InterpreterState
@@ -47,6 +46,7 @@ from torl.types import (
     Trajectory,
     Turn,
 )
+from torl_sandbox import Interpreter
 
 _CLOSED_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ENDING = {

@@ -8,10 +8,10 @@ from tokenizers_for_tests import byte_level_bpe
 from torl._core import Scanner, Vocabulary
 from torl.engine import Engine
 from torl.errors import EngineError
-from torl.sandbox import Execution
 from torl.text.tokenizer import PlainTextEncoder
 from torl.text.vocabulary import build_vocabulary
 from torl.types import OutcomeStatus, SampledTurn, SamplingParameters, TurnFinish, TurnRequest
+from torl_sandbox import Execution
 
 TOKENIZER = byte_level_bpe()
 VOCABULARY = build_vocabulary(TOKENIZER)
@@ -109,7 +109,7 @@ class ScriptedInterpreter:
     running: int = 0
 
     async def run_async(self, code: str, *, seed: int = 0) -> Execution:
-        """See `torl.sandbox.Interpreter`."""
+        """See `torl_sandbox.Interpreter`."""
         self.codes.append(code)
         self.seeds.append(seed)
         self.running += 1

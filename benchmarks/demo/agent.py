@@ -6,7 +6,7 @@ from functools import cache
 from openai import AsyncOpenAI
 
 import torl
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 TOOLS = [{"type": "function", "function": {"name": "python", "parameters": {"type": "object", "properties": {}}}}]
 

@@ -22,7 +22,7 @@ from benchmarks.demo.chat import train
 from demo_maker.chat import conversation
 
 TOOL = "run_python"
-SERVER = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
+SERVER = shlex.join([sys.executable, "-m", "torl_sandbox", "mcp", "--workers", "1"])
 ENVIRONMENT = f"{{ PYTHONPATH = {json.dumps(os.environ.get('PYTHONPATH', ''))} }}"
 RUNS: Mapping[str, Mapping[str, str]] = {
     "by an MCP server": {"rollout.tools": f"{{ python = {{ mcp = {json.dumps(SERVER)}, env = {ENVIRONMENT} }} }}"},

@@ -48,11 +48,11 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.sandbox import Execution, Interpreter, SandboxPool
 from torl.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
 from torl.text.vocabulary import build_vocabulary
 from torl.tools.python import PythonTool
 from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory, TurnRequest
+from torl_sandbox import Execution, Interpreter, SandboxPool
 
 NAMES = [  # of a round; variants that are compared most closely appear more than once
     *("plain", "c0", "c8_wait1ms", "c8_wait50ms", "c0", "c16_wait50ms", "c8_real"),

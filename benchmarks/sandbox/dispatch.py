@@ -27,7 +27,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from torl.sandbox import SandboxPool, prepare_guest
+from torl_sandbox import SandboxPool, prepare_guest
 
 SOURCE = Path(__file__).with_suffix(".c")
 WAYS = {"native": ("GOTO", "SWITCH", "TAIL"), "wasm": ("SWITCH", "TAIL")}

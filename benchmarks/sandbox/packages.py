@@ -11,7 +11,7 @@ documentation, whose output is known.
 import argparse
 import statistics
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 ROUNDS = 5
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 # One thread for each run: the cores are for other runs.
 ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

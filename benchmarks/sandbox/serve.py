@@ -83,7 +83,7 @@ def main() -> None:
 @contextmanager
 def torl_server() -> Iterator[tuple[int, int]]:
     """torl's, on a port that is free: that, and its process id."""
-    command = [sys.executable, "-m", "torl.sandbox", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "torl_sandbox", "serve", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     assert process.stdout is not None
     try:

@@ -41,7 +41,7 @@ from typing import Any
 from benchmarks import ROOT
 from benchmarks.sandbox.peers import Engine, Program, Torl, engines
 from benchmarks.sandbox.snippets import EXCEPTION, PROGRAMS, SEEN, SNIPPETS, UNSEEN
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 TRANSCRIPTS = ROOT.parent / "shared" / "data" / "tora_gsm8k_transcripts.jsonl"
 BLOCK = re.compile(r"```python\n(.*?)\n```\n```output\n", re.DOTALL)

@@ -77,8 +77,6 @@ if TYPE_CHECKING:
     from torl.rewards import JudgeClient as JudgeClient
     from torl.rewards import Reward as Reward
     from torl.runtime.processes.supervision import call_function as call_function
-    from torl.sandbox import Execution as Execution
-    from torl.sandbox import SandboxPool as SandboxPool
     from torl.text.answers import find_answer as find_answer
     from torl.text.answers import find_tagged_answer as find_tagged_answer
     from torl.text.templates import PromptTemplate as PromptTemplate
@@ -112,6 +110,8 @@ if TYPE_CHECKING:
     from torl.types import Turn as Turn
     from torl.types import TurnRequest as TurnRequest
     from torl.version import __version__ as __version__
+    from torl_sandbox import Execution as Execution
+    from torl_sandbox import SandboxPool as SandboxPool
 
 # The modules of the names above, from which `__all__` and `__getattr__` derive; tests/unit/test_public_api.py compares.
 _MODULES = {
@@ -135,7 +135,7 @@ _MODULES = {
     "torl.options": "NonNegativeFloat NonNegativeInt PositiveFloat PositiveFraction PositiveInt Section load_object",
     "torl.rewards": "Grader JudgeClient Reward",
     "torl.runtime.processes.supervision": "call_function",
-    "torl.sandbox": "Execution SandboxPool",
+    "torl_sandbox": "Execution SandboxPool",
     "torl.text.answers": "find_answer find_tagged_answer",
     "torl.text.templates": "PromptTemplate PromptVariant chatml load_template",
     "torl.tools": "StatefulTool Tool ToolSession",

@@ -51,7 +51,7 @@ COMMANDS = {
     ),
     "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems", Files.BOTH),
     "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU", Files.BOTH),
-    "sandbox": ("torl.sandbox.__main__:main", "run untrusted Python, or serve the sandbox", Files.OWN),
+    "sandbox": ("torl_sandbox.__main__:main", "run untrusted Python, or serve the sandbox", Files.OWN),
     "grade": ("torl.commands.grade:main", "compare an answer with its reference", Files.OWN),
     "check": ("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub", Files.OWN),
     "presets": ("torl.commands.presets:main", "list the configurations that torl ships", Files.OWN),

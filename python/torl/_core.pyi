@@ -1,12 +1,10 @@
-"""The native core: token scanning, trajectory splicing, packing, advantages, the sandbox.
+"""The native core: token scanning, trajectory splicing, packing, advantages.
 
 Every refusal of an input is a `ValueError`; an integer that does not fit its type is an `OverflowError`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
-from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, final
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +12,6 @@ import numpy.typing as npt
 __all__ = [
     "CodeBlock",
     "MarkerMatch",
-    "SandboxLimits",
-    "SandboxOutcome",
-    "SandboxRequest",
-    "SandboxRun",
-    "SandboxState",
-    "SandboxWorkers",
     "Scan",
     "Scanner",
     "StopCondition",
@@ -30,11 +22,8 @@ __all__ = [
     "generalized_advantages",
     "group_advantages",
     "pack",
-    "prepare_sandbox",
     "repetition",
     "row_sums",
-    "sandbox_files",
-    "serve_sandbox",
     "whiten",
     "whiten_rows",
 ]
@@ -304,170 +293,3 @@ def repetition(text: str) -> float:
     ORZ's and ZeroTIR's `repeatness`, in linear time: 2 / (n (n + 1)) times the sum of the longest common prefixes of
     neighbors in the suffix array, over n characters.
     """
-
-# --- sandbox ----------------------------------------------------------------------------------------------
-
-@final
-class SandboxState:
-    """The state of a session after a run: a value, which several runs may continue."""
-
-    def __new__(cls) -> SandboxState:
-        """The state before the first run."""
-
-    def __len__(self) -> int:
-        """Return the size of the state in bytes."""
-
-@final
-class SandboxLimits:
-    """The limits of one run. By default, the limits of the pool.
-
-    The fields are those of `torl.sandbox.SandboxPool`.
-    """
-
-    def __new__(
-        cls,
-        *,
-        cpu_seconds: float | None = None,
-        wall_seconds: float | None = None,
-        memory_bytes: int | None = None,
-        output_bytes: int | None = None,
-        files_bytes: int | None = None,
-    ) -> SandboxLimits:
-        """Create limits. Raises `ValueError` for invalid times."""
-
-    def lowered(self, *, cpu_seconds: float = ..., memory_bytes: int = ...) -> SandboxLimits:
-        """Return the limits, lowered to at most this CPU time and memory."""
-    @property
-    def cpu_seconds(self) -> float: ...
-    @property
-    def wall_seconds(self) -> float: ...
-    @property
-    def memory_bytes(self) -> int: ...
-    @property
-    def output_bytes(self) -> int: ...
-    @property
-    def files_bytes(self) -> int: ...
-
-@final
-class SandboxOutcome:
-    """The outcome of one run: the fields of `torl.types.Outcome`, and the state of the session after the run."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def stdout(self) -> str: ...
-    @property
-    def stderr(self) -> str: ...
-    @property
-    def exception_type(self) -> str | None: ...
-    @property
-    def exception_line(self) -> str | None: ...
-    @property
-    def traceback(self) -> str | None: ...
-    @property
-    def cpu_seconds(self) -> float: ...
-    @property
-    def wall_seconds(self) -> float: ...
-    @property
-    def peak_memory_bytes(self) -> int: ...
-    @property
-    def value(self) -> str | None: ...
-    @property
-    def files(self) -> list[tuple[bytes, bytes]]:
-        """Pairs of path and content."""
-    @property
-    def state(self) -> SandboxState | None:
-        """The session state after the run; None for a run without a session, or one that was stopped."""
-
-@final
-class SandboxRequest:
-    """A run to submit."""
-
-    def __new__(
-        cls, code: bytes, input: Mapping[str, object], limits: SandboxLimits, state: SandboxState | None
-    ) -> SandboxRequest:
-        """`input` is a `torl.sandbox.options.RunInput`; `state` is the state of its session, if it has one.
-
-        Raises `ValueError` for oversized inputs and invalid files.
-        """
-
-@final
-class SandboxRun:
-    """A run that was submitted."""
-
-    def cancel(self) -> bool:
-        """Take the run out of the queue, or kill its worker. False when it was over already."""
-
-@final
-class SandboxWorkers:
-    """Worker processes with the guest loaded. `torl.sandbox.SandboxPool` wraps this class."""
-
-    def __new__(
-        cls,
-        command: Sequence[str],
-        cache: str | PathLike[str],
-        workers: int,
-        reuse_guest: bool,
-        verify_every: int,
-        result_cache_bytes: int,
-    ) -> SandboxWorkers:
-        """Start `workers` processes by `command`, which must call `serve_sandbox`; wait until all have run code.
-
-        Raises `torl.errors.SandboxError` when the guest in `cache` is missing or damaged, or a worker does not start.
-        """
-
-    def run(self, request: SandboxRequest) -> SandboxOutcome:
-        """Run and wait; the exception of a signal handler cancels the run.
-
-        Raises `torl.errors.SandboxError`.
-        """
-
-    def run_batch(self, requests: Sequence[SandboxRequest]) -> list[SandboxOutcome]:
-        """Run all and wait for all, in order. Raises `torl.errors.SandboxError`; the others are cancelled then."""
-
-    def submit(
-        self, request: SandboxRequest, callback: Callable[[SandboxOutcome | None, Exception | None], object]
-    ) -> SandboxRun:
-        """Put a run at the end of the queue. `callback(outcome, error)` is called once, on another thread or here.
-
-        It gets an outcome, or a `SandboxError`, or neither when the run was cancelled.
-        """
-
-    def statistics(self) -> dict[str, int]:
-        """Counts by outcome, `shared`, `cancelled`, `retried`, `workers_replaced`, `failed_starts`, and two of now:
-        `queued` and `running`.
-
-        Raises `torl.errors.SandboxError` in a fork of the process that made the pool, as the four below do.
-        """
-
-    def latency(self) -> list[tuple[float, int]]:
-        """`(upper bound in seconds, runs)` of every bucket up to the last that has any."""
-
-    def fresh_guest_reason(self) -> str | None:
-        """Return the reason that every run gets a fresh guest; None if guests are reused."""
-
-    def confinement(self) -> tuple[int | None, bool, list[str]]:
-        """The fields of `torl.sandbox.Confinement`, in its order."""
-
-    def processes(self) -> list[int]:
-        """The process ids of the workers, those that start included."""
-
-    def close(self) -> None:
-        """Kill the workers. Runs that are queued or running end in a `SandboxError`."""
-
-def prepare_sandbox(
-    command: Sequence[str],
-    artifacts: str | PathLike[str],
-    cache: str | PathLike[str],
-    progress: Callable[[str, float], object],
-) -> None:
-    """Prepare the guest in a child process, unless `cache` holds it. `progress(stage, fraction done)`.
-
-    Raises `torl.errors.SandboxError`, or an exception of `progress`, which cancels the preparation.
-    """
-
-def sandbox_files(cache: str | PathLike[str]) -> list[Path]:
-    """Return the paths of this build's guest in `cache`: module, memory image, standard library."""
-
-def serve_sandbox() -> NoReturn:
-    """Turn this process into a sandbox worker on the socket that is its standard input."""

@@ -4,9 +4,8 @@ A mistake of the *model* is data: an `Outcome`, a reward of -1. A failure of the
 stops a training run, which never continues with a failed tool, engine, grader or learner.
 """
 
-
-class TorlError(Exception):
-    """Base class of all errors that torl raises on purpose. The message names the problem, its location and a fix."""
+from torl_sandbox.errors import SandboxError as SandboxError
+from torl_sandbox.errors import TorlError as TorlError
 
 
 class ConfigError(TorlError):
@@ -19,10 +18,6 @@ class NotTrustedError(TorlError):
 
 class DataError(TorlError):
     """An unreadable problem file or model directory. The message names the file, the line and the reason."""
-
-
-class SandboxError(TorlError):
-    """A failure of the sandbox itself: a missing guest, a failed self-test, a dead pool."""
 
 
 class ToolUnavailableError(TorlError):

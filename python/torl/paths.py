@@ -1,6 +1,5 @@
-"""Paths of the configuration, on disk or inside the package, the user's cache, and valid file names."""
+"""Paths of the configuration, on disk or inside the package, and valid file names."""
 
-import os
 import re
 from collections.abc import Sequence
 from importlib import resources
@@ -55,14 +54,3 @@ def labelled_paths(arguments: Sequence[str]) -> dict[str, Path]:
             raise ConfigError(f"{argument}: the label {label!r} is empty or used twice: write LABEL={Path(path)}")
         paths[label] = Path(path)
     return paths
-
-
-def cache_directory(kind: str) -> Path:
-    """Return `torl/KIND` in the user's cache directory, which may not exist yet.
-
-    Raises:
-        RuntimeError: The user has no home directory, and XDG_CACHE_HOME is not set.
-    """
-    base = os.environ.get("XDG_CACHE_HOME")
-    located = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
-    return located / "torl" / kind

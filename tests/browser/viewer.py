@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from torl.paths import cache_directory
+from torl_sandbox.paths import cache_directory
 
 
 def own_cache(directory: Path) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from generation import Program
 from native import NativePython, Observed
 
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 AT_ONCE = 2000
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from suite_files import DATA, FILES, reason
 
-from torl.sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox import OutcomeStatus, SandboxPool
 
 # In the guest: runs what `NAMES` names, or lists the parts of it.
 RUNNER = """

@@ -17,7 +17,7 @@ from pathlib import Path
 from comparison import seen
 from native import NativePython
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 SHIM = Path(__file__).with_name("pytest_shim.py").read_text(encoding="utf-8")
 PROGRAM = """

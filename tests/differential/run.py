@@ -20,7 +20,7 @@ from corpus import corpus
 from generation import AREAS, generate
 from native import NativePython
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 VERSIONS = """
 import sys, networkx, numpy, pandas, scipy, sympy

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native import NativePython
 
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 SHORT, FULL = 400, 100_000
 

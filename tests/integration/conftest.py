@@ -15,8 +15,8 @@ import tiny_model
 from engines import make_engine
 
 from torl.engine import VllmEngine
-from torl.sandbox import Execution
 from torl.types import OutcomeStatus, Problem, Prompt
+from torl_sandbox import Execution
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -105,7 +105,7 @@ class SubprocessInterpreter:
         self._slots = asyncio.Semaphore(concurrency)
 
     async def run_async(self, code: str, *, seed: int = 0) -> Execution:
-        """See `torl.sandbox.Interpreter`."""
+        """See `torl_sandbox.Interpreter`."""
         self.calls += 1
         async with self._slots:
             start = time.perf_counter()

@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from serving import resident_mb
-from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 
 from sandboxes import KEPT
+from serving import resident_mb
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, Attack, open_pool
 from torl.interop.trl import environment_factory
-from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.execution import render_transcript
+from torl_sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox.execution import render_transcript
 
 
 @pytest.fixture(scope="module")

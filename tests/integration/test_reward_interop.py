@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cli import running
 
-from torl.apps.serve.grader import main
+from torl.apps.grader.commands import main
 from torl.interop.shared import score
 from torl.interop.trl import reward_func
 from torl.interop.verl import compute_score

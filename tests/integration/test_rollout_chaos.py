@@ -19,8 +19,8 @@ from torl.formats import Format
 from torl.recipes.torl import ToRLFormat
 from torl.recipes.zerotir import ZeroTIRFormat, ZeroTIROptions
 from torl.rollout.episode import EpisodePlayer
-from torl.sandbox import SandboxPool
 from torl.types import Prompt, Trajectory
+from torl_sandbox import SandboxPool
 from weight_sending import perturbed, sending
 
 CALLS = 16

@@ -18,8 +18,8 @@ from builders import play_trajectories, player
 from torl.errors import SandboxError
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
-from torl.sandbox import SandboxPool
 from torl.types import Problem
+from torl_sandbox import SandboxPool
 
 SAMPLES = 16
 

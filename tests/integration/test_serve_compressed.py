@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Server, connected, run_command
 
+from serving import Server, connected, run_command
 from viewed_runs import row, write_run
 
 MIB = 1 << 20
@@ -39,8 +39,8 @@ def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     module = [sys.executable, "-m"]
     run = write_run(tmp_path_factory.mktemp("runs") / "run", {"step_000000": [row()]})
     commands = {
-        "serve": [*module, "torl.sandbox", "serve", "--port", "0", "--workers", "1"],
-        "mcp": [*module, "torl.sandbox", "mcp", "--http", "--port", "0", "--workers", "1"],
+        "serve": [*module, "torl_sandbox", "serve", "--port", "0", "--workers", "1"],
+        "mcp": [*module, "torl_sandbox", "mcp", "--http", "--port", "0", "--workers", "1"],
         "grade": [*module, "torl.rewards", "serve", "--port", "0", "--workers", "1"],
         "view": [*module, "torl", "view", str(run), "--port", "0"],
         "agents": [sys.executable, "-c", AGENTS],

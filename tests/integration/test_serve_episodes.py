@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Server, run_server
 
 from builders import asked, play_trajectories, player
 from scripted_engine import ENCODER, ScriptedEngine
+from serving import Server, run_server
 from torl.apps.audit.replay import python_mismatch
 from torl.component import RunContext
 from torl.errors import ToolUnavailableError
-from torl.sandbox import SandboxPool
 from torl.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.types import OutcomeStatus, Trajectory
+from torl_sandbox import SandboxPool
 
 LIMITS = {"cpu_seconds": 0.3, "memory_bytes": 256 << 20}
 CODES = [

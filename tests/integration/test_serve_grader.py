@@ -8,11 +8,12 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+
 from serving import Server, connected, given_up, run_command, until
 
 PROGRAM = """
-from torl.apps.serve.grader_server import serve
-from torl.apps.serve.settings import ServerSettings
+from torl.apps.grader.server import serve
+from torl_sandbox.servers.settings import ServerSettings
 from torl.rewards import Grader
 serve(Grader(1, timeout_seconds=20), ServerSettings(port=0, idle_timeout_seconds=1.5, body_mib=1))
 """
@@ -68,7 +69,7 @@ def test_sigterm_answers_pending_requests() -> None:
 def test_its_commands_but_serve_need_none_of_its_libraries() -> None:
     program = (
         "import sys\nsys.modules['aiohttp'] = sys.modules['uvloop'] = None\n"
-        "from torl.apps.serve.grader import main\nsys.exit(main(['serve']))"
+        "from torl.apps.grader.commands import main\nsys.exit(main(['serve']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (1, "error: aiohttp is not installed: pip install 'torl[serve]'\n")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Server, run_command
 
+from serving import Server, run_command
 from viewed_runs import row, write_run
 
 OWN = {"X-Torl-View": "1"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+
 from serving import Server, run_command, run_server
 
 GRADER = [sys.executable, "-m", "torl.rewards", "serve", "--port", "0", "--workers", "1"]

@@ -209,7 +209,7 @@ async def listening(port: int) -> "subprocess.Popen[bytes]":
 
 async def test_sandbox_mcp_server_is_a_tool() -> None:
     """The sandbox through its MCP server, with the sessions that it offers."""
-    command = shlex.join([sys.executable, "-m", "torl.sandbox", "mcp", "--workers", "1"])
+    command = shlex.join([sys.executable, "-m", "torl_sandbox", "mcp", "--workers", "1"])
     async with offered(command) as tools:
         assert list(tools) == ["run_python"]
         assert set(tools["run_python"].parameters["properties"]) == {"code", "session", "files"}

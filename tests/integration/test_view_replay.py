@@ -18,8 +18,8 @@ from torl.apps.view.rows import Place, find_place
 from torl.apps.view.sources import Target
 from torl.config import TrainConfig
 from torl.records.rows import TrajectoryRecord, encode_trajectory
-from torl.sandbox import SandboxPool
 from torl.tools.python import InterpreterState
+from torl_sandbox import SandboxPool
 from viewed_runs import indexed, lines, row
 
 SEED, STEP = 11, 3

@@ -6,7 +6,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "integration"))  # clients of the servers
+sys.path.append(str(Path(__file__).parents[1] / "integration"))  # the folder of commands
 
 _LIBRARIES = {"openenv": "openenv", "verifiers": "verifiers", "trackers": "wandb"}
 collect_ignore_glob = [f"test_{name}*.py" for name, library in _LIBRARIES.items() if find_spec(library) is None]

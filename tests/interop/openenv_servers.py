@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving import until
-
 from ports import listening
+from serving import until
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import websockets
 from openenv.core.generic_client import GenericEnvClient
+
 from serving import ENDLESS, Server, run_server, until
 
 RUNNING = 'torl_sandbox_runs_now{state="running"}'

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from openenv.core.generic_client import GenericEnvClient
-from serving import Server, run_server
-from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, SERVER_OPTIONS, Attack, open_pool
 
 from sandboxes import KEPT
-from torl.apps.serve.fusion_api import command_result
-from torl.sandbox import Execution, OutcomeStatus, SandboxPool
+from serving import Server, run_server
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, PATIENCE, SERVER_OPTIONS, Attack, open_pool
+from torl_sandbox import Execution, OutcomeStatus, SandboxPool
+from torl_sandbox.servers.fusion_api import command_result
 
 pytestmark = pytest.mark.slow
 

@@ -10,11 +10,11 @@ import openenv
 import pytest
 from openenv.core.generic_client import GenericEnvClient
 from openenv_servers import serving
-from serving import run_server
 
 from builders import asked
 from chat_models import ChatModel
 from scripted_environment import in_environment
+from serving import run_server
 from torl.apps.audit.tokens import token_mismatch
 from torl.errors import ConfigError, ToolUnavailableError
 from torl.interop.openenv import OpenEnvEnvironment, OpenEnvOptions

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from openenv.core.generic_client import GenericEnvClient
+
 from serving import Server, run_server
 
 pytestmark = pytest.mark.slow

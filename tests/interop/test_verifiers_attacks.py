@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, MEMORY_MIB, PATIENCE, Attack, open_pool
 from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
-from torl.apps.serve.settings import PoolSettings
-from torl.sandbox import OutcomeStatus, SandboxPool
-from torl.sandbox.execution import render_transcript
+from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, MEMORY_MIB, PATIENCE, Attack, open_pool
+from torl_sandbox import OutcomeStatus, SandboxPool
+from torl_sandbox.execution import render_transcript
+from torl_sandbox.servers.settings import PoolSettings
 
 SETTINGS = {"workers": 1, "memory_mib": MEMORY_MIB}
 

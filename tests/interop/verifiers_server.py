@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from mcp import Client
-from serving import resident_mb, until
 from verifiers.v1.mcp.server import STATE_ROUTE_PARAM, STATE_SIGNATURE_PARAM, STATE_URL_PARAM, state_signature
+
+from serving import resident_mb, until
 
 NO_SESSION = b'{"python_session": null}'
 

@@ -9,6 +9,7 @@ _VIEW_INDEX = "unit/test_view_index.py"
 _VIEW_SELECTION = "unit/test_view_selection.py"
 _VIEW_SERVER = "unit/test_view_server.py"
 _VIEW_REPLAY = "integration/test_view_replay.py"
+_HTTP = "../torl_sandbox/servers/http.py"
 _COMPRESSED = "integration/test_serve_compressed.py"
 _REPLIES = "unit/test_http_replies.py"
 _ODD_FILES = "unit/test_odd_files.py"
@@ -134,18 +135,19 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/exchange/atif.py", ' and step.get("llm_call_count") != 0', "", "unit/test_records_exchange.py"),
     ("hub/models.py", 'if require_plain not in session.event_hooks["response"]:', "if False:", _REPLIES),
     ("options/signatures.py", ").__module__ == module_name", ") is not None", f"{_TRUST} -k way_around"),
+    ("options/signatures.py", "error.name in _MOVED", "error.name is None", "unit/test_options.py -k moved"),
     ("records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
     # --- what a step is made of
-    ("runtime/http.py", "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
+    (_HTTP, "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
     (
-        "runtime/http.py",
+        _HTTP,
         'if encoding := compression(given.get("content-encoding", [])):',
         "if encoding := None:",
         _COMPRESSED,
     ),
     ("runtime/http.py", "auto_decompress=False, headers=PLAIN_REPLIES, ", "", _REPLIES),
     ("runtime/http.py", "if len(body) > max_bytes:", "if False:", _REPLIES),
-    ("runtime/http.py", " <= _MAX_PORT", " >= 0", "unit/test_http_refusal.py"),
+    (_HTTP, " <= _MAX_PORT", " >= 0", "sandbox/test_http_refusal.py"),
     ("apps/view/indexing.py", "self.unreadable.append(", "str(", _ODD_FILES),
     ("records/receipt.py", "os.path.lexists(path)", "path.exists()", _ODD_FILES),
     ("inputs.py", "_require_regular(found.st_mode, path)", "pass", _ODD_FILES),

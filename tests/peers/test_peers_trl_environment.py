@@ -9,7 +9,7 @@ from by_heart import learned_by_heart
 
 from torl.errors import SandboxError
 from torl.interop.trl import PythonEnvironment, environment_factory
-from torl.sandbox import SandboxPool
+from torl_sandbox import SandboxPool
 
 QUESTION = {"role": "user", "content": "What is the sum of 0..99?"}
 CODE = "print(sum(range(100)))"

@@ -1,14 +1,19 @@
-"""Scripts for installing and packaging: commands side by side, and the check of a wheel."""
+"""Scripts for installing and packaging: commands side by side, and the check of the wheels."""
 
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+import torl
+import torl_sandbox
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
 
 
 def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,21 +23,24 @@ def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def write_wheel(path: Path, *, glibc: str = "2.28", lacking: str = "", added: str = "") -> Path:
-    """A wheel with all that a wheel must hold, and with the faults asked for."""
-    files = ["__init__.py", "py.typed", "_core.abi3.so", "_core.pyi"]
-    files += [f"demo/problems/{name}.jsonl" for name in ("train", "heldout")]
-    files += [f"demo/base_model/{name}" for name in ("model.safetensors", "tokenizer.json")]
-    files += [f"apps/view/static/{name}" for name in ("index.html", "vendor/preact.mjs")]
-    files.append("report/vendor/plotly-basic.min.js")
-    package = SCRIPTS.parent / "python/torl"
-    files += [str(file.relative_to(package)) for file in package.glob("*/**/*.toml")]
-    files += [str(file.relative_to(package)) for file in package.glob("recipes/*/README.md")]
+    """A wheel of the name's kind with all that it must hold, and with the faults asked for."""
+    package = ["__init__.py", "py.typed", "_core.abi3.so", "_core.pyi"]
+    files = [f"torl_sandbox/{file}" for file in (*package, "servers/fusion.py")]
+    if not path.name.startswith("torl_sandbox"):
+        files += [f"torl/{file}" for file in package]
+        files += [f"torl/demo/problems/{name}.jsonl" for name in ("train", "heldout")]
+        files += [f"torl/demo/base_model/{name}" for name in ("model.safetensors", "tokenizer.json")]
+        files += [f"torl/apps/view/static/{name}" for name in ("index.html", "vendor/preact.mjs")]
+        files.append("torl/report/vendor/plotly-basic.min.js")
+        python = SCRIPTS.parent / "python"
+        files += [str(file.relative_to(python)) for file in python.glob("torl/*/**/*.toml")]
+        files += [str(file.relative_to(python)) for file in python.glob("torl/recipes/*/README.md")]
     if added:
         files.append(added)
     with zipfile.ZipFile(path, "w") as wheel:
         for file in files:
             if file != lacking:
-                wheel.writestr(f"torl/{file}", f"\0GLIBC_2.2.5\0GLIBC_{glibc}\0")
+                wheel.writestr(file, f"\0GLIBC_2.2.5\0GLIBC_{glibc}\0")
     return path
 
 
@@ -61,25 +69,61 @@ def test_a_command_that_fails_stops_the_others_and_its_last_lines_are_shown_agai
         time.sleep(0.05)
 
 
-def test_a_whole_wheel_for_an_old_glibc_passes(tmp_path: Path) -> None:
-    done = run_script("check_wheel.py", str(write_wheel(tmp_path / "torl.whl")))
+@pytest.mark.parametrize("name", ["torl", "torl_sandbox"])
+def test_a_whole_wheel_for_an_old_glibc_passes(name: str, tmp_path: Path) -> None:
+    done = run_script("check_wheel.py", str(write_wheel(tmp_path / f"{name}.whl")))
     assert (done.returncode, done.stderr) == (0, "")
     assert "needs glibc 2.28" in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("name", "fault", "message"),
     [
-        ({"glibc": "2.34"}, "needs GLIBC_2.34"),
-        ({"glibc": "2.100"}, "needs GLIBC_2.100"),
-        ({"lacking": "py.typed"}, "lacks torl/py.typed"),
-        ({"lacking": "presets/demo.toml"}, "lacks torl/presets/demo.toml"),
-        ({"added": "tests/test_it.py"}, "holds torl/tests/test_it.py"),
-        ({"added": "__pycache__/train.cpython-311.pyc"}, "holds torl/__pycache__/train.cpython-311.pyc"),
+        ("torl_sandbox", {"glibc": "2.34"}, "needs GLIBC_2.34"),
+        ("torl_sandbox", {"glibc": "2.100"}, "needs GLIBC_2.100"),
+        ("torl_sandbox", {"lacking": "torl_sandbox/_core.abi3.so"}, "lacks torl_sandbox/_core.abi3.so"),
+        ("torl_sandbox", {"added": "torl/errors.py"}, "holds torl/errors.py"),
+        ("torl", {"lacking": "torl/py.typed"}, "lacks torl/py.typed"),
+        ("torl", {"lacking": "torl/presets/demo.toml"}, "lacks torl/presets/demo.toml"),
+        ("torl", {"lacking": "torl_sandbox/_core.abi3.so"}, "lacks torl_sandbox/_core.abi3.so"),
+        ("torl", {"added": "torl/tests/test_it.py"}, "holds torl/tests/test_it.py"),
+        ("torl", {"added": "torl/__pycache__/train.cpython-311.pyc"}, "holds torl/__pycache__/train.cpython-311.pyc"),
     ],
 )
-def test_a_wheel_with_a_fault_is_refused_by_its_name(tmp_path: Path, fault: dict[str, str], message: str) -> None:
-    path = write_wheel(tmp_path / "torl.whl", **fault)
+def test_a_wheel_with_a_fault_is_refused_by_its_name(
+    name: str, fault: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    path = write_wheel(tmp_path / f"{name}.whl", **fault)
     done = run_script("check_wheel.py", str(path))
     assert done.returncode == 1
     assert done.stderr == f"error: {path} {message}\n"
+
+
+def test_a_fault_in_one_of_several_wheels_is_found(tmp_path: Path) -> None:
+    whole = write_wheel(tmp_path / "torl.whl")
+    faulty = write_wheel(tmp_path / "torl_sandbox.whl", lacking="torl_sandbox/py.typed")
+    for wheels in ([whole, faulty], [faulty, whole]):
+        assert run_script("check_wheel.py", *map(str, wheels)).returncode == 1
+
+
+# --- one declaration of what both wheels say ------------------------------------------------------------------------
+
+
+def test_both_wheels_ask_for_the_same_libraries() -> None:
+    """torl's wheel holds the sandbox, so it cannot ask for the other wheel with an extra."""
+    torl, sandbox = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        for folder in ("", "crates/sandbox")
+    )
+    assert set(sandbox["dependencies"]) <= set(torl["dependencies"])
+    assert sandbox["requires-python"] == torl["requires-python"]
+    for extra, libraries in sandbox["optional-dependencies"].items():
+        assert torl["optional-dependencies"][extra] == libraries
+
+
+def test_one_version_is_everywhere() -> None:
+    cargo, project = (
+        tomllib.loads((ROOT / name).read_text(encoding="utf-8")) for name in ("Cargo.toml", "pyproject.toml")
+    )
+    version = cargo["workspace"]["package"]["version"]
+    assert (project["project"]["version"], torl.__version__, torl_sandbox.__version__) == (version,) * 3

@@ -26,9 +26,9 @@ DOCUMENTS = [
 CONFIGS = (TrainConfig, SampleConfig, EvaluateConfig, FinetuneConfig)
 SECTIONS = {name for config in CONFIGS for name in config.model_fields}
 # Where a path may begin: a page about one room names its files from there.
-BASES = [ROOT, PACKAGE, ROOT / "crates" / "sandbox" / "src"]
+BASES = [ROOT, PACKAGE.parent, PACKAGE, ROOT / "crates" / "sandbox" / "src"]
 # A page names a test file without its folder.
-TESTS = [ROOT / "tests" / tier for tier in ("unit", "property", "integration", "peers")]
+TESTS = [ROOT / "tests" / tier for tier in ("unit", "property", "integration", "sandbox", "peers")]
 FILE = re.compile(r"[\w.*-]+(/[\w.*-]+)*(\.(py|pyi|rs|toml|md|svg|txt)|/|/[\w-]+\.\*)")
 METRIC = re.compile(r"[a-z]+(/[a-z_*<>.]+)+")
 FIELD = re.compile(rf"({'|'.join(sorted(SECTIONS))})(\.[a-z_*]+)+")

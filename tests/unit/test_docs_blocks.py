@@ -20,14 +20,20 @@ from torl import __main__ as command_line
 from torl.rewards import __main__ as rewards_command_line
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "evidence").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "crates/sandbox/README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "evidence").glob("*.md")),
+]
 FENCED = re.compile(
     r"^(?:<!-- (?P<mark>[^\n]*) -->\n+)?(?P<indent> *)```(?P<tag>\w+)\n(?P<text>.*?)^ *```$", re.M | re.S
 )
 RUN_BY = {
     "README.md": "tests/integration/test_readme.py",
+    "crates/sandbox/README.md": "tests/sandbox/test_docs_sandbox.py",
     "docs/extending.md": "tests/unit/test_extending_page.py",
-    "docs/sandbox.md": "tests/integration/test_docs_sandbox.py",
+    "docs/sandbox.md": "tests/sandbox/test_docs_sandbox.py",
 }
 """The test that runs the Python blocks of a page."""
 
@@ -68,6 +74,8 @@ def words_of_torl(words: list[str]) -> list[str] | None:
     """Return a command of torl as the words after `torl` or `python -m`; None for others."""
     if words[0] == "torl":
         return words[1:]
+    if words[:3] == ["python", "-m", "torl_sandbox"]:
+        return ["sandbox", *words[3:]]
     if words[:2] == ["python", "-m"] and words[2].startswith("torl."):
         return words[2:]
     return None

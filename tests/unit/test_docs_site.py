@@ -46,7 +46,7 @@ def test_every_message_of_the_page_of_errors_is_in_the_code() -> None:
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     messages = re.findall(r"^\| `(.+?)` \|", page, flags=re.MULTILINE)
     assert len(messages) > 20
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "python" / "torl").rglob("*.py")]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "python").rglob("*.py")]
     texts = "\n".join(sorted({literal(node) for tree in trees for node in ast.walk(tree)}))
     for message in messages:
         said = re.sub(r"^[a-z.]+: ", "", message)  # the setting, which pin_commits and others add to a message

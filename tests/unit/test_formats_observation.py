@@ -12,9 +12,9 @@ from torl.options import ChosenFrom
 from torl.recipes.tora import ToRAFormat
 from torl.recipes.torl import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
-from torl.sandbox import Execution
 from torl.tools.python import outcome_of
 from torl.types import Block, ObservationText, Outcome, OutcomeStatus, ToolRequest
+from torl_sandbox import Execution
 
 TRACEBACK = (
     "Traceback (most recent call last):\n  File \"<code>\", line 1, in <module>\nNameError: name 'a' is not defined\n"

@@ -21,7 +21,7 @@ LAYERS: dict[Path, list[set[str]]] = {
         {"python"},
         {"lib"},
     ],
-    CORE / "python": [{"kernels", "sandbox", "scanner", "splice"}, {"mod"}],
+    CORE / "python": [{"kernels", "scanner", "splice"}, {"mod"}],
     SANDBOX: [
         {"errno", "error", "limits", "wire"},
         {"pinned"},

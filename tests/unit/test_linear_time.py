@@ -6,7 +6,6 @@ from time import process_time
 import pytest
 
 from builders import failed, trajectory, turn
-from torl.apps.serve.submissions import extract_code
 from torl.data.dialogues import read_conversation
 from torl.formats import FORMATS, ChatFormat
 from torl.formats.observation import render_outcome
@@ -14,8 +13,9 @@ from torl.formats.results import invented_results
 from torl.recipes.search_r1 import SearchR1Format
 from torl.records.exchange.messages import add_messages, new_row
 from torl.report.examples import response_segments
-from torl.sandbox.magics import python_source
-from torl.sandbox.notebook import dedented
+from torl_sandbox.magics import python_source
+from torl_sandbox.notebook import dedented
+from torl_sandbox.servers.submissions import extract_code
 
 
 def imported(text: str) -> object:

@@ -205,6 +205,23 @@ def test_a_module_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
         load_object("fails_at_import:Name")
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("from torl.sandbox import SandboxPool", "torl_sandbox"),
+        ("from torl.sandbox.pool import SandboxPool", "torl_sandbox"),
+        ("import torl.apps.serve.settings", "torl_sandbox.servers"),
+    ],
+)
+def test_an_import_of_a_module_that_moved_names_its_place(
+    line: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imports_old_places.py").write_text(f"{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=rf"imports_old_places\.py:1.*; it is {place} now$"):
+        load_object("imports_old_places:Name")
+
+
 # --- options ------------------------------------------------------------------------------------------------------
 
 

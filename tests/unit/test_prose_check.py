@@ -144,7 +144,7 @@ def test_marker_of_a_comment_does_not_exempt_its_neighbors(tmp_path: Path) -> No
 
 
 def test_programs_for_the_sandbox_are_skipped() -> None:
-    found = {path.relative_to(ROOT).parts[2] for path in files([ROOT / "tests" / "integration"])}
+    found = {path.relative_to(ROOT).parts[2] for path in files([ROOT / "tests" / "sandbox"])}
     assert found
     assert not {"attacks", "programs"} & found
 

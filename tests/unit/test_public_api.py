@@ -73,7 +73,11 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 def described_fields(documented: type) -> set[str]:
     """The names under "Attributes:" in the docstring of a class and its bases."""
-    text = "\n".join(inspect.getdoc(base) or "" for base in documented.__mro__ if base.__module__.startswith("torl."))
+    text = "\n".join(
+        inspect.getdoc(base) or ""
+        for base in documented.__mro__
+        if base.__module__.startswith(("torl.", "torl_sandbox."))
+    )
     return set(re.findall(r"^    (\w+): \S", text, flags=re.MULTILINE))
 
 

@@ -11,9 +11,9 @@ from scripted_engine import ScriptedInterpreter
 from torl.errors import EpisodeComponentError, HangError
 from torl.rollout.calls import CallCounters, EpisodeTools
 from torl.runtime.processes.watchdogs import PendingCalls
-from torl.sandbox import Execution
 from torl.tools import PythonTool, StatefulTool, Tool, ToolSession
 from torl.types import Outcome, OutcomeStatus, ToolRequest
+from torl_sandbox import Execution
 
 
 def code(text: str) -> ToolRequest:

@@ -19,8 +19,8 @@ from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
 from torl.records.rows import MAX_OUTPUT_CHARACTERS
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import EpisodeCounters
-from torl.sandbox import Execution
 from torl.types import Block, FinishReason, Outcome, SampledTurn, StopReason, Trajectory, Turn, TurnFinish
+from torl_sandbox import Execution
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"
 

@@ -15,7 +15,7 @@ from torl.config.help import settings_of
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("benchmarks", "tests/browser", "tests/cluster", "tests/gpu", "tests/integration", "tests/interop")
-FOLDERS += ("tests/peers", "tests/real", "tests/topology")
+FOLDERS += ("tests/peers", "tests/real", "tests/sandbox", "tests/topology")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 FILES_AND_TENSORS = r".*\.(safetensors|gguf|toml|log|txt|embed_tokens|norm|weight)"
 NOT_SETTINGS = {"run.stepz", "rollout.max_tool_cals", "learner.finetune", "learner.train_step"}  # mistakes, modules

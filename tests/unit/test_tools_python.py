@@ -13,12 +13,12 @@ from scripted_engine import ScriptedInterpreter
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.rollout.calls import EpisodeTools
-from torl.sandbox import Execution, SandboxPool
-from torl.sandbox.session import Session
 from torl.tools import PythonOptions, PythonTool, sandbox_host
 from torl.tools.python import InterpreterState
 from torl.tools.sandbox_host import SandboxHost
 from torl.types import Outcome, OutcomeStatus, ToolRequest
+from torl_sandbox import Execution, SandboxPool, _core
+from torl_sandbox.session import Session
 
 
 @pytest.fixture(scope="module", params=GUESTS)
@@ -37,6 +37,12 @@ def tool(pool: SandboxPool, state: InterpreterState) -> PythonTool:
 
 def episode(pool: SandboxPool, state: InterpreterState) -> EpisodeTools:
     return EpisodeTools({"python": tool(pool, state)}, seed=7)
+
+
+def test_the_tool_and_the_sandbox_have_one_set_of_defaults() -> None:
+    core, config = _core.SandboxLimits(), PythonOptions()
+    assert (config.cpu_seconds, config.wall_seconds) == (core.cpu_seconds, core.wall_seconds)
+    assert (config.memory_mib << 20, config.output_kib << 10) == (core.memory_bytes, core.output_bytes)
 
 
 async def called(episode: EpisodeTools, text: str) -> Outcome:

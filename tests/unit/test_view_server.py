@@ -21,7 +21,6 @@ from starlette.testclient import TestClient
 
 import torl
 from torl.__main__ import main
-from torl.apps.serve.asgi import CheckHeaders
 from torl.apps.view.live import LiveState
 from torl.apps.view.search import search_pattern
 from torl.apps.view.selection import Query, match
@@ -33,6 +32,7 @@ from torl.paths import resolve_path
 from torl.records.tokens import TokenKey, write_token_numbers
 from torl.text.tokenizer import load_tokenizer
 from torl.types import UpdateNumbers
+from torl_sandbox.servers.asgi import CheckHeaders
 from viewed_runs import CALLING, indexed, row, varied, write_run
 
 HOSTILE = (

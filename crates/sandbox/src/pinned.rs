@@ -38,7 +38,7 @@ impl PinnedFile {
             return Ok(());
         }
         Err(SandboxError::new(format!(
-            "{} was written to while a sandbox pool used it; run `python -m torl.sandbox check` and start again",
+            "{} was written to while a sandbox pool used it; run `python -m torl_sandbox check` and start again",
             self.path.display()
         )))
     }

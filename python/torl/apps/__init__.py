@@ -1,1 +1,1 @@
-"""Programs around training that nothing trains with: the audit, evaluations, curation and servers."""
+"""Programs around training that nothing trains with: the audit, evaluations, curation and the grader's server."""

@@ -17,8 +17,8 @@ from urllib.request import Request, urlopen
 
 from torl.errors import ConfigError, SandboxError
 from torl.placement.machine import Machine, this_machine
-from torl.sandbox import SandboxPool, cache_directory, prepare_guest
 from torl.version import __version__
+from torl_sandbox import SandboxPool, cache_directory, prepare_guest
 
 _HUB_SECONDS = 5.0
 _MIN_FREE = 20 << 30  # of the disk: a checkpoint of a small model, and its export

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from torl.formats.base import Format
 from torl.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
-from torl.types.tools import NO_OUTPUT
+from torl_sandbox.outcome import NO_OUTPUT
 
 ErrorStyle = Annotated[
     Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"],

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from torl.errors import DataError
-from torl.paths import cache_directory
 from torl.runtime.processes.children import describe_exit
+from torl_sandbox.paths import cache_directory
 
 PACKAGE_MODEL_PREFIX = "package:"
 _FORMAT = 1  # of converted directories: raise it when the conversion changes

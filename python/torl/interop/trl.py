@@ -13,12 +13,12 @@ from torl.errors import ConfigError, SandboxError, TorlError
 from torl.interop.shared import score
 from torl.options import load_object
 from torl.runtime.processes.supervision import call_function, run_in_thread
-from torl.sandbox.execution import render_transcript
-from torl.sandbox.pool import SandboxPool
-from torl.sandbox.session import Session
 from torl.text.templates import Messages
 from torl.tools.base import describe_function
 from torl.types import Outcome, OutcomeStatus, Problem, ToolRequest
+from torl_sandbox.execution import render_transcript
+from torl_sandbox.pool import SandboxPool
+from torl_sandbox.session import Session
 
 _NOT_TOOLS = ("reset", "get_reward")
 

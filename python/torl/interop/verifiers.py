@@ -15,10 +15,10 @@ import signal
 import verifiers.v1 as vf
 from pydantic import ConfigDict
 
-from torl.apps.serve.settings import PoolSettings
 from torl.errors import SandboxError
-from torl.sandbox.execution import render_transcript
-from torl.sandbox.session import Session, SessionSettings, SessionStore
+from torl_sandbox.execution import render_transcript
+from torl_sandbox.servers.settings import PoolSettings
+from torl_sandbox.session import Session, SessionSettings, SessionStore
 
 
 class PythonToolsetConfig(vf.SharedToolsetConfig):

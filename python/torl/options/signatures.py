@@ -15,6 +15,7 @@ from torl.options.sections import Section, suggestion
 from torl.trust import NotImported, is_trusted, require_trust
 
 _RECIPES = "torl.recipes."
+_MOVED = {"torl.sandbox": "torl_sandbox", "torl.apps.serve": "torl_sandbox.servers"}
 # Also with a type, as Google's style has it: "query (str, optional): What to search for".
 _DESCRIBED = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\(.*?\))?\s*:\s*(?P<meaning>.*)")
 
@@ -70,6 +71,8 @@ def import_object(location: str) -> Callable[..., Any]:
         else:
             place = place_in_custom_code(error)
             hint = f" ({place})" if place else ""
+        if isinstance(error, ModuleNotFoundError) and error.name in _MOVED:
+            hint += f"; it is {_MOVED[error.name]} now"
         raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}{hint}") from error
     for part in name.split("."):
         if not hasattr(target, part):

@@ -1,8 +1,8 @@
-"""Entry point of `python -m torl.rewards`, implemented in `torl.apps.serve`."""
+"""Entry point of `python -m torl.rewards`, implemented in `torl_sandbox.servers`."""
 
 import sys
 
-from torl.apps.serve.grader import main
+from torl.apps.grader.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

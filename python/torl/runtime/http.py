@@ -1,76 +1,19 @@
-"""Protection of HTTP servers without authentication, and of clients: from web pages, unused connections, and bodies
-that are far larger when decompressed.
-"""
+"""Requests to HTTP servers, with protection from replies that are too large, or far larger when decompressed."""
 
-import asyncio
-import logging
-import re
-from collections.abc import Container, Iterable
-from ipaddress import ip_address
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
+
+from torl_sandbox.servers.http import compression
 
 if TYPE_CHECKING:
     import aiohttp
     import httpx2
-    from aiohttp import web
 
 MAX_REPLY_BYTES: Final = 64 << 20
 """Maximum size of the reply of a server."""
 
 PLAIN_REPLIES: Final = MappingProxyType({"Accept-Encoding": "identity"})
 """Headers of a client that asks for replies without compression."""
-
-_AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\])(?::(0|[1-9][0-9]{0,4}))?")
-_MAX_PORT: Final = 65535
-_PLAIN: Final = ("", "identity")  # content encodings of a body as it is
-
-
-def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str] | None:
-    """Return the status and the reason to refuse a request because of its headers, or None.
-
-    A browser sends the requests of any page to any address, and opens WebSockets to it. It names the page in `Origin`.
-    A page whose name resolves to a local address (DNS rebinding) shows in `Host`. A page of another port of this
-    machine is accepted: the program that serves it can send requests itself.
-
-    Compressed bodies are refused, because some KB can become some GB. So are requests with two lengths, which a proxy
-    and a server read differently.
-
-    Args:
-        headers: All headers of the request, as pairs of name and value.
-        address: IP address that the server listens on. `Host` is checked if it is a loopback address.
-    """
-    given: dict[str, list[str]] = {}
-    for name, value in headers:
-        given.setdefault(name.lower(), []).append(value)
-    hosts, local = given.get("host", []), is_loopback(address)
-    for host in hosts if local else ():
-        if not is_loopback(_hostname(host)):
-            return 421, f"Host: {host!r} is not a name of this machine, and the server listens on {address}"
-    for origin in given.get("origin", []):
-        if not _is_own_page(origin, hosts, local=local):
-            return 403, f"Origin: requests of the page {origin!r} are refused"
-    if "content-length" in given and "transfer-encoding" in given:
-        return 400, "Content-Length: a request with Transfer-Encoding must have none"
-    if encoding := compression(given.get("content-encoding", [])):
-        return 415, f"Content-Encoding: {encoding!r} is refused; send the body without compression"
-    return None
-
-
-def compression(encodings: Iterable[str]) -> str | None:
-    """Return the first value of `Content-Encoding` that is not that of a plain body, or None."""
-    return next((each for each in encodings if each.strip().lower() not in _PLAIN), None)
-
-
-def server_runner(app: "web.Application", **limits: Any) -> "web.AppRunner":
-    """Return the runner of an aiohttp application, with further options of aiohttp.
-
-    It does not decompress bodies: aiohttp does so as they arrive, before a handler can refuse them. A client that
-    disconnects cancels the handler of its request.
-    """
-    from aiohttp import web
-
-    return web.AppRunner(app, access_log=None, auto_decompress=False, handler_cancellation=True, **limits)
 
 
 def client_session(**options: Any) -> "aiohttp.ClientSession":
@@ -116,74 +59,3 @@ async def read_reply(response: "aiohttp.ClientResponse", max_bytes: int = MAX_RE
 
 def _not_accepted(encoding: str) -> str:
     return f"the reply has the Content-Encoding {encoding!r}, which was not accepted"
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a host name or an IP address is a loopback address of this machine."""
-    try:
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def _is_own_page(origin: str, hosts: Container[str], *, local: bool) -> bool:
-    scheme, _, authority = origin.partition("://")
-    name = _hostname(authority)
-    return scheme in ("http", "https") and name != "" and (authority in hosts or (local and is_loopback(name)))
-
-
-def _hostname(authority: str) -> str:
-    """Return the host of "host" or "host:port", or "" for anything else."""
-    found = _AUTHORITY.fullmatch(authority)
-    return (found[1] or found[2]).lower() if found and int(found[3] or 0) <= _MAX_PORT else ""
-
-
-def log_no_malformed_requests() -> None:
-    """Keep malformed requests out of the log of aiohttp's servers. Clients could fill it with tracebacks."""
-    from aiohttp.http_exceptions import HttpProcessingError
-    from aiohttp.log import server_logger
-    from aiohttp.web import RequestPayloadError
-
-    def is_server_problem(record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | RequestPayloadError))
-
-    server_logger.addFilter(is_server_problem)
-
-
-class BoundedConnections:
-    """A protocol factory of asyncio that keeps the number of connections of an aiohttp server below a maximum.
-
-    Above the maximum, a new connection replaces the oldest idle one, or is closed if all are busy.
-    """
-
-    def __init__(self, server: Any, maximum: int, busy: Container[object]) -> None:
-        """Set the maximum.
-
-        Args:
-            server: `web.Server` of aiohttp.
-            maximum: Maximum number of connections.
-            busy: Connections with a pending request.
-        """
-        self._server = server
-        self._maximum = maximum
-        self._busy = busy
-
-    def __call__(self) -> asyncio.BaseProtocol:
-        """Make the protocol of a new connection."""
-        excess = len(self._server.connections) + 1 - self._maximum
-        if excess > 0:
-            idle = [each for each in self._server.connections if each not in self._busy]
-            for each in idle[:excess]:
-                each.force_close()
-            if len(idle) < excess:
-                return Refusal()
-        protocol: asyncio.BaseProtocol = self._server()
-        return protocol
-
-
-class Refusal(asyncio.Protocol):
-    """The protocol of a connection that is closed immediately."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close the connection."""
-        cast(asyncio.Transport, transport).abort()

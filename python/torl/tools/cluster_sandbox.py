@@ -9,8 +9,8 @@ from typing import Any
 from torl.errors import ClusterError, SandboxError
 from torl.runtime.cluster import Cluster
 from torl.runtime.cluster.per_node import PerNode
-from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter
 from torl.tools.sandbox_host import Program, ProgramState, SandboxHost
+from torl_sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter
 
 
 class ClusterSandbox(StatefulInterpreter):

@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 from torl.component import RunContext
 from torl.errors import ConfigError, SandboxError
 from torl.options import PositiveFloat, PositiveInt, Section
-from torl.sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter
 from torl.tools.base import StatefulTool, ToolSession
 from torl.tools.cluster_sandbox import ClusterSandbox
 from torl.tools.sandbox_host import SandboxHost
 from torl.types import Outcome, OutcomeStatus
+from torl_sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter
 
 InterpreterState = Literal["fresh", "episode", "replay"]
 """Initial state of a block of code."""

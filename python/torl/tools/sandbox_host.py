@@ -8,10 +8,10 @@ from secrets import token_hex
 from typing import Self
 
 from torl.errors import SandboxError
-from torl.sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
-from torl.sandbox.guest import Progress
-from torl.sandbox.session import Session
 from torl.types import OutcomeStatus
+from torl_sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
+from torl_sandbox.guest import Progress
+from torl_sandbox.session import Session
 
 _STATE_BYTES_PER_WORKER = 128 << 20
 """Maximum size of the program states that are kept between cells: thousands of usual ones."""

@@ -4,9 +4,10 @@ from torl.types.arrays import BoolArray, Float32Array, Int32Array
 from torl.types.grades import Grade, Group, RewardComparison, ScoredGroup, ScoredTrajectory
 from torl.types.problems import ALTERNATIVE, Problem, Prompt
 from torl.types.samples import TrainingSample, UpdateNumbers
-from torl.types.tools import MalformedCall, Markup, ObservationText, Outcome, OutcomeStatus, ToolRequest
+from torl.types.tools import MalformedCall, Markup, ObservationText, Outcome, ToolRequest
 from torl.types.trajectories import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
 from torl.types.turns import SampledTurn, SamplingParameters, TurnFinish, TurnRequest
+from torl_sandbox.outcome import OutcomeStatus
 
 __all__ = [
     "ALTERNATIVE",

@@ -2,34 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, TypeAlias
 
-NO_OUTPUT = "[no output]"
-"""Notice for the model that a successful run had no output."""
+from torl_sandbox.outcome import OutcomeStatus
 
 ARGUMENT_KEYS = ("arguments", "parameters")
 """Keys of the arguments of a call written as JSON: Hermes' and Llama's. A call has one of them in any format."""
-
-
-class OutcomeStatus(StrEnum):
-    """The status of a tool call. Every status is data for the model, never a host failure.
-
-    Attributes:
-        OK: The call succeeded.
-        ERROR: The code raised an exception, or an argument is invalid.
-        TIMEOUT: The call exceeded its time limit.
-        MEMORY: The call exceeded its memory limit.
-        OUTPUT_LIMIT: The call printed too much.
-        CRASH: The process that executed the call died, and died again in a second attempt.
-    """
-
-    OK = "ok"
-    ERROR = "error"
-    TIMEOUT = "timeout"
-    MEMORY = "memory"
-    OUTPUT_LIMIT = "output_limit"
-    CRASH = "crash"
 
 
 @dataclass(frozen=True, slots=True)

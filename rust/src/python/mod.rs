@@ -1,7 +1,6 @@
 //! `torl._core`: conversion, GIL release and error mapping, without logic.
 
 mod kernels;
-mod sandbox;
 mod scanner;
 mod splice;
 
@@ -26,15 +25,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scanner::MarkerMatch>()?;
     module.add_class::<scanner::StopCondition>()?;
     module.add_class::<splice::TrajectoryBuilder>()?;
-    module.add_class::<sandbox::SandboxWorkers>()?;
-    module.add_class::<sandbox::SandboxLimits>()?;
-    module.add_class::<sandbox::SandboxOutcome>()?;
-    module.add_class::<sandbox::SandboxRequest>()?;
-    module.add_class::<sandbox::SandboxState>()?;
-    module.add_class::<sandbox::SandboxRun>()?;
-    module.add_function(wrap_pyfunction!(sandbox::prepare_sandbox, module)?)?;
-    module.add_function(wrap_pyfunction!(sandbox::sandbox_files, module)?)?;
-    module.add_function(wrap_pyfunction!(sandbox::serve_sandbox, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::pack, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::group_advantages, module)?)?;
     module.add_function(wrap_pyfunction!(kernels::broadcast_to_tokens, module)?)?;

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 from torl.errors import ConfigError
-from torl.paths import cache_directory
 from torl.records.exchange import foreign_format, model_decoder, read_foreign
 from torl.records.files import atomic_write
 from torl.records.rows import encode_row
 from torl.version import __version__
+from torl_sandbox.paths import cache_directory
 
 
 def own_file(path: Path, tokenizer: str | None = None) -> Path:

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from torl.apps.serve.asgi import Application, Message, Receive, Scope, Send, header
 from torl.apps.view.api import Api
 from torl.apps.view.live import LiveState
+from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send, header
 
 STATIC: Final = Path(__file__).parent / "static"
 _IMPORT_MAP: Final = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.apps.serve.settings import ServerSettings, bound_socket, exit_at_sigterm
-from torl.apps.serve.uvicorn_server import listen
 from torl.apps.view.live import LiveState
 from torl.apps.view.server import application
 from torl.apps.view.sources import Target
-from torl.runtime.http import is_loopback
+from torl_sandbox.servers.http import is_loopback
+from torl_sandbox.servers.settings import ServerSettings, bound_socket, exit_at_sigterm
+from torl_sandbox.servers.uvicorn_server import listen
 
 
 def serve(targets: Sequence[Target], cache: Path | None, host: str, port: int, token: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from torl.errors import ConfigError
-from torl.paths import cache_directory
 from torl.records.files import CONFIG_FILE, TRAJECTORY_DIRECTORY, step_of_file, trajectory_files
+from torl_sandbox.paths import cache_directory
 
 TRAINING: Final = "training"
 """Name of the set of the trajectories that a run trains on."""

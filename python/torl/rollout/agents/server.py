@@ -10,7 +10,7 @@ from torl.inputs import parse_json
 from torl.rollout.agents.episode import AgentEpisode
 from torl.rollout.agents.messages import MODEL, Completion, chunks, completion_body, error_body, models_body
 from torl.rollout.agents.requests import ChatRequest, RequestError
-from torl.runtime.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
+from torl_sandbox.servers.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
 
 if TYPE_CHECKING:
     from aiohttp import web
