@@ -84,7 +84,7 @@ test-sandbox: install
 
 test-slow: install $(VENV)/ray/installed
 	status=0; \
-	$(BIN)/python -m pytest -m slow --timeout 7200 || status=1; \
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --timeout 7200 -v || status=1; \
 	$(VENV)/ray/bin/python -m pytest tests/cluster -m slow --timeout 7200 || status=1; \
 	exit $$status
 

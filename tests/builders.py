@@ -10,15 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scripted_engine import ENCODER, VOCABULARY
 from torl._core import Vocabulary
+from torl.config import LearningConfig
 from torl.engine import Engine
 from torl.formats import Format
 from torl.recipes.torl import ToRLFormat
+from torl.records.run_directory import changed_keys, config_files
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
@@ -281,3 +284,11 @@ async def play_trajectories(
 ) -> list[Trajectory]:
     """The trajectories of `play_all`."""
     return [each for played in await play_all(playing, prompts, series, samples) for each in played.trajectories]
+
+
+def write_config(directory: Path, config: LearningConfig, first_step: int = 0) -> list[str]:
+    """Write the configuration of a start, as a run does, and return its changes as lines."""
+    changes = list(map(str, changed_keys(directory, config)))
+    for path, data in config_files(directory, config, first_step).items():
+        path.write_bytes(data)
+    return changes

@@ -15,8 +15,12 @@ from cli import ROOT
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from torl.config import TrainConfig
+from torl.config.loading import load_config
 from torl.records.receipt import RECEIPT_FILE, Receipt, end_receipt
+from torl.records.run_directory import config_files
 from torl.records.tokens import read_token_numbers, write_token_numbers
+from torl.records.writers import RunWriter
 from torl.report.summary import write_summary
 
 BASE_MODEL = ROOT / "python" / "torl" / "demo" / "base_model"
@@ -47,10 +51,21 @@ def copy_of(run: Path, copy: Path) -> Path:
     return copy
 
 
+def facts_of(run: Path) -> Row:
+    """The facts of the first start of a run."""
+    first = read_rows(run / RECEIPT_FILE)[0]
+    return {name: value for name, value in first.items() if name not in _OF_THE_CHAIN}
+
+
+def start_again(run: Path, step: int, **settings: Any) -> None:
+    """Begin to resume a run, with other settings."""
+    config = load_config(TrainConfig, run / "config.toml", {"run.resume": True, **settings})
+    RunWriter(run, resume_step=step, facts=facts_of(run), configs=config_files(run, config, step)).close()
+
+
 def seal(run: Path) -> None:
     """Write the receipt of the files that the directory has now, as of a forged run."""
-    first = read_rows(run / RECEIPT_FILE)[0]
-    facts = {name: value for name, value in first.items() if name not in _OF_THE_CHAIN}
+    facts = facts_of(run)
     (run / RECEIPT_FILE).unlink()
     receipt = Receipt.start(run, None, facts)
     metrics = run / "metrics.jsonl"
@@ -540,10 +555,6 @@ def no_moments(tensors: dict[str, Any], facts: dict[str, Any]) -> None:
             tensor.zero_()
 
 
-MOMENTS = _shards(no_moments)
-"""A plant that only the receipt finds."""
-
-
 def _all_logprobs(change: Callable[[float], float]) -> Any:
     """A plant that changes the log-probabilities of all sampled tokens of the first step."""
 
@@ -696,7 +707,6 @@ PLANTS = {
     "learned tokens": Plant(metric("learner/sampled_tokens", 9999), "metrics", "learner/sampled_tokens: expected"),
     "loss": Plant(metric("learner/loss", -0.5), "metrics", "learner/loss: expected"),
     "recorded learning rate": Plant(metric("learner/learning_rate", 1e-6), "metrics", "found 1e-06"),
-    "summary removed": Plant(removed("summary.json"), "metrics", "summary.json: expected the summary of a run"),
     "clipping without a second update": Plant(
         metric("learner/clip_fraction", 1.0), "metrics", "learner/clip_fraction: expected 0, found 1"
     ),
@@ -899,6 +909,11 @@ SETTINGS = {
     ),
 }
 """Settings that leave out or weaken a check, each with a mistake of the records that the check finds without them."""
+SEALED = {
+    "moments": (_shards(no_moments), f"{CHECKPOINT}/manifest.json: has changed since it was written"),
+    "summary removed": (removed("summary.json"), "summary.json: cannot be read: No such file or directory"),
+}
+"""Plants that only the receipt finds: a run may have been killed before its summary."""
 PRUNED = ("checkpoints removed", "checkpoint removed", "manifest removed")
 """Plants that the receipt alone does not find, since a run removes old checkpoints."""
 

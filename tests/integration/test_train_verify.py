@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+import tomli_w
 from cli import ROOT, training
-from plants import BASE_MODEL, MOMENTS, PLANTS, PRUNED, SETTINGS, UNFINISHED, copy_of, metric, seal
+from plants import BASE_MODEL, PLANTS, PRUNED, SEALED, SETTINGS, UNFINISHED, copy_of, metric, seal, start_again
 from safetensors.torch import load_file, save_file
+from settings_of_a_run import APART, BY_WEIGHTS, OF_REWARDS, ONLY_ONE, SHOWN, UNSHOWN, with_values
 
+from killed import killed_before_each_change
 from torl.apps.audit.checks import Check
 from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.receipt_records import check_receipt, check_records
@@ -20,9 +24,10 @@ from torl.apps.audit.run import main, verify_run
 from torl.component import RunContext
 from torl.config import TrainConfig
 from torl.config.loading import load_config
-from torl.records.locks import locked_directory
-from torl.records.writers import RunWriter
+from torl.options import dotted_leaves
+from torl.records.receipt import end_receipt
 from torl.report.console import Console, ProgressLine
+from torl.report.summary import write_summary
 from torl.rewards import Reward, make_reward
 from torl.types import Grade, Group
 
@@ -68,7 +73,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_file(
         {name: weight * 0.98 for name, weight in weights.items()}, reference / "model.safetensors", {"format": "pt"}
     )
+    heldout = shutil.copyfile(PROBLEMS.with_name("heldout.jsonl"), directory.with_name("heldout.jsonl"))
     options = OPTIONS | {"run.directory": str(directory), "data.train": str(problems)}
+    options["data.evaluation.heldout"] = str(heldout)
     options["algorithm.kl.path"] = str(reference)
     with training(options, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
@@ -134,7 +141,7 @@ def test_a_run_agrees_with_its_records(
     assert {name: check["compared"] for name, check in checks.items()} == {
         "files": 4,
         "groups": 16,
-        "prompts": 54,  # and the order of two steps
+        "prompts": 56,  # and the order of two steps, and the problems of two evaluations
         "tokens": 52,
         "versions": 52,
         "rewards": 52,
@@ -145,8 +152,8 @@ def test_a_run_agrees_with_its_records(
         "checkpoints": checks["checkpoints"]["compared"],
         "logprobs": checks["logprobs"]["compared"],
         # Six rows, the configuration, four files of trajectories, two of tokens, two manifests, the summary and the
-        # five files of the model.
-        "receipt": 21,
+        # five files of the model; and the entries and the place of the start.
+        "receipt": 95,
     }
     assert checks["advantages"]["compared"] > 0
     assert checks["metrics"]["compared"] > 100
@@ -212,6 +219,51 @@ async def test_a_setting_does_not_hide_a_mistake(name: str, run: Path, tmp_path:
     assert any(plant.words in example for example in audit[plant.check].examples), str(audit)
 
 
+def with_settings(run: Path, copy: Path, changes: dict[str, Any]) -> Path:
+    """A copy of a run with other settings, and a receipt that fits."""
+    copy_of(run, copy)
+    text = (copy / "config.toml").read_text()
+    changes = {
+        key: str(run.with_name(REFERENCE)) if value == "{reference}" else value for key, value in changes.items()
+    }
+    first, settings = text.partition("\n")[0], with_values(tomllib.loads(text), changes)
+    (copy / "config.toml").write_text(f"{first}\n{tomli_w.dumps(settings)}")
+    seal(copy)
+    return copy
+
+
+def test_every_setting_of_a_run_is_shown_by_its_files_or_in_the_table_of_others(run: Path) -> None:
+    tables = (SHOWN, BY_WEIGHTS, UNSHOWN, ONLY_ONE)
+    classified = [key for table in tables for key in table]
+    lines = [key for key, _ in dotted_leaves(tomllib.loads((run / "config.toml").read_text()))]
+    assert sorted(classified) == sorted(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [key for key in (*SHOWN, *BY_WEIGHTS) if key not in OF_REWARDS])
+@pytest.mark.usefixtures("started_graders")
+async def test_another_value_of_a_setting_is_a_mismatch(key: str, run: Path, tmp_path: Path) -> None:
+    """Also if the receipt was written again."""
+    copy = with_settings(run, tmp_path / "run", {key: {**SHOWN, **BY_WEIGHTS}[key]})
+    assert not (await verify_run(copy, 0 if key in SHOWN else 16)).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", OF_REWARDS)
+async def test_another_value_of_a_setting_of_rewards_is_a_mismatch(key: str, run: Path, tmp_path: Path) -> None:
+    audit = await verify_run(with_settings(run, tmp_path / "run", {key: SHOWN[key]}), 0)
+    assert audit["rewards"].wrong, str(audit)
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "apart"])
+@pytest.mark.usefixtures("started_graders")
+async def test_settings_in_the_table_are_not_shown_by_the_files(apart: bool, run: Path, tmp_path: Path) -> None:
+    """All of them at once, but for some that exclude each other: one that a check finds belongs to the others."""
+    changes = {key: value for key, (value, _) in UNSHOWN.items() if (key in APART) == apart}
+    audit = await verify_run(with_settings(run, tmp_path / "run", changes), 0)
+    assert audit.ok, str(audit)
+
+
 def test_every_changed_setting_is_a_mismatch(run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
     text = (copy / "config.toml").read_text()
@@ -227,12 +279,14 @@ def test_every_changed_setting_is_a_mismatch(run: Path, tmp_path: Path) -> None:
         assert (check.examples == ["config.toml: has changed since it was written"]) == changed, name
 
 
+@pytest.mark.parametrize("name", SEALED)
 @pytest.mark.usefixtures("started_graders")
-async def test_audit_says_which_state_only_the_receipt_protects(run: Path, tmp_path: Path) -> None:
+async def test_audit_says_which_state_only_the_receipt_protects(name: str, run: Path, tmp_path: Path) -> None:
     copy = copy_of(run, tmp_path / "run")
-    MOMENTS(copy)
+    make, mismatch = SEALED[name]
+    make(copy)
     audit = await verify_run(copy, 0)
-    assert audit["receipt"].examples == ["checkpoints/step_000001/manifest.json: has changed since it was written"]
+    assert audit["receipt"].examples == [mismatch]
     assert "not recomputed: the optimizer's moments" in audit["checkpoints"].note
 
 
@@ -263,7 +317,7 @@ async def test_run_that_is_resumed_during_its_audit_is_audited_again(
     def resumed(console: Console, description: str, total: float | None = None) -> Iterator[ProgressLine]:
         if not starts:
             starts.append(description)
-            RunWriter(copy, resume_step=2).close()
+            start_again(copy, 2)
         with progress(console, description, total) as wait:
             yield wait
 
@@ -301,17 +355,70 @@ async def test_changed_problem_file_is_a_note(
 ) -> None:
     """The receipt has a hash of the problems, so records are not blamed for a file that changed since."""
     copy = copy_of(run, tmp_path / "run")
-    problems = run.with_name("problems.jsonl")
-    (tmp_path / "problems.jsonl").write_text("".join(change(problems.read_text().splitlines(keepends=True))))
+    with changed_file(run.with_name("problems.jsonl"), change):
+        audit = await verify_run(copy, 0)
+        assert audit.ok, str(audit)
+        assert "data.train has changed since the run" in audit["prompts"].note
+        PLANTS["question"].make(copy)
+        seal(copy)
+        assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
+
+
+@contextmanager
+def changed_file(path: Path, change: Callable[[list[str]], list[str] | None]) -> Iterator[None]:
+    """A file with other lines, or none, until the end of the block."""
+    text = path.read_text()
+    lines = change(text.splitlines(keepends=True))
+    path.unlink()
+    if lines is not None:
+        path.write_text("".join(lines))
+    yield
+    path.write_text(text)
+
+
+EVALUATED: dict[str, tuple[Callable[[list[str]], list[str] | None], str]] = {
+    "removed": (lambda lines: None, "data.evaluation.heldout cannot be read: "),
+    "cut": (lambda lines: lines[:1], "data.evaluation.heldout has changed since the run"),
+    "changed": (
+        lambda lines: [line.replace('"problem": "', '"problem": "Please: ') for line in lines],
+        "data.evaluation.heldout has changed since the run",
+    ),
+    "other order": (lambda lines: lines[::-1], "data.evaluation.heldout has changed since the run"),
+}
+
+
+@pytest.mark.usefixtures("started_graders")
+@pytest.mark.parametrize("name", EVALUATED)
+async def test_changed_evaluation_file_is_a_note_and_hides_no_mistake(name: str, run: Path, tmp_path: Path) -> None:
+    change, note = EVALUATED[name]
+    copy = copy_of(run, tmp_path / "run")
+    with changed_file(run.with_name("heldout.jsonl"), change):
+        audit = await verify_run(copy, 0)
+        assert audit.ok, str(audit)
+        assert note in audit["prompts"].note
+        for plant in ("evaluated question", "order of an evaluation"):
+            other = copy_of(run, tmp_path / plant)
+            PLANTS[plant].make(other)
+            seal(other)
+            audit = await verify_run(other, 0)
+            assert any("that the start had read" in each for each in audit["prompts"].examples), str(audit)
+
+
+@pytest.mark.usefixtures("started_graders")
+@pytest.mark.parametrize("source", ["problems.jsonl", "heldout.jsonl"])
+@pytest.mark.parametrize("exists", [False, True])
+async def test_another_path_of_a_source_is_a_mismatch(source: str, exists: bool, run: Path, tmp_path: Path) -> None:
+    """Alone it is found by the receipt; if that was changed as well, by the setting that the start has read."""
+    copy = copy_of(run, tmp_path / "run")
+    if exists:
+        shutil.copyfile(run.with_name(source), tmp_path / source)
     config = (copy / "config.toml").read_text()
-    (copy / "config.toml").write_text(config.replace(str(problems), f"{tmp_path}/problems.jsonl"))
+    (copy / "config.toml").write_text(config.replace(str(run.with_name(source)), f"{tmp_path}/{source}"))
+    assert check_records(copy).wrong == [f"{copy}/config.toml: has changed since it was written"]
     seal(copy)
     audit = await verify_run(copy, 0)
-    assert audit.ok, str(audit)
-    assert "data.train has changed since the run" in audit["prompts"].note
-    PLANTS["question"].make(copy)
-    seal(copy)
-    assert "expected prompt token" in (await verify_run(copy, 0))["prompts"].examples[0]
+    assert [check.name for check in audit.checks if check.wrong] == ["receipt"], str(audit)
+    assert "which the start of receipt.jsonl, line 1 has read: expected" in audit["receipt"].examples[0]
 
 
 @pytest.mark.usefixtures("started_graders")
@@ -366,20 +473,53 @@ def test_negative_number_of_trajectories_is_refused(run: Path, capsys: pytest.Ca
     assert "logprob_samples = -1 must be at least 0" in capsys.readouterr().err
 
 
-def test_configuration_of_a_start_that_is_not_in_the_receipt_yet_is_a_note(run: Path, tmp_path: Path) -> None:
-    copy = copy_of(run, tmp_path / "run")
-    (copy / "config.toml").write_text(f"{(copy / 'config.toml').read_text()}\n")
-    with locked_directory(copy, "run"):
-        started = check_records(copy)
-    assert started.wrong == []
-    assert "config.toml is that of a start which is not in the receipt yet" in started.notes
-    assert check_records(copy).wrong == [f"{copy}/config.toml: has changed since it was written"]
+@pytest.mark.usefixtures("started_graders")
+@pytest.mark.parametrize("step", [1, 2])
+async def test_audit_accepts_a_run_that_was_killed_anywhere_in_its_next_start(
+    step: int, run: Path, tmp_path: Path
+) -> None:
+    """The start has other settings, to which earlier records do not fit."""
+
+    def resume(directory: Path) -> None:
+        start_again(directory, step, **{"rollout.samples_per_prompt": 2, "run.seed": 5})
+
+    places = 0
+    for directory in killed_before_each_change(resume, lambda number: copy_of(run, tmp_path / str(number))):
+        audit = await verify_run(directory, 0)
+        assert audit.ok, str(audit)
+        (directory / "config.toml").write_text(f"{(directory / 'config.toml').read_text()}\n")
+        assert f"{directory}/config.toml: has changed since it was written" in check_records(directory).wrong
+        places += 1
+    assert places >= 8
+
+
+@pytest.mark.usefixtures("started_graders")
+async def test_audit_accepts_a_run_that_was_killed_before_its_summary(run: Path, tmp_path: Path) -> None:
+    """The end of a run writes its summary and the last line of its receipt, after its model."""
+
+    def without_end(number: int) -> Path:
+        copy = copy_of(run, tmp_path / str(number))
+        (copy / "receipt.jsonl").write_bytes(b"".join((run / "receipt.jsonl").read_bytes().splitlines(True)[:-1]))
+        (copy / "summary.json").unlink()
+        return copy
+
+    def end(directory: Path) -> None:
+        write_summary(directory)
+        end_receipt(directory, 2)
+
+    finished = []
+    for directory in killed_before_each_change(end, without_end):
+        audit = await verify_run(directory, 0)
+        assert audit.ok, str(audit)
+        assert check_records(directory).wrong == []
+        finished.append("the run has not ended: 2 of 2 steps" not in audit["files"].note)
+    assert sorted(set(finished)) == [False, True]  # before the summary, and between it and the receipt's end
 
 
 def test_run_that_has_only_started_is_an_error(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copyfile(run / "config.toml", tmp_path / "config.toml")
     assert main([str(tmp_path)]) == 2
-    assert "has a configuration and no records: the run has only started" in capsys.readouterr().err
+    assert "has no records: the run has only started" in capsys.readouterr().err
 
 
 def test_directory_without_a_run_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

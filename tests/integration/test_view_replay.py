@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from builders import asked, grade, play_trajectories, player
+from builders import asked, grade, play_trajectories, player, write_config
 from scripted_engine import ENCODER, ScriptedEngine
 from torl.apps.view.columns import IndexReader
 from torl.apps.view.errors import CannotReplayError
@@ -18,7 +18,6 @@ from torl.apps.view.rows import Place, find_place
 from torl.apps.view.sources import Target
 from torl.config import TrainConfig
 from torl.records.rows import TrajectoryRecord, encode_trajectory
-from torl.records.run_directory import write_config
 from torl.tools.python import InterpreterState
 from torl_sandbox import SandboxPool
 from viewed_runs import indexed, lines, row

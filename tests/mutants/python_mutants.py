@@ -110,9 +110,12 @@ _CONFIG = "unit/test_config.py"
 _CHECKS = "unit/test_audit_checks.py"
 _FORMULAS = "unit/test_audit_formulas.py"
 _AUDIT_TOKENS = "unit/test_audit_tokens.py"
+_EXPANSION = "unit/test_expansion.py"
 _AUDIT_RECORDS = "unit/test_audit_records.py"
 _PROBE = "unit/test_training_probe.py"
 _AUDIT_ORDER = "unit/test_audit_order.py"
+_STARTS = "unit/test_audit_starts.py"
+_KILLED = "unit/test_receipt.py -k killed"
 _AUDIT_UPDATES = "unit/test_audit_updates.py"
 _RESUMED = "unit/test_training_startup.py"
 _VERIFY = "integration/test_train_verify.py -k "
@@ -126,7 +129,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("config/command_line.py", "for name in config_class.outputs:", "for name in ():", _TRUST),
     ("hub/models.py", 'elif setting and isinstance(value, str) and "/" in value:', "elif False:", _TRUST),
     ("hub/models.py", "if path.exists() and not path.is_dir():", "if False:", "unit/test_odd_files.py"),
-    ("data/row_files.py", "if self._read > max(", "if self._read < 0 * max(", "unit/test_odd_files.py"),
+    ("expansion.py", "if content > allowed_bytes(stored, free):", "if content < 0:", _EXPANSION),
+    ("columnar.py", "    if has_lists:", "    if False:", _EXPANSION),
+    ("columnar.py", " or not field(batch, 3):", " or True:", _EXPANSION),
+    ("records/exchange/atif.py", ' and step.get("llm_call_count") != 0', "", "unit/test_records_exchange.py"),
+    ("hub/models.py", 'if require_plain not in session.event_hooks["response"]:', "if False:", _REPLIES),
     ("options/signatures.py", ").__module__ == module_name", ") is not None", f"{_TRUST} -k way_around"),
     ("options/signatures.py", "error.name in _MOVED", "error.name is None", "unit/test_options.py -k moved"),
     ("records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
@@ -134,11 +141,11 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     (_HTTP, "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
     (
         _HTTP,
-        "if encoding.strip().lower() not in PLAIN:\n            return 415",
-        "if False:\n            return 415",
+        'if encoding := compression(given.get("content-encoding", [])):',
+        "if encoding := None:",
         _COMPRESSED,
     ),
-    ("runtime/http.py", 'auto_decompress=False, headers={"Accept-Encoding": "identity"}, ', "", _REPLIES),
+    ("runtime/http.py", "auto_decompress=False, headers=PLAIN_REPLIES, ", "", _REPLIES),
     ("runtime/http.py", "if len(body) > max_bytes:", "if False:", _REPLIES),
     (_HTTP, " <= _MAX_PORT", " >= 0", "sandbox/test_http_refusal.py"),
     ("apps/view/indexing.py", "self.unreadable.append(", "str(", _ODD_FILES),
@@ -243,8 +250,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("training/step.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("training/step.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
     ("training/step.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
-    ("rewards/differences.py", "and not _RELATION.search(reference)", "and False", _NOTATION),
-    ("rewards/differences.py", "close * max(abs(one), abs(other))", "close", _NOTATION),
+    ("rewards/differences.py", "close * max(abs(one), abs(other))", "close", _PAIRS),
     (
         "rewards/numerals.py",
         "return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)",
@@ -356,8 +362,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("rollout/evaluation.py", "        temperature=temperature,\n", "", _EVALUATION),
     (
         "rollout/model_directory.py",
-        "problems.bind()(), evaluation.max_problems",
-        "problems.bind()(), None",
+        "problems.bind()()), evaluation.max_problems",
+        "problems.bind()()), None",
         "unit/test_rollout_opening.py",
     ),
     ("rollout/evaluation.py", "metrics[name] * played", "metrics[name]", _EVALUATION),
@@ -756,8 +762,16 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("records/writers.py", "file_step >= step", "file_step > step", _WRITERS),
     ("records/run_directory.py", " if key != _START_KEY]", "]", _RUN_DIRECTORY),
     ("records/run_directory.py", "for key in {**before, **now}", "for key in now", _RUN_DIRECTORY),
-    ("records/run_directory.py", "if changes:", "if False:", _RUN_DIRECTORY),
-    ("records/run_directory.py", "if not file.exists()", "if True", _RUN_DIRECTORY),
+    ("records/run_directory.py", "if changed_keys(directory, config):", "if False:", _RUN_DIRECTORY),
+    (
+        "records/run_directory.py",
+        "earlier_file(directory, len(earlier) + 1)",
+        "earlier_file(directory, 1)",
+        _RUN_DIRECTORY,
+    ),
+    ("records/run_directory.py", " or earlier[-1].read_bytes() != data", " or True", _KILLED),
+    ("records/receipt.py", "if configs and CONFIG_FILE in entries else {}", "if False else {}", _KILLED),
+    ("records/writers.py", "facts or {}, configs)", "facts or {}, None)", _KILLED),
     ("records/locks.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
     # --- weights
     ("weights/channel.py", "        if not wrong:\n", "        if True:\n", _CHANNEL),
@@ -853,11 +867,21 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("apps/audit/groups.py", "if config.ablation.shuffle_rewards:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/history.py", "reversed(self.configs) if first <= step", "reversed(self.configs)", _AUDIT_RECORDS),
     ("apps/audit/history.py", " and not self.finished", "", _AUDIT_RECORDS),
-    ("apps/audit/checkpoints.py", "[-config.checkpoint.keep_last :]", "[-1:]", _AUDIT_RECORDS),
+    (
+        "apps/audit/checkpoints.py",
+        "- 1).checkpoint.keep_last :]",
+        "- 1).checkpoint.keep_last * 0 - 1 :]",
+        _AUDIT_RECORDS,
+    ),
+    ("apps/audit/metric_rows.py", "if place(one) >= place(other):", "if False:", _STARTS),
+    ("apps/audit/starts.py", "known[name](line[name])", "True", _STARTS),
+    ("apps/audit/starts.py", "if copies > earlier:", "if False:", _STARTS),
+    ("apps/audit/starts.py", "elif all(later > first for", "elif all(False for", _STARTS),
+    ("apps/audit/receipt_records.py", "if name in unwritten:", "if False:", _KILLED),
     ("apps/audit/metrics.py", "() if _have_outputs(groups) else _OF_OUTPUTS", "()", _AUDIT_RECORDS),
     ("apps/audit/metrics.py", "if name not in expected and", "if False and", _AUDIT_RECORDS),
     ("apps/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
-    ("apps/audit/history.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
+    ("apps/audit/metric_rows.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
     ("apps/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
     ("apps/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
     ("apps/audit/order.py", "sampler.record_accuracies(", "dict(", _AUDIT_ORDER),

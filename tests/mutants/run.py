@@ -1,16 +1,17 @@
-"""Plant one mistake at a time in a copy of the tree and see whether a test notices.
+"""Plant single mistakes in copies of the tree and see whether a test notices.
 
     python tests/mutants/run.py [python|rust ...] [--only TEXT]
     python tests/mutants/run.py --check
 
 A mistake is a change of one piece of text, which must occur exactly once in its file. It is killed if the tests that
-are named for it fail; without it they must pass, which is tried first. Exit status 0: at least 90 % of them are killed;
-1: fewer; 2: a piece of text occurs not at all or several times, or the tests do not even pass without a mistake.
-`--check` looks at the pieces of text alone. A killed command continues: what it has tried is in target/mutants.jsonl,
-and is tried again only when a file of the tree has changed.
+are named for it fail; without it they must pass, which is tried first. Two are tried at a time, in separate copies.
+Exit status 0: at least 90 % of them are killed; 1: fewer; 2: a piece of text occurs not at all or several times, or the
+tests do not even pass without a mistake. `--check` looks at the pieces of text alone. A killed command continues: what
+it has tried is in target/mutants.jsonl, and is tried again only when a file of the tree has changed.
 """
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -18,12 +19,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from queue import Queue
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 import python_mutants
 import rust_mutants
+from forked import NotRunError, has_failing_test
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -31,6 +37,8 @@ import tree_state  # noqa: E402
 
 TRIED = ROOT / "target" / "mutants.jsonl"
 ENOUGH = 0.9
+COPIES = 2  # two at a time, as in `make test`: half of the time tests wait
+COMPILING = Lock()  # copies share the target directory
 MAX_SECONDS = 1500  # of the tests of one mistake; a mistake that makes them hang is noticed by the timeout
 
 
@@ -48,22 +56,23 @@ class Mutant:
         return f"{self.path}: {old!r} -> {new!r}"
 
     @property
-    def command(self) -> tuple[str, ...]:
-        """The command that runs its tests."""
-        return pytest_command(self.tests) if self.tests else cargo_command()
+    def words(self) -> tuple[str, ...]:
+        """The arguments of the program that runs its tests."""
+        return pytest_words(self.tests) if self.tests else cargo_words(self.path)
 
 
-def pytest_command(tests: str) -> tuple[str, ...]:
+def pytest_words(tests: str) -> tuple[str, ...]:
     """`tests` are words, paths relative to tests/; what follows " -k " is one word."""
     words, _, names = tests.partition(" -k ")
     paths = [f"tests/{word}" if "/" in word else word for word in words.split()]
     chosen = ["-k", names] if names else []
-    return (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths, *chosen)
+    return ("-x", "-q", "-p", "no:cacheprovider", *paths, *chosen)
 
 
-def cargo_command() -> tuple[str, ...]:
-    """All tests of all crates, as `make test` runs them: for one crate alone, Wasmtime would be compiled anew."""
-    return ("cargo", "test", "--release", "--quiet", "--workspace", "--features", "torl-core/extension-module")
+def cargo_words(path: str) -> tuple[str, ...]:
+    """The tests that a change of a crate's file can fail. For the sandbox alone, Wasmtime would be compiled anew."""
+    crates = ("--workspace",) if path.startswith("crates/sandbox/") else ("-p", "torl-core")
+    return ("cargo", "test", "--release", "--quiet", *crates, "--features", "torl-core/extension-module")
 
 
 def python_list() -> list[Mutant]:
@@ -89,8 +98,8 @@ def controls(mutants: Sequence[Mutant]) -> list[tuple[str, ...]]:
     chosen_of = {
         paths: "" if "" in found else " or ".join(f"({name})" for name in found) for paths, found in names.items()
     }
-    commands = [pytest_command(f"{paths} -k {chosen}" if chosen else paths) for paths, chosen in chosen_of.items()]
-    return commands + [cargo_command()] * any(not mutant.tests for mutant in mutants)
+    python = [pytest_words(f"{paths} -k {chosen}" if chosen else paths) for paths, chosen in chosen_of.items()]
+    return python + sorted({mutant.words for mutant in mutants if not mutant.tests})
 
 
 def stale() -> list[str]:
@@ -112,27 +121,30 @@ def copy_tree(target: Path) -> None:
     for name in [*tree_state.files(ROOT), *extensions]:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target / name)
+    # A mistake within the same second is seen, since the bytecode holds a hash of its file.
+    compileall.compile_dir(target / "python", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
-def failing(command: Sequence[str], tree: Path) -> bool:
-    """Whether the tests fail there.
+def failing(words: Sequence[str], tree: Path) -> bool:
+    """Whether the tests fail there, or do not end in time.
 
     Raises:
-        RuntimeError: The tests could not be run.
+        NotRunError: The tests could not be run.
     """
-    environment = os.environ | {"PYTHONPATH": str(tree / "python")}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a change within a second would not be seen
-    environment |= cargo_environment()
+    if words[0] != "cargo":
+        return has_failing_test(list(words), tree, MAX_SECONDS)
+    environment = os.environ | cargo_environment()
     try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=MAX_SECONDS, check=False
-        )
+        with COMPILING:
+            done = subprocess.run(
+                words, cwd=tree, env=environment, capture_output=True, text=True, timeout=MAX_SECONDS, check=False
+            )
     except subprocess.TimeoutExpired:
         return True
-    # 1 and 101 are pytest's and cargo's for a test that failed; cargo's also for a change that does not compile.
-    if done.returncode not in (0, 1, 101) or "could not compile" in done.stderr:
-        raise RuntimeError(
-            f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
+    # 101 is cargo's for a test that failed, and for a change that does not compile.
+    if done.returncode not in (0, 101) or "could not compile" in done.stderr:
+        raise NotRunError(
+            f"{' '.join(words)}: exit status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
         )
     return done.returncode != 0
 
@@ -152,7 +164,7 @@ def killed(mutant: Mutant, tree: Path) -> bool:
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
     try:
-        return failing(mutant.command, tree)
+        return failing(mutant.words, tree)
     finally:
         file.write_text(text, encoding="utf-8")
 
@@ -161,7 +173,7 @@ class Tried:
     """The results of the mistakes and of the tests without one, for these files of the tree. Kept in a file."""
 
     def __init__(self, file: Path, tree: str) -> None:
-        self._file, self._tree = file, tree
+        self._file, self._tree, self._writing = file, tree, Lock()
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else ()
         entries = [json.loads(line) for line in lines if line.endswith(("true}", "false}"))]  # a kill cuts a line
         self._failed = {tuple(entry["tried"]): entry["failed"] for entry in entries if entry["tree"] == tree}
@@ -174,7 +186,7 @@ class Tried:
         """Keep a result, and return it."""
         self._failed[tried] = failed
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with self._file.open("a", encoding="utf-8") as lines:
+        with self._writing, self._file.open("a", encoding="utf-8") as lines:
             lines.write("\n" + json.dumps({"tree": self._tree, "tried": tried, "failed": failed}) + "\n")
         return failed
 
@@ -194,29 +206,42 @@ def main() -> int:
     if options.check:
         return 0
     mutants = [mutant for name in options.lists or LISTS for mutant in LISTS[name]() if options.only in mutant.path]
-    survivors, tried = [], Tried(TRIED, tree_state.tree_hash(ROOT))
-    with TemporaryDirectory(prefix="torl-mutants-") as scratch:
-        tree = Path(scratch)
-        copy_tree(tree)
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # the copies keep the bytecode of their files without a mistake
+    tried = Tried(TRIED, tree_state.tree_hash(ROOT))
+    with TemporaryDirectory(prefix="torl-mutants-") as scratch, ThreadPoolExecutor(COPIES) as threads:
+        trees = Queue[Path]()
+        for number in range(COPIES):
+            copy_tree(Path(scratch, str(number)))
+            trees.put(Path(scratch, str(number)))
+
+        def in_copy(try_there: Callable[[Path], bool], key: tuple[str, ...]) -> bool:
+            known = tried.failed(key)
+            if known is not None:
+                return known
+            tree = trees.get()
+            try:
+                return tried.keep(key, failed=try_there(tree))
+            finally:
+                trees.put(tree)
+
+        def control(words: tuple[str, ...]) -> bool:
+            is_failing = in_copy(lambda tree: failing(words, tree), words)
+            print(f"without a mistake, {'FAILED' if is_failing else 'passed'}: {' '.join(words)}", flush=True)
+            return is_failing
+
+        def plant(mutant: Mutant) -> bool:
+            start = time.monotonic()
+            dead = in_copy(lambda tree: killed(mutant, tree), (mutant.path, mutant.old, mutant.new))
+            print(f"{'killed' if dead else 'SURVIVED'} in {time.monotonic() - start:.0f} s  {mutant}", flush=True)
+            return dead
+
         try:
-            for command in controls(mutants):
-                if tried.failed(command[1:]) is not None:
-                    continue
-                print(f"without a mistake: {' '.join(command[1:])}", flush=True)
-                if failing(command, tree):
-                    print(f"fails without any mistake: {' '.join(command)}", file=sys.stderr)
-                    return 2
-                tried.keep(command[1:], failed=False)
-            for number, mutant in enumerate(mutants, start=1):
-                start = time.monotonic()
-                planted = (mutant.path, mutant.old, mutant.new)
-                dead = tried.failed(planted)
-                if dead is None:
-                    dead = tried.keep(planted, failed=killed(mutant, tree))
-                survivors += [] if dead else [mutant]
-                verdict = "killed" if dead else "SURVIVED"
-                print(f"{number}/{len(mutants)} {verdict} in {time.monotonic() - start:.0f} s  {mutant}", flush=True)
-        except RuntimeError as error:
+            if any(list(threads.map(control, controls(mutants)))):
+                print("tests fail without any mistake", file=sys.stderr)
+                return 2
+            survivors = [mutant for mutant, dead in zip(mutants, threads.map(plant, mutants), strict=True) if not dead]
+        except NotRunError as error:
+            threads.shutdown(cancel_futures=True)
             print(error, file=sys.stderr)
             return 2
     share = 1 - len(survivors) / len(mutants) if mutants else 1.0

@@ -65,7 +65,7 @@ def test_its_trainer_trains_with_calls_of_the_sandbox(pool: SandboxPool, tmp_pat
 
 async def test_calls_share_a_state_until_the_next_rollout(pool: SandboxPool) -> None:
     environment = environment_factory(pool)()
-    assert await environment.python("x = 41") == ""
+    assert await environment.python("x = 41") == "[no output]"
     assert await environment.python("print(x + 1)") == "42"
     assert await environment.python("x + 2") == "43"
     assert (await environment.python("1 / 0")).endswith("ZeroDivisionError: division by zero")

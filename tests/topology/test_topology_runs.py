@@ -139,13 +139,13 @@ def write_problems(path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def abandoned(files: set[Path]) -> list[str]:
+def abandoned(files: set[Path]) -> set[Path]:
     """Segments that no living process maps; other programs on this machine may make and use some at the same time."""
     mapped = ""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):
             mapped += maps.read_text()
-    return sorted(path.name for path in files if path.exists() and str(path) not in mapped)
+    return {path for path in files if path.exists() and str(path) not in mapped}
 
 
 def test_omitted_arrangements_share_a_path_with_tested_ones() -> None:
@@ -181,7 +181,7 @@ def test_three_steps(
         command.assert_nothing_left()
     assert f"placement: {arrangement.placement}: " in command.output()
     assert list(temporary_directory.iterdir()) == []  # sockets among others
-    assert abandoned(set(SHARED_MEMORY.iterdir()) - shared) == []
+    assert abandoned(abandoned(set(SHARED_MEMORY.iterdir()) - shared)) == set()  # another program may just make one
 
     # Each worker of each engine holds the weights that the learner had after each step.
     held = [json.loads(line) for line in (run / "logs" / FILE).read_text().splitlines()]
@@ -199,7 +199,7 @@ def test_three_steps(
     assert len(embeddings) == STEPS  # every step has changed them
 
     # The engines' logprobs are those of plain transformers with the same weights, on every token of every version.
-    assert verify([str(run), "--logprob-samples", str(STEPS * SAMPLES)]) == 0
+    assert verify([str(run), "--trust", "--logprob-samples", str(STEPS * SAMPLES)]) == 0
     checks = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert checks["logprobs"]["compared"] >= STEPS * SAMPLES
     assert checks["logprobs"]["max_difference"] <= MAX_GAP

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from builders import call, printed, scored, trajectory
+from builders import call, printed, scored, trajectory, write_config
 from scripted_run import ScriptedRun
 from scripted_selections import SELECTIONS, failing, written
 from torl.apps.audit.checkpoints import ReplayedState, check_checkpoints
@@ -24,6 +24,7 @@ from torl.apps.audit.groups import (
 )
 from torl.apps.audit.history import RunHistory, read_file
 from torl.apps.audit.measured import NOT_RECOMPUTED, measured_metrics
+from torl.apps.audit.metric_rows import MetricRows
 from torl.apps.audit.metrics import check_row, evaluation_metrics, step_metrics
 from torl.apps.audit.policy_versions import write_model_files
 from torl.config import CheckpointConfig, TrainConfig
@@ -37,7 +38,6 @@ from torl.records.rows import (
     encode_row,
     encode_trajectory,
 )
-from torl.records.run_directory import write_config
 from torl.training.checkpoints import Checkpoints
 from torl.types import Outcome, OutcomeStatus
 
@@ -224,7 +224,7 @@ def test_row_that_no_part_of_a_run_writes_is_a_mismatch(row: dict[str, Any], tmp
 
 def test_evaluation_of_a_step_that_was_not_played_is_a_mismatch(tmp_path: Path) -> None:
     write_config(tmp_path, config_of(tmp_path))
-    _, check = history_of(tmp_path, [{"step": 2, "time/evaluation": 1.0}, {"step": 1, "time/evaluation": 1.0}], steps=1)
+    _, check = history_of(tmp_path, [{"step": 1, "time/evaluation": 1.0}, {"step": 2, "time/evaluation": 1.0}], steps=1)
     assert check.examples == ["metrics.jsonl: expected no evaluation after step 1, found step 2"]
 
 
@@ -346,7 +346,7 @@ def examples(history: RunHistory, *, list_again: bool = True) -> list[str]:
 @pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_sampler_of_a_checkpoint_has_drawn_the_steps_ahead_as_well(ahead: int, tmp_path: Path) -> None:
     config = ScriptedRun(tmp_path, staleness=2).config
-    history = RunHistory(tmp_path, [(0, config)], 3, finished=False, step_rows={}, evaluation_rows={}, checkpoints=[2])
+    history = RunHistory(tmp_path, [(0, config)], 3, finished=False, rows=MetricRows(), checkpoints=[2])
     positions = {step: {"position": 4 * step} for step in range(4)}
     expected = "checkpoints/step_000002: expected the sampler's position after step {}, found another"
     for position, mismatches in ((8 + 4 * ahead, []), (3, [expected.format(2 + ahead)])):

@@ -111,7 +111,7 @@ def computed(chosen: TrainConfig, of: list[TrajectoryRecord], reports: list[dict
                 {**sums, "logprob_gap_max": max(float(each.maxima["logprob_gap_max"]) for each in objectives)}
             )
         found |= {batch[part[place]][0]: UpdateNumbers(number, each) for place, each in recorder.found.items()}
-    return found
+    return {key: found[key] for key, _ in batch if key in found}  # as `token_records` has them
 
 
 def result(chosen: TrainConfig, found: Found) -> Check:
@@ -233,6 +233,12 @@ def test_a_missing_trajectory_of_a_recorded_group_is_a_mismatch() -> None:
     found = computed(chosen, records())
     del found[next(iter(found))]
     assert "expected numbers of its tokens, found none" in result(chosen, found).examples[0]
+
+
+def test_another_order_of_the_trajectories_is_a_mismatch() -> None:
+    chosen = config("one update")
+    found = dict(reversed(computed(chosen, records()).items()))
+    assert result(chosen, found).examples == ["step 4: expected the recorded trajectories in the order of the batch"]
 
 
 # --- metrics --------------------------------------------------------------------------------------------------------

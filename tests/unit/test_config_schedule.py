@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from builders import write_config
 from scripted_run import ScriptedRun
 from torl.config import EvaluateModelConfig, TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError
 from torl.learner.messages import LearnerSetup
-from torl.records.run_directory import changed_keys, read_configs, write_config
+from torl.records.run_directory import changed_keys, read_configs
 
 SCHEDULES = {
     "rollout.temperature": "[[0, 1.0], [3, 0.5]]",

@@ -1,18 +1,24 @@
 """Replies of servers that torl asks: one that is too large, or becomes so when decompressed, takes no memory."""
 
+import asyncio
 import json
+import tempfile
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from torl.errors import ToolUnavailableError
+from hub_server import using_hub
+from torl.errors import DataError, ToolUnavailableError
+from torl.hub import resolve_dataset, resolve_model, stream_dataset
 from torl.rewards.judge import JudgeClient
 from torl.runtime.http import client_session, read_reply
+from torl.tools.mcp_connection import McpConnection
 from torl.tools.sandbox_fusion import FusionClient, SandboxFusionOptions
 from torl.tools.search import RetrievalOptions, RetrievalTool
 
@@ -58,7 +64,7 @@ async def serving(body: bytes, **headers: str) -> AsyncIterator[tuple[str, list[
 
     async def answer(request: web.Request) -> web.StreamResponse:
         accepted.append(request.headers["Accept-Encoding"])
-        response = web.StreamResponse(headers={"Content-Type": "application/json", **headers})
+        response = web.StreamResponse(headers={"Content-Type": "application/json"} | headers)
         await response.prepare(request)
         await response.write(body)
         return response
@@ -72,6 +78,12 @@ async def serving(body: bytes, **headers: str) -> AsyncIterator[tuple[str, list[
         yield f"http://127.0.0.1:{runner.addresses[0][1]}", accepted
     finally:
         await runner.cleanup()
+
+
+def compressed(encoding: str) -> bytes:
+    """Half a gigabyte of spaces."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 15 if encoding == "deflate" else 31)
+    return b"".join(packer.compress(b" " * MIB) for _ in range(512)) + packer.flush()
 
 
 def peak_mib() -> float:
@@ -89,9 +101,7 @@ async def test_plain_replies_are_read_and_nothing_else_is_accepted(client: str) 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip"])
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_compressed_replies_are_failures_and_are_not_decompressed(client: str, encoding: str) -> None:
-    packer = zlib.compressobj(9, zlib.DEFLATED, 15 if encoding == "deflate" else 31)
-    bomb = b"".join(packer.compress(b" " * MIB) for _ in range(512)) + packer.flush()
-    async with serving(bomb, **{"Content-Encoding": encoding}) as (url, _):
+    async with serving(compressed(encoding), **{"Content-Encoding": encoding}) as (url, _):
         before = peak_mib()
         if client == "judge":
             assert await ask_judge(url) is None
@@ -108,3 +118,44 @@ async def test_a_reply_ends_at_the_limit() -> None:
         async with session.get(url) as response:
             with pytest.raises(aiohttp.ClientPayloadError, match="more than 2999 bytes"):
                 await read_reply(response, 2999)
+
+
+async def ask_mcp(url: str) -> Any:
+    connection = McpConnection(f"{url}/mcp", {})
+    try:
+        return await connection.tools()
+    finally:
+        await connection.close()
+
+
+async def ask_hub(url: str, name: str) -> Any:
+    with tempfile.TemporaryDirectory() as cache, using_hub(url, Path(cache)):
+        return await asyncio.to_thread(HUB[name], "owner/name" if name == "model" else "hf:owner/name")
+
+
+HUB: dict[str, Callable[[str], Any]] = {
+    "model": resolve_model,
+    "dataset": lambda name: resolve_dataset(name, "train"),
+    "stream": lambda name: stream_dataset(name, "train"),
+}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
+async def test_a_compressed_reply_of_an_mcp_server_is_not_decompressed(encoding: str, kind: str) -> None:
+    async with serving(compressed(encoding), **{"Content-Encoding": encoding, "Content-Type": kind}) as (url, accepted):
+        before = peak_mib()
+        with pytest.raises(ToolUnavailableError, match="Content-Encoding"):
+            await ask_mcp(url)
+        assert peak_mib() - before < 50
+    assert {*accepted} == {"identity"}
+
+
+@pytest.mark.parametrize("name", HUB)
+async def test_a_compressed_reply_of_the_hub_is_not_decompressed(name: str) -> None:
+    async with serving(compressed("gzip"), **{"Content-Encoding": "gzip"}) as (url, accepted):
+        before = peak_mib()
+        with pytest.raises(DataError, match="Content-Encoding"):
+            await ask_hub(url, name)
+        assert peak_mib() - before < 50
+    assert {*accepted} == {"identity"}

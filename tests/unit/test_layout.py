@@ -22,7 +22,8 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl"
 FLOORS: list[set[str]] = [
     {"_core"},
     {"errors", "types", "seeds", "version"},
-    {"guard", "inputs", "paths", "trust"},
+    {"expansion", "guard", "inputs", "paths", "trust"},
+    {"columnar"},
     {"options"},
     {"runtime"},
     {"algorithms", "component", "hub", "text", "weights"},

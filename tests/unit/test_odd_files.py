@@ -14,6 +14,7 @@ import pyarrow
 import pytest
 from safetensors import safe_open
 
+from builders import write_config
 from sick_runs import Case
 from torl.__main__ import run as run_command
 from torl.apps.audit.checks import Check
@@ -33,7 +34,6 @@ from torl.records.exchange import read_foreign
 from torl.records.files import trajectory_file
 from torl.records.receipt import Receipt
 from torl.records.rows import encode_row, encode_trajectory
-from torl.records.run_directory import write_config
 from torl.records.tokens import write_token_numbers
 from torl.rollout.model_directory import context_window
 from torl.text.tokenizer import load_tokenizer, stop_token_ids

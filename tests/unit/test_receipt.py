@@ -1,5 +1,7 @@
 """The receipt of a run: every changed byte is found, and a resumed run continues its chain."""
 
+import hashlib
+import json
 import random
 import shutil
 from collections.abc import Callable
@@ -8,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from builders import scored, trajectory
+from builders import scored, trajectory, write_config
+from killed import killed_before_each_change
 from torl.apps.audit.receipt_records import check_records, detection_probability
 from torl.apps.doctor.proof import StepMaker
 from torl.apps.replay import command, differences
@@ -18,8 +21,10 @@ from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.engine import Engine, EngineOptions, EngineSetup
 from torl.errors import EngineError
-from torl.records.receipt import RECEIPT_FILE, end_receipt, read_receipt
+from torl.records.files import trajectory_file
+from torl.records.receipt import RECEIPT_FILE, Receipt, end_receipt, read_receipt
 from torl.records.rows import TrajectoryRecord
+from torl.records.run_directory import config_files, read_configs
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.types import SampledTurn
@@ -117,6 +122,51 @@ def test_resumed_run_continues_its_chain(tmp_path: Path) -> None:
     assert lines[2]["removed"] == last
     assert lines[-1]["content"] == read_receipt(whole)[-1]["content"]
     assert list(run_differences(resumed, whole)) == []
+
+
+@pytest.mark.parametrize("changes", [{}, {"run.seed": 7}], ids=["same settings", "another seed"])
+@pytest.mark.parametrize("step", [0, 1, 3])
+def test_a_start_that_is_killed_anywhere_leaves_an_intact_receipt(
+    step: int, changes: dict[str, Any], run: Path, tmp_path: Path
+) -> None:
+    """The files of a run change one after the other, and the run is audited and resumed from each state between."""
+    (run / "config.toml").unlink()
+    write_config(run, demo_config(run))
+    write_again(run)
+
+    def resume(directory: Path) -> None:
+        config = demo_config(directory, **{"run.resume": True, **changes})
+        RunWriter(directory, resume_step=step, configs=config_files(directory, config, step)).close()
+
+    places = 0
+    for directory in killed_before_each_change(resume, lambda number: copied(run, tmp_path / str(number))):
+        assert check_records(directory).wrong == []
+        resume(directory)
+        assert check_records(directory).wrong == []
+        configs = [first for first, _ in read_configs(directory)]
+        assert configs == ([0, step] if changes else [0])
+        places += 1
+    assert places >= 8
+
+
+def demo_config(directory: Path, **settings: Any) -> TrainConfig:
+    # The configuration is that of one directory, whose copies have it.
+    return load_config(TrainConfig, find_config("demo"), {"run.directory": "runs/killed", **settings})
+
+
+def copied(run: Path, copy: Path) -> Path:
+    shutil.copytree(run, copy)
+    return copy
+
+
+def write_again(run: Path) -> None:
+    """Write the receipt of a finished run again, with the configuration that it has now."""
+    (run / RECEIPT_FILE).unlink()
+    receipt = Receipt.start(run, None, {})
+    for line in (run / "metrics.jsonl").read_bytes().splitlines(keepends=True):
+        step = json.loads(line)["step"]
+        receipt.append("row", step, [trajectory_file(run, step)], row=hashlib.sha256(line).hexdigest())
+    end_receipt(run, 3)
 
 
 def test_first_difference_is_named(tmp_path: Path) -> None:

@@ -270,3 +270,67 @@ def test_calls_keep_their_arguments_and_messages_their_reasoning(
         row = add_messages(row | {"turns": [], "tool_calls": []}, [message])
         assert (row["tool_calls"][0]["tool"], row["tool_calls"][0]["arguments"]) == ("f", arguments)
         assert row["text"].startswith("Hm.")
+
+
+def atif_of(tmp_path: Path, **fields: Any) -> dict[str, Any]:
+    """The document of another library, with more fields."""
+    FILES["trajectory.json"](tmp_path / "atif.json")
+    document: dict[str, Any] = json.loads((tmp_path / "atif.json").read_text())
+    return document | fields
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ((), "trajectory"),
+        (("steps", 2), "step"),
+        (("steps", 2, "metrics"), "metrics"),
+        (("steps", 2, "tool_calls", 0), "call"),
+        (("steps", 2, "observation"), "observation"),
+        (("steps", 2, "observation", "results", 0), "result"),
+        (("steps", 2, "observation", "results", 0, "subagent_trajectory_ref", 0), "reference"),
+    ],
+)
+def test_a_field_that_atif_does_not_have_is_named(tmp_path: Path, place: tuple[Any, ...], kind: str) -> None:
+    document = atif_of(tmp_path)
+    document["steps"][2]["metrics"] = {}
+    document["steps"][2]["observation"]["results"][0]["subagent_trajectory_ref"] = [{"trajectory_path": "a.json"}]
+    row_from_atif(document, "x")
+    found: Any = document
+    for name in place:
+        found = found[name]
+    found["surplus"] = 1
+    with pytest.raises(ValueError, match=f"a {kind} has the field 'surplus'"):
+        row_from_atif(document, "x")
+
+
+def test_references_to_the_trajectories_of_other_agents_are_kept_or_refused(tmp_path: Path) -> None:
+    document = atif_of(tmp_path)
+    result = document["steps"][2]["observation"]["results"][0]
+    result["subagent_trajectory_ref"] = [{"trajectory_id": "inner"}]
+    with pytest.raises(ValueError, match="no trajectory has the id 'inner'"):
+        row_from_atif(document, "x")
+    inner = atif_of(tmp_path, trajectory_id="inner")
+    row = row_from_atif(document | {"subagent_trajectories": [inner]}, "x")
+    assert len(row["branches"]) == 1
+    assert row["tool_calls"][0]["details"] == {"subagent_trajectory_ref": [{"trajectory_id": "inner"}]}
+    result["subagent_trajectory_ref"] = [{"trajectory_path": "inner.json"}]
+    row = row_from_atif(document, "x")
+    assert row["tool_calls"][0]["details"] == {"subagent_trajectory_ref": [{"trajectory_path": "inner.json"}]}
+
+
+@pytest.mark.parametrize("field", [{"is_copied_context": True}, {"llm_call_count": 0}])
+def test_steps_that_the_model_did_not_make_are_no_turns(tmp_path: Path, field: dict[str, Any]) -> None:
+    document = atif_of(tmp_path)
+    assert [turn["text"] for turn in row_from_atif(document, "x")["turns"]] == ["I compute.", "It is \\boxed{2}."]
+    document["steps"][3] |= field
+    row = row_from_atif(document, "x")
+    assert [turn["text"] for turn in row["turns"]] == ["I compute."]
+    assert [message["text"] for message in row["user_messages"]] == ["It is \\boxed{2}."]
+    assert row["sampled_text"] == "I compute."
+
+
+def test_a_trajectory_that_continues_in_another_file_is_not_taken_as_complete(tmp_path: Path) -> None:
+    assert row_from_atif(atif_of(tmp_path), "x")["grader_failure"] is None
+    row = row_from_atif(atif_of(tmp_path, continued_trajectory_ref="next.json"), "x")
+    assert row["grader_failure"] == "continues in next.json"

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from builders import write_config
 from torl.config import TrainConfig
 from torl.config.loading import find_config, load_config
 from torl.errors import ConfigError, RecordError
 from torl.records.locks import is_locked
-from torl.records.run_directory import changed_keys, has_only_started, open_run_directory, read_configs, write_config
+from torl.records.run_directory import changed_keys, has_only_started, open_run_directory, read_configs
 
 
 def config(directory: Path, **overrides: Any) -> TrainConfig:

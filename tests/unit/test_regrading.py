@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from builders import call, grade, printed, trajectory
+from builders import call, grade, printed, trajectory, write_config
 from torl.apps.audit.checks import Check, check_rewards
 from torl.apps.audit.one import TrajectoryAudit
 from torl.apps.audit.receipt import verify_receipt
@@ -23,7 +23,6 @@ from torl.data import load_problems
 from torl.data.layout import Layout
 from torl.errors import ComponentError, RecordError
 from torl.records.rows import TrajectoryRecord, group_records
-from torl.records.run_directory import write_config
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rewards import Reward, make_reward

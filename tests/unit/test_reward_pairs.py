@@ -35,15 +35,15 @@ def alone() -> list[bool]:
     return verdicts
 
 
-def test_mistakes_are_at_most_a_quarter_of_math_verifys(alone: list[bool]) -> None:
+def test_one_verdict_is_wrong_where_math_verify_is_wrong_in_dozens(alone: list[bool]) -> None:
     right, wrong = alone[: len(SAME)], alone[len(SAME) :]
-    missed = [pair for pair in SAME if not ours(*pair)]
+    assert [pair for pair in SAME if not ours(*pair)] == []
     passed = [pair for pair in DIFFERENT if ours(*pair)]
-    assert 4 * len(missed) <= right.count(False)
-    assert 4 * len(passed) <= wrong.count(True)
-    by_math_verify = {pair for pair, verdict in zip(SAME, right, strict=True) if verdict}
-    by_math_verify |= {pair for pair, verdict in zip(DIFFERENT, wrong, strict=True) if not verdict}
-    assert not by_math_verify.intersection([*missed, *passed])
+    assert passed == [("101_2", "101")]  # the base may be left out
+    assert right.count(False) >= 24
+    assert wrong.count(True) >= 24
+    by_math_verify = {pair for pair, verdict in zip(DIFFERENT, wrong, strict=True) if not verdict}
+    assert not by_math_verify.intersection(passed)
 
 
 @pytest.mark.parametrize(

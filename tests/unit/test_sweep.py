@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders import asked, scored, trajectory
+from builders import asked, scored, trajectory, write_config
 from torl.apps.evaluation.layout import markdown
 from torl.apps.sweep.command import main, read_arguments
 from torl.apps.sweep.grid import SweepRun, read_grid
@@ -20,7 +20,6 @@ from torl.errors import ConfigError
 from torl.records import metric_names as names
 from torl.records.files import METRICS_FILE, SUMMARY_FILE
 from torl.records.rows import TrajectoryRecord
-from torl.records.run_directory import write_config
 from torl.records.writers import write_trajectories
 
 

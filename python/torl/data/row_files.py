@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from torl.errors import DataError
+from torl.expansion import BoundedReader
 from torl.hub import RemoteFile
 from torl.hub.dataset_files import COMPRESSIONS, file_format
-from torl.inputs import open_file
+from torl.inputs import open_file, reason
 
 RowFile: TypeAlias = Path | RemoteFile
 """A file on disk, or a file on the Hub that is read over the network."""
@@ -18,30 +19,7 @@ Row: TypeAlias = tuple[str, Any]
 Fields: TypeAlias = Collection[str] | None
 """Names of the columns to read; None reads all. A reader may return more columns."""
 _CODECS = dict(zip(COMPRESSIONS, ("gzip", "zstd"), strict=True))
-_MAX_EXPANSION = 200  # texts become at most some 50 times smaller
-_FREE_BYTES = 256 << 20  # of the content, before its expansion is looked at
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes
-
-
-class _Expansion(io.RawIOBase):
-    """The bytes of a compressed file, up to a multiple of its size: some KB can become many GB."""
-
-    def __init__(self, path: RowFile, compressed: IO[bytes], decompressed: Any) -> None:
-        self._path, self._compressed, self._decompressed = path, compressed, decompressed
-        self._read = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count: int = self._decompressed.readinto(buffer)
-        self._read += count
-        if self._read > max(_FREE_BYTES, _MAX_EXPANSION * self._compressed.tell()):
-            raise DataError(
-                f"{self._path}: its content has more than {_MAX_EXPANSION} times its size; decompress it if that is "
-                "what it should be"
-            )
-        return count
 
 
 @contextmanager
@@ -49,7 +27,7 @@ def opened_file(path: RowFile) -> Iterator[IO[bytes]]:
     """Open a file for reading, which is decompressed if its name has the suffix of a compression.
 
     Raises:
-        DataError: A compressed file is damaged.
+        DataError: A compressed file is damaged, or its content is far larger than the file.
     """
     compression = file_format(path.name)[1]
     if not compression:
@@ -60,7 +38,7 @@ def opened_file(path: RowFile) -> Iterator[IO[bytes]]:
 
     with arrow_errors(path, compression), path.open("rb") as file:
         decompressed = pyarrow.CompressedInputStream(file, _CODECS[compression])
-        yield io.BufferedReader(_Expansion(path, file, decompressed))
+        yield io.BufferedReader(BoundedReader(file, decompressed))
 
 
 @contextmanager
@@ -77,7 +55,7 @@ def arrow_errors(path: RowFile, kind: str) -> Iterator[None]:
     except ConnectionError:
         raise
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable {kind} file: {error}") from error
+        raise DataError(f"{path}: not a readable {kind} file: {reason(error)}") from error
 
 
 def require_content(file: RowFile) -> None:

@@ -14,6 +14,7 @@ from torl.errors import DataError
 from torl.hub.packages import PACKAGE_MODEL_PREFIX, converted_directory, resolve_packaged_model
 from torl.inputs import parse_json, read_file, reason, stat_file
 from torl.paths import PACKAGE_PREFIX, resolve_path
+from torl.runtime.http import PLAIN_REPLIES, require_plain
 
 DATASET_PREFIX = "hf:"
 _NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
@@ -258,10 +259,18 @@ def snapshot(name: str, kind: str, patterns: list[str], option: str) -> Path:
 
 @contextmanager
 def hub_errors(name: str, kind: str, option: str) -> Iterator[None]:
-    """Convert errors of the Hub and the network to a `DataError` with the command to download the repository."""
+    """Convert errors of the Hub and the network to a `DataError` with the command to download the repository.
+
+    Compressed replies are such errors: they may be far larger than they look.
+    """
     from httpx2 import HTTPError
+    from huggingface_hub import get_session
     from huggingface_hub.errors import LocalEntryNotFoundError
 
+    session = get_session()  # the library's own, for all of its requests
+    session.headers.update(PLAIN_REPLIES)
+    if require_plain not in session.event_hooks["response"]:
+        session.event_hooks["response"].append(require_plain)
     try:
         yield
     except (LocalEntryNotFoundError, HTTPError, OSError, ValueError) as error:

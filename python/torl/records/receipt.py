@@ -10,7 +10,9 @@
      "weights": digest of the policy's weights after the step (`Learner.weight_digest`)
      "previous": hash of the line before, "hash": SHA-256 of the line without this entry}
 
-A start also has versions, and the hash of the problems or examples that it has read ("sources").
+A start also has versions, and of each source of problems or examples the hash of the rows that it has read and the
+setting that names it ("sources"). Its line is written before the files of its configuration, of which it has the
+hashes, and that of the configuration that they replace ("replaces"): a run that is killed between has the latter.
 
 The hash of the last line commits to everything before it. A run that resumes removes the lines of the steps that it
 plays again, and its start names the hash of the last removed line.
@@ -25,7 +27,14 @@ from typing import Any, Final, Self
 from torl.errors import RecordError
 from torl.inputs import open_file
 from torl.records.content import canonical_json
-from torl.records.files import EXPORT_DIRECTORY, METRICS_FILE, SUMMARY_FILE, append_atomically, atomic_write
+from torl.records.files import (
+    CONFIG_FILE,
+    EXPORT_DIRECTORY,
+    METRICS_FILE,
+    SUMMARY_FILE,
+    append_atomically,
+    atomic_write,
+)
 from torl.records.reading import read_rows
 
 RECEIPT_FILE: Final = "receipt.jsonl"
@@ -33,6 +42,8 @@ FIRST: Final = "0" * 64
 """The `previous` of the first line."""
 CHECKPOINTS: Final = "checkpoints/*/manifest.json"
 """The files of checkpoints in a receipt: a manifest has the hashes of the others."""
+CONFIGS: Final = "config*.toml"
+"""The files of configurations."""
 
 
 class Receipt:
@@ -46,13 +57,20 @@ class Receipt:
         self._number = len(lines)
 
     @classmethod
-    def start(cls, run_directory: Path, resume_step: int | None, facts: Mapping[str, Any]) -> Self:
+    def start(
+        cls,
+        run_directory: Path,
+        resume_step: int | None,
+        facts: Mapping[str, Any],
+        configs: Mapping[Path, bytes] | None = None,
+    ) -> Self:
         """Write the line of a start.
 
         Args:
             run_directory: Directory of the run.
             resume_step: First step that the run plays again: its lines and later ones are removed. None for a new run.
             facts: Facts of this start, such as versions of packages.
+            configs: Files of its configuration, which are written next (`run_directory.config_files`).
 
         Raises:
             RecordError: The receipt is damaged, or cannot be written.
@@ -62,11 +80,14 @@ class Receipt:
         if resume_step is not None:
             again = (line["number"] for line in lines if line["event"] != "start" and line["step"] >= resume_step)
             kept = min(again, default=len(lines))
-            with atomic_write(run_directory / RECEIPT_FILE) as file:
-                file.writelines(canonical_json(line) + b"\n" for line in lines[:kept])
         receipt = cls(run_directory, lines[:kept])
+        entries = {path.name: file_entry(path) for path in sorted(run_directory.glob(CONFIGS))}
         removed = {"removed": lines[-1]["hash"]} if kept < len(lines) else {}
-        receipt.append("start", resume_step or 0, sorted(run_directory.glob("config*.toml")), **facts, **removed)
+        replaces = {"replaces": entries[CONFIG_FILE]} if configs and CONFIG_FILE in entries else {}
+        entries |= {path.name: _entry(len(data), hashlib.sha256(data)) for path, data in (configs or {}).items()}
+        line = receipt._next("start", resume_step or 0, entries, {**facts, **removed, **replaces})
+        with atomic_write(run_directory / RECEIPT_FILE) as file:
+            file.writelines(canonical_json(each) + b"\n" for each in (*lines[:kept], line))
         return receipt
 
     def append(self, event: str, step: int, files: Iterable[Path], **facts: Any) -> str:
@@ -81,15 +102,18 @@ class Receipt:
         Raises:
             RecordError: A file cannot be read, or the receipt cannot be written.
         """
-        directory = self._directory
-        entries = {str(path.relative_to(directory)): file_entry(path) for path in files}
-        entries |= self._new_manifests()
-        line = {"event": event, "number": self._number, "step": step, "files": entries, "previous": self._last, **facts}
-        line["hash"] = line_hash(line)
-        append_atomically(directory / RECEIPT_FILE, canonical_json(line) + b"\n")
-        self._number += 1
-        self._last = str(line["hash"])
+        entries = {str(path.relative_to(self._directory)): file_entry(path) for path in files}
+        line = self._next(event, step, entries, facts)
+        append_atomically(self._directory / RECEIPT_FILE, canonical_json(line) + b"\n")
         return self._last
+
+    def _next(self, event: str, step: int, files: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the next line of the chain."""
+        entries = {**files, **self._new_manifests()}
+        line = {"event": event, "number": self._number, "step": step, "files": entries, "previous": self._last, **facts}
+        line["hash"] = self._last = line_hash(line)
+        self._number += 1
+        return line
 
     def _new_manifests(self) -> dict[str, dict[str, Any]]:
         """Return the entries of checkpoints that were completed since the last line."""
@@ -163,6 +187,11 @@ def read_receipt(run_directory: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def earlier_configs(start: Mapping[str, Any]) -> int:
+    """Return the number of configurations before that of a start, in their order."""
+    return sum(PurePath(name).match(CONFIGS) for name in start["files"]) - 1
+
+
 def line_hash(line: Mapping[str, Any]) -> str:
     """Return the hash of a line: of all its entries except "hash"."""
     return hashlib.sha256(canonical_json({name: each for name, each in line.items() if name != "hash"})).hexdigest()
@@ -176,10 +205,14 @@ def file_entry(path: Path) -> dict[str, Any]:
     """
     try:
         with open_file(path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return {"bytes": file.tell(), "sha256": digest}
+            digest = hashlib.file_digest(file, "sha256")
+            return _entry(file.tell(), digest)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _entry(size: int, digest: "hashlib._Hash") -> dict[str, Any]:
+    return {"bytes": size, "sha256": digest.hexdigest()}
 
 
 def digest_of(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,7 +14,7 @@ from torl.config.loading import load_config
 from torl.errors import ConfigError, RecordError
 from torl.inputs import open_file, stat_file
 from torl.options import dotted_leaves, read_toml
-from torl.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, atomic_write, record_errors
+from torl.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, record_errors
 from torl.records.locks import locked_directory
 from torl.records.receipt import RECEIPT_FILE
 from torl.trust import reading_unless_open
@@ -57,8 +58,8 @@ def open_run_directory(config: LearningConfig) -> Iterator[Path]:
         yield directory
 
 
-def write_config(directory: Path, config: LearningConfig, first_step: int = 0) -> list[str]:
-    """Write the resolved configuration, once it has been checked, and return its changes as lines.
+def config_files(directory: Path, config: LearningConfig, first_step: int = 0) -> dict[Path, bytes]:
+    """Return the files of a start's configuration, in the order in which they are written.
 
     `config.toml` is the configuration of the latest start. Earlier, different ones are kept as `config.1.toml`,
     `config.2.toml`, ... in the order of the starts. The first line of each file is a comment with the first step that
@@ -66,31 +67,31 @@ def write_config(directory: Path, config: LearningConfig, first_step: int = 0) -
 
     Args:
         directory: Directory of the run.
-        config: Resolved configuration.
+        config: Configuration, once it has been checked.
         first_step: First step that is played with the configuration.
 
     Raises:
-        RecordError: The earlier configuration cannot be read, or the new one cannot be written.
+        RecordError: The earlier configuration cannot be read.
     """
     path = directory / CONFIG_FILE
-    changes = changed_keys(directory, config)
-    if not changes and path.exists():
+    files: dict[Path, bytes] = {}
+    if changed_keys(directory, config):
+        earlier = _earlier_files(directory)
+        with record_errors(path):
+            data = path.read_bytes()
+            if not earlier or earlier[-1].read_bytes() != data:  # the copy of a start that was killed after it
+                files[earlier_file(directory, len(earlier) + 1)] = data
+    elif path.exists():
         first_step = min(first_step, _first_step(path))
-    with record_errors(path):
-        if changes:
-            earlier = next(file for file in _earlier_files(directory) if not file.exists())
-            with atomic_write(earlier) as file:
-                file.write(path.read_bytes())
-        with atomic_write(path) as file:
-            file.write((_FIRST_STEP.format(first_step) + str(config)).encode("utf-8"))
-    return [str(change) for change in changes]
+    return files | {path: (_FIRST_STEP.format(first_step) + str(config)).encode("utf-8")}
 
 
 def has_only_started(directory: Path) -> bool:
-    """Whether a run has written its configuration, but no line of its receipt and no record."""
-    records = any(os.path.lexists(directory / name) for name in (RECEIPT_FILE, TRAJECTORY_DIRECTORY))
+    """Whether a run has no record, and only its configuration or only the first line of its receipt."""
     metrics = directory / METRICS_FILE
-    return (directory / CONFIG_FILE).exists() and not records and not (metrics.exists() and stat_file(metrics).st_size)
+    records = os.path.lexists(directory / TRAJECTORY_DIRECTORY) or (metrics.exists() and stat_file(metrics).st_size)
+    has_config, has_receipt = (os.path.lexists(directory / name) for name in (CONFIG_FILE, RECEIPT_FILE))
+    return has_config != has_receipt and not records
 
 
 def read_config(directory: Path) -> TrainConfig | FinetuneConfig:
@@ -110,8 +111,7 @@ def read_configs(directory: Path) -> list[tuple[int, TrainConfig | FinetuneConfi
     Raises:
         ConfigError: A configuration cannot be read.
     """
-    earlier = itertools.takewhile(os.path.lexists, _earlier_files(directory))
-    files = [*earlier, directory / CONFIG_FILE]
+    files = [*_earlier_files(directory), directory / CONFIG_FILE]
     configs = [_load(file) for file in files]
     return list(zip(map(_first_step, files), configs, strict=True))
 
@@ -124,12 +124,19 @@ def _load(path: Path) -> TrainConfig | FinetuneConfig:
         return load_config(TrainConfig, path)
 
 
+def read_first_steps(directory: Path) -> list[tuple[Path, int | None]]:
+    """Return the files of the configurations, each with the number in its first line; None if it has no such line."""
+    found: list[tuple[Path, int | None]] = []
+    for path in (*_earlier_files(directory), directory / CONFIG_FILE):
+        with suppress(OSError), open_file(path) as file:
+            match = re.fullmatch(_FIRST_STEP.format("(0|[1-9][0-9]*)"), file.readline().decode(errors="replace"))
+            found.append((path, int(match[1]) if match else None))
+    return found
+
+
 def _first_step(path: Path) -> int:
-    """Return the number in the first line of a configuration, or 0 without such a line."""
-    before, after = _FIRST_STEP.split("{}")
-    with suppress(OSError, ValueError), open_file(path) as file:
-        return int(file.readline().decode().removeprefix(before).removesuffix(after))
-    return 0
+    """Return the first step that a configuration applies to, or 0 without such a line."""
+    return dict(read_first_steps(path.parent)).get(path) or 0
 
 
 def changed_keys(directory: Path, config: LearningConfig) -> list[ChangedKey]:
@@ -151,8 +158,20 @@ def changed_keys(directory: Path, config: LearningConfig) -> list[ChangedKey]:
     return [pair for pair in pairs if pair.before != pair.now]
 
 
-def _earlier_files(directory: Path) -> Iterator[Path]:
-    number = 1
-    while True:
-        yield directory / f"config.{number}.toml"
-        number += 1
+def setting_of(config: LearningConfig, name: str) -> Any:
+    """Return the value of a setting as in `config.toml`, by its dotted name; None if it is unset."""
+    found: Any = tomllib.loads(str(config))
+    for key in name.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def earlier_file(directory: Path, number: int) -> Path:
+    """Return the file of an earlier configuration by its place, from 1."""
+    return directory / f"config.{number}.toml"
+
+
+def _earlier_files(directory: Path) -> list[Path]:
+    """Return the files of earlier configurations, in the order of the starts."""
+    files = (earlier_file(directory, number) for number in itertools.count(1))
+    return list(itertools.takewhile(os.path.lexists, files))

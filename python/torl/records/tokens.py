@@ -7,6 +7,7 @@ value for each trajectory: "groups", "samples", "branches" (place in `episode_tr
 
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torl.errors import RecordError
+from torl.expansion import require_archive_proportion
 from torl.inputs import open_file
 from torl.records.files import atomic_write, record_errors, token_file
 from torl.records.rows import TrajectoryRecord
 from torl.types import UpdateNumbers
+
+_DAMAGES = (AttributeError, EOFError, KeyError, MemoryError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
 
 class TokenKey(NamedTuple):
@@ -77,10 +81,16 @@ def read_token_numbers(run_directory: Path, step: int) -> dict[TokenKey, UpdateN
     if not os.path.lexists(path):
         return {}
     try:
-        with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        with open_file(path) as file:
+            require_archive_proportion(file)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        if any(array.ndim != 1 or not array.itemsize for array in arrays.values()):
+            raise ValueError("an array is not a list of numbers or texts")
         names = ("groups", "samples", "branches", "updates", "lengths")
         groups, samples, branches, updates, lengths = (arrays.pop(name).tolist() for name in names)
+        if len(lengths) != len(groups):
+            raise ValueError("the trajectories and their lengths differ in number")
         cuts = np.cumsum(lengths)
         if any(array.shape != (cuts[-1] if lengths else 0,) for array in arrays.values()):
             raise ValueError("an array does not have one number for each token")
@@ -94,5 +104,5 @@ def read_token_numbers(run_directory: Path, step: int) -> dict[TokenKey, UpdateN
         }
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except _DAMAGES as error:
         raise RecordError(f"{path}: damaged: {error}") from error

@@ -53,6 +53,7 @@ class RunWriter:
         trackers: Sequence[Tracker] = (),
         warn: Callable[[str], object] = lambda _: None,
         facts: Mapping[str, Any] | None = None,
+        configs: Mapping[Path, bytes] | None = None,
     ) -> None:
         """Open the files.
 
@@ -63,6 +64,7 @@ class RunWriter:
             trackers: Further destinations of the metrics.
             warn: Function that receives the first failure of each tracker, in another thread.
             facts: Facts of the start for the receipt.
+            configs: Files of its configuration (`config_files`).
 
         Raises:
             RecordError: The directory cannot be written, old rows are damaged, or a new run finds old rows.
@@ -74,13 +76,17 @@ class RunWriter:
             if resume_step is None and self._path.exists() and self._path.stat().st_size > 0:
                 raise RecordError(f"{self._path}: contains the metrics of another run")
             kept = {} if resume_step is None else rows_before(run_directory, resume_step)
+            self._path.touch()
+            # In this order: a receipt that has more than the directory is a mismatch for an audit, which takes records
+            # from the step of a last start on as those that the start removes, and knows what its configuration
+            # replaces. Earlier records belong to the earlier configuration.
+            self._receipt = Receipt.start(run_directory, resume_step, facts or {}, configs)
             if resume_step is not None:
                 (run_directory / SUMMARY_FILE).unlink(missing_ok=True)
-            self._path.touch()
-            # Before the records: a receipt that has more than the directory is a mismatch for an audit.
-            self._receipt = Receipt.start(run_directory, resume_step, facts or {})
-            if resume_step is not None:
                 truncate_records(run_directory, resume_step, kept)
+            for path, data in (configs or {}).items():
+                with atomic_write(path) as file:
+                    file.write(data)
             self._file = self._path.open("ab", buffering=0)
         self._written: list[Path] = []
         self._content: dict[str, Any] = {}

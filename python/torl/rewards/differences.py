@@ -8,7 +8,6 @@ from fractions import Fraction
 from torl.rewards.bases import read_in_base
 from torl.rewards.verdict import read_rational
 
-_RELATION = re.compile(r"\\(?:ne|neq|ge|geq|geqslant|le|leq|leqslant|lt|gt|neg|lnot)(?![A-Za-z])|[<>≠≤≥¬]")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _CLOSE = Decimal("1e-6")
 _EXACT = Decimal("1e-9")
@@ -42,8 +41,8 @@ _NOT_CONSTANT = re.compile(r"[A-Za-z=<>,:;|()\[\]]|\\[{}]")
 def is_clearly_different(reference: str, answer: str) -> bool:
     r"""Whether the answer is wrong in a way that math-verify ignores.
 
-    - The answer is a relation and the reference is not (`\ge 5`, of which math-verify compares the 5), or the answer
-      alone is qualified ("5 or more"), or it is a chain of different numbers (`6 = 5`, of which it compares the last).
+    - The answer alone is qualified ("5 or more"), or it is a chain of different numbers (`6 = 5`, of which math-verify
+      compares the last).
     - A word changes the number of the answer ("5 squared"), or it continues a list (1, 2, \ldots), or it has two
       quantities and the reference is a number (3 hours and 30 minutes).
     - Both are numbers that differ: before the eighth digit (math-verify compares six decimals: 1e-7 with 1e-8), or at
@@ -58,8 +57,6 @@ def is_clearly_different(reference: str, answer: str) -> bool:
     - One is a list or a set of one number and the other a number: [5] and 5.
     """
     reference, answer = reference.strip(" $"), answer.strip(" $")
-    if _RELATION.match(answer) and not _RELATION.search(reference):
-        return True
     if any(one.search(answer) and not one.search(reference) for one in (_QUALIFIED, _CHANGED, _OPEN_LIST)):
         return True
     if _NUMBER.fullmatch(reference) and _NUMBER.fullmatch(answer):

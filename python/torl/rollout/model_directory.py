@@ -1,7 +1,7 @@
 """A model on disk, its prompts, and its context window."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from torl.options import Section
 from torl.report.console import Console
 from torl.text.prompt_encoder import ToolSchemas
 from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
+from torl.text.sources import SourceDigest
 from torl.text.tokenizer import load_tokenizer, stop_token_ids
 from torl.text.unread_fields import UnreadFields
 from torl.tools import BaseTool, make_tool
@@ -62,7 +63,8 @@ class ModelDirectory:
         Raises:
             DataError: The problems cannot be read, or all prompts are too long.
         """
-        first = islice(problems.bind()(), evaluation.max_problems)
+        source = SourceDigest()
+        first = islice(source.problems(problems.bind()()), evaluation.max_problems)
         template = config.template.bind()
         max_tokens = evaluation.longest_prompt(config)
         encoded = encode_prompts(first, self.tokenizer, template, max_tokens, self.tool_schemas)
@@ -70,7 +72,7 @@ class ModelDirectory:
         count = len(encoded.prompts)
         console.line(f"{name}: {count} problem{'s' * (count != 1)}{skipped}")
         report_metadata(name, encoded.fields, console)
-        return encoded
+        return replace(encoded, source=source.entry())
 
     def tool_schemas(self) -> ToolSchemas:
         """The schemas of all tools, including the environment's. A tool server is queried only once.

@@ -4,6 +4,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torl.errors import DataError
 from torl.text.prompt_encoder import PromptEncoder, TextTokenizer, ToolSchemas
@@ -23,6 +24,8 @@ class EncodedPrompts:
     """Ids of the problems whose prompts are too long."""
     fields: UnreadFields = field(default_factory=UnreadFields)
     """Metadata of the problems that the template does not read."""
+    source: Mapping[str, Any] = field(default_factory=dict)
+    """Hash of the problems that were read (`SourceDigest.entry`)."""
 
 
 def encode_prompts(

@@ -47,6 +47,11 @@ class SourceDigest:
         return {"rows": self._count, "sha256": self._digest.hexdigest(), "ended": self._ended}
 
 
+def is_digest(entry: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    """Whether a recorded entry, which may name its source as well, has the count and the hash of an entry."""
+    return all(name in recorded and recorded[name] == value for name, value in entry.items())
+
+
 def digest_problems(problems: Iterable[Problem], count: int | None = None) -> dict[str, Any]:
     """Return the entry of the first `count` problems, or of all (`SourceDigest.entry`)."""
     digest = SourceDigest()

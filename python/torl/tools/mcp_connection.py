@@ -1,21 +1,25 @@
 """A connection to an MCP server that reconnects after a failure."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from torl.errors import ConfigError, ToolUnavailableError
+from torl.runtime.http import PLAIN_REPLIES, require_plain
 from torl.runtime.processes.children import command_words
 from torl.tools.retry import wait_for_server
 from torl.trust import require_trust
 
 if TYPE_CHECKING:
     from mcp import Client
+    from mcp.client._transport import TransportStreams
     from mcp.types import CallToolResult, Tool
 
 # JSON-RPC error codes for mistakes of the model: invalid arguments, unknown tool.
 _MODEL_ERRORS = {-32602, -32601}
 _CLOSED = -32000
+_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 30.0, 300.0  # the SDK's own
 
 
 class RefusedCallError(Exception):
@@ -126,7 +130,7 @@ class McpConnection:
         except ModuleNotFoundError as error:
             raise ConfigError(f"the tool 'mcp' needs {error.name}: pip install 'torl[mcp]'") from error
         if self._is_url:
-            return Client(self._target)
+            return Client(_plain_transport(self._target))
         command, *words = self._command
         return Client(StdioServerParameters(command=command, args=words, env=self._environment))
 
@@ -160,6 +164,23 @@ class McpConnection:
         self._client = None
         if self._keeper is not None:
             self._keeper.cancel()
+
+
+@asynccontextmanager
+async def _plain_transport(url: str) -> AsyncIterator["TransportStreams"]:
+    """Connect to a URL as the SDK does, but refuse compressed replies, which may be far larger than they look."""
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async def check(response: httpx2.Response) -> None:
+        require_plain(response)
+
+    timeout = httpx2.Timeout(_TIMEOUT_SECONDS, read=_READ_TIMEOUT_SECONDS)
+    async with (
+        httpx2.AsyncClient(headers=PLAIN_REPLIES, timeout=timeout, event_hooks={"response": [check]}) as client,
+        streamable_http_client(url, http_client=client) as streams,
+    ):
+        yield streams
 
 
 async def _list_tools(client: "Client") -> "list[Tool]":

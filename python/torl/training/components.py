@@ -16,7 +16,7 @@ from torl.errors import ConfigError
 from torl.hub import require_trainable, resolve_model
 from torl.learner.learner import Learner
 from torl.records import metric_names as names
-from torl.records.run_directory import write_config
+from torl.records.run_directory import changed_keys, config_files, setting_of
 from torl.records.writers import RunWriter
 from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
@@ -151,8 +151,8 @@ async def start_components(
     Raises:
         TorlError: A component does not start.
     """
-    for line in write_config(directory, config, inputs.first_step):
-        console.line(line)
+    for change in changed_keys(directory, config):
+        console.line(str(change))
     async with AsyncExitStack() as stack:
         resume_step = inputs.first_step if config.run.resume else None
         trackers = [choice.make(directory, resume_step) for choice in config.run.trackers.values()]
@@ -162,7 +162,8 @@ async def start_components(
                 resume_step=resume_step,
                 trackers=trackers,
                 warn=console.warning,
-                facts={**start_facts(inputs.resolved.config), "sources": inputs.sources},
+                facts={**start_facts(inputs.resolved.config), "sources": _sources_of(config, inputs)},
+                configs=config_files(directory, config, inputs.first_step),
             )
         )
         starting = start_sides(inputs, components, directory / "logs", console, cluster)
@@ -197,6 +198,13 @@ def start_facts(config: LearningConfig) -> dict[str, Any]:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return {"torl": __version__, "python": platform.python_version(), "packages": found, "learner_threads": threads}
+
+
+def _sources_of(config: LearningConfig, inputs: RunInputs[Config]) -> dict[str, Any]:
+    """Return the hash of the rows of each source (`SourceDigest.entry`), with the setting that names it."""
+    evaluations = {f"data.evaluation.{name}": each.source for name, each in inputs.evaluation_sets.items()}
+    found = {**inputs.sources, **evaluations}
+    return {name: {**entry, "setting": setting_of(config, name)} for name, entry in found.items()}
 
 
 async def _read_inputs(

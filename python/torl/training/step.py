@@ -253,6 +253,13 @@ def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: Algori
         response_tokens: Number of response tokens, which are the last tokens of the sample.
         algorithm: Algorithm of the run.
     """
+    names = [*input_arrays(algorithm), *(["token_rewards"] if sample.token_rewards is not None else [])]
+    arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}
+    return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}
+
+
+def input_arrays(algorithm: AlgorithmConfig) -> list[str]:
+    """Return the names of the arrays that an algorithm computes advantages from, without rewards of tokens."""
     required = requirements_of(algorithm.estimator.target)
     recorded = {
         "values": algorithm.needs_critic,
@@ -260,8 +267,5 @@ def token_arrays(sample: TrainingSample, response_tokens: int, algorithm: Algori
         "ref_logprobs": algorithm.penalizes_rewards or algorithm.keep_reference or required.reference,
         "entropies": required.entropies,
         "collision_probs": required.collision_probs,
-        "token_rewards": sample.token_rewards is not None,
     }
-    names = [name for name, is_input in recorded.items() if is_input]
-    arrays = {name: getattr(sample, name) for name in (*names, "advantages")} if names else {}
-    return {name: array[len(sample) - response_tokens :] for name, array in arrays.items()}
+    return [name for name, is_input in recorded.items() if is_input]

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 if TYPE_CHECKING:
     from aiohttp import web
 
-PLAIN: Final = ("", "identity")
-"""Content encodings of a body as it is."""
-
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\])(?::(0|[1-9][0-9]{0,4}))?")
 _MAX_PORT: Final = 65535
+_PLAIN: Final = ("", "identity")  # content encodings of a body as it is
 
 
 def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str] | None:
@@ -45,10 +43,14 @@ def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str]
             return 403, f"Origin: requests of the page {origin!r} are refused"
     if "content-length" in given and "transfer-encoding" in given:
         return 400, "Content-Length: a request with Transfer-Encoding must have none"
-    for encoding in given.get("content-encoding", []):
-        if encoding.strip().lower() not in PLAIN:
-            return 415, f"Content-Encoding: {encoding!r} is refused; send the body without compression"
+    if encoding := compression(given.get("content-encoding", [])):
+        return 415, f"Content-Encoding: {encoding!r} is refused; send the body without compression"
     return None
+
+
+def compression(encodings: Iterable[str]) -> str | None:
+    """Return the first value of `Content-Encoding` that is not that of a plain body, or None."""
+    return next((each for each in encodings if each.strip().lower() not in _PLAIN), None)
 
 
 def server_runner(app: "web.Application", **limits: Any) -> "web.AppRunner":

@@ -23,6 +23,7 @@ from torl.config import AlgorithmConfig, TrainConfig
 from torl.records.rows import TrajectoryRecord
 from torl.training.samples import turn_numbers
 from torl.training.selection import masked_by_reference, masked_trajectories
+from torl.training.step import input_arrays
 from torl.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory, TrainingSample
 
 _TOLERANCE = 2e-5  # for float32 numbers divided by a deviation that may be small
@@ -50,8 +51,12 @@ def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: 
     following = iter([number for numbers in per_episode for number in numbers])
     expected = [[next(following) for _ in range(_loss_tokens(index, batch, uncounted))] for index in range(len(batch))]
     expected = [[] if index in masked else recomputed for index, recomputed in enumerate(expected)]
+    inputs = input_arrays(algorithm)
     for index, (record, recomputed) in enumerate(zip(batch, expected, strict=True)):
         assert record.advantage is not None
+        found = record.token_arrays.keys() - {"advantages", "token_rewards"}
+        if found != {*inputs}:
+            check.add(False, f"{place_of(record)}: expected numbers of tokens {inputs}, found {sorted(found)}")
         pairs = [(record.advantage, statistics.fmean(recomputed) if recomputed else 0.0)]
         if "advantages" in record.token_arrays:
             pairs += zip(_sampled(record, "advantages", index in masked), recomputed, strict=True)

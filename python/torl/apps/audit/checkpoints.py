@@ -20,7 +20,7 @@ from torl.learner.checkpoint.directory import (
 )
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG, read_facts
 from torl.records import metric_names as names
-from torl.records.files import EXPORT_DIRECTORY
+from torl.records.files import EXPORT_DIRECTORY, METRICS_FILE
 
 
 @dataclass(slots=True)
@@ -52,10 +52,14 @@ def check_checkpoints(check: Check, history: RunHistory, replayed: ReplayedState
         check.add(False, f"{EXPORT_DIRECTORY}/: expected the exported model, found none")
     elif history.finished:
         check_exported_files(check, history.directory, history.configs[-1][1])
+    _check_rows(check, history)
     existing = set(history.checkpoints)
     kept = _kept(history, existing)
+    is_exact = history.finished and len(_measures(history)) == 1
     for step in sorted(kept | existing):
         directory = checkpoint_path(history.directory, step)
+        if is_exact and step not in kept:
+            check.expect(f"checkpoints/{directory.name}", "no checkpoint (checkpoint.keep_last)", "one")
         if step not in existing:
             check.expect(f"checkpoints/{directory.name}", "a checkpoint", "none")
             continue
@@ -108,13 +112,17 @@ def _check_counters(check: Check, place: str, step: int, history: RunHistory, re
     """Check the numbers of optimizer steps before a checkpoint, in the files of all ranks and models."""
     steps = range(step)
     if isinstance(history.start_config_at(step - 1), TrainConfig):
-        if not all(each in history.step_rows and each in replayed.critic_steps for each in steps):
+        if not all(each in history.rows.steps and each in replayed.critic_steps for each in steps):
             return  # a mismatch of another check
-        policy = sum(int(history.step_rows[each][names.UPDATES]) for each in steps)
+        policy = sum(int(history.rows.steps[each][names.UPDATES]) for each in steps)
         expected = {POLICY_TAG: policy, CRITIC_TAG: sum(replayed.critic_steps[each] for each in steps)}
     else:
         expected = {POLICY_TAG: step, CRITIC_TAG: 0}
     directory = checkpoint_path(history.directory, step) / LEARNER
+    ranks = history.start_config_at(step - 1).learner.ranks
+    if ranks is not None:
+        files = sum(path.name.startswith(POLICY_TAG) for path in directory.glob("*.safetensors"))
+        check.expect(f"{place}, files of the policy (learner.ranks)", ranks, files)
     for path in sorted(directory.glob("*.safetensors")):
         facts, tag = read_facts(path), path.name.partition("_rank_")[0]
         check.expect(f"{place}, {path.name}", {"steps": expected[tag], "counters": expected}, facts)
@@ -125,25 +133,51 @@ def _position(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "problems"}
 
 
+def _check_rows(check: Check, history: RunHistory) -> None:
+    """Check that metrics have a row for each checkpoint; a start removes the row of the one that it begins with."""
+    if not history.receipt:
+        return  # a mismatch of another check
+    found = [step for step, kind in history.rows.order if kind == names.TIME_CHECKPOINT]
+    expected = [step for step in _written(history) if step not in _start_steps(history)]
+    if not history.finished:  # the last row may be missing, or be that of a run which the monitor has ended
+        found, expected = ([step for step in steps if step < history.steps] for steps in (found, expected))
+    check.expect(f"{METRICS_FILE}, checkpoints", expected, found)
+
+
+def _start_steps(history: RunHistory) -> set[int]:
+    return {line["step"] for line in history.receipt if line["event"] == "start"}
+
+
+def _written(history: RunHistory) -> list[int]:
+    """Return the steps of all checkpoints that the run wrote: as configured, and those that a start began with."""
+    begun, found = _start_steps(history), []
+    for step in range(1, history.steps + 1):
+        config = history.start_config_at(step - 1)
+        interval = config.checkpoint.every_steps
+        if step == config.total_steps or (interval > 0 and step % interval == 0) or step in begun:
+            found.append(step)
+    return found
+
+
+def _measures(history: RunHistory) -> set[str | None]:
+    return {config.checkpoint.keep_best for _, config in history.configs}
+
+
 def _kept(history: RunHistory, existing: set[int]) -> set[int]:
     """Return the steps of the checkpoints that must exist."""
-    written: list[int] = []
+    written = _written(history)
     kept: list[int] = []
-    for step in range(1, history.steps + 1):
-        config = history.config_at(step - 1)
-        interval = config.checkpoint.every_steps
-        if step == config.total_steps or (interval > 0 and step % interval == 0):
-            written.append(step)
-            kept = [*kept, step][-config.checkpoint.keep_last :]
+    for step in written:
+        kept = [*kept, step][-history.start_config_at(step - 1).checkpoint.keep_last :]
     if not written:
         return set()
     if not history.finished:
         # The newest is written while the run continues; the one before it, while the run waits to begin the newest.
         return {max(existing & set(written[-3:]), default=written[-3])} if len(written) > 2 else set()
-    measures = {config.checkpoint.keep_best for _, config in history.configs}
-    if len(measures) > 1:
+    kept = kept[-history.configs[-1][1].checkpoint.keep_last :]  # of a start after the last step
+    if len(_measures(history)) > 1:
         return set(kept)
-    best = measures.pop() or ""
-    values = {step: history.evaluation_rows.get(step, {}).get(best) for step in written}
-    numbers = {step: names.quality(best, value) for step, value in values.items() if isinstance(value, int | float)}
+    (best,) = _measures(history)
+    values = {step: history.rows.evaluations.get(step, {}).get(best or "") for step in written}
+    numbers = {step: names.quality(best or "", each) for step, each in values.items() if isinstance(each, int | float)}
     return {*kept, *([max(numbers, key=lambda step: (numbers[step], step))] if numbers else [])}

@@ -75,9 +75,11 @@ class EvaluationAudit:
         Raises:
             RewardError: The reward failed.
         """
-        row, place = self.history.evaluation_rows.get(step), f"evaluation after step {step}"
+        row, place = self.history.rows.evaluations.get(step), f"evaluation after step {step}"
         if row is None:
             self.checks.metrics.add(False, f"{METRICS_FILE}: expected a row of the {place}, found none")
+        elif not self.history.is_evaluated(step):
+            self.checks.metrics.add(False, f"{METRICS_FILE}: expected no row of an {place} (evaluation.every_steps)")
         sets = {found[0] for key in row or {} if (found := names.split_evaluation(key)) is not None}
         for name in sorted(sets - self.config.data.evaluation.keys()):
             self.checks.metrics.add(False, f"{place}: expected no problem set {name!r} (data.evaluation)")
@@ -102,7 +104,7 @@ class EvaluationAudit:
             by_id = await asyncio.to_thread(find_problems, records, self.prompts.evaluations[name])
             await asyncio.gather(
                 self.grade_again(records, reward, path, settings.longest_response(self.config.rollout), by_id),
-                asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed),
+                asyncio.to_thread(self._check_played, name, f"{name}-{kind}", step, records, samples, failed, too_long),
             )
         if failed and problems is not None:
             expected = problems * settings.episodes(1) - failed
@@ -137,6 +139,9 @@ class EvaluationAudit:
             return []
         right = bool(records) if count is None else len(records) == count
         self.checks.files.add(right, f"{path.name}: expected {expected}, found {len(records)}")
+        grouped = [record for members in group_members(records).values() for record in members]
+        if any(one is not other for one, other in zip(records, grouped, strict=True)):
+            self.checks.files.add(False, f"{path.name}: expected the rows of a group one after the other")
         return records
 
     async def grade_again(
@@ -155,7 +160,14 @@ class EvaluationAudit:
             check.add(False, f"{path.name}: cannot be graded: {type(error).__name__}: {error}")
 
     def _check_played(
-        self, name: str, batch_id: str, step: int, records: Sequence[TrajectoryRecord], samples: int, failed: int
+        self,
+        name: str,
+        batch_id: str,
+        step: int,
+        records: Sequence[TrajectoryRecord],
+        samples: int,
+        failed: int,
+        too_long: int,
     ) -> None:
         """Run the checks of an evaluation's file that need no graders."""
         checks, place = self.checks, f"evaluation of {name} after step {step}"
@@ -163,7 +175,7 @@ class EvaluationAudit:
         with checks.groups.reading(place):
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
-            self.prompts.check_evaluation(name, records, place, failed=failed)
+            self.prompts.check_evaluation(name, records, place, failed=failed, too_long=too_long)
         self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
         context = replace(self.context, rollout=evaluated_rollout(self.config))
         self.check_trajectories(records, context, max_staleness=0)

@@ -22,7 +22,7 @@ from torl.records import metric_names as names
 from torl.records.files import EXAMPLES_FILE, METRICS_FILE
 from torl.records.reading import read_rows
 from torl.rollout.model_directory import ModelDirectory
-from torl.text.sources import digest_examples
+from torl.text.sources import digest_examples, is_digest
 from torl.text.tokenizer import load_tokenizer
 from torl.training.examples import Example, Examples
 from torl.types import TrainingSample
@@ -78,10 +78,10 @@ def changed_sources(config: FinetuneConfig, history: RunHistory) -> list[str] | 
         if recorded is None and name == "finetune.train":
             return None
         try:
-            now = None if choice is None else digest_examples(choice.bind()())
+            same = recorded is None if choice is None else is_digest(digest_examples(choice.bind()()), recorded or {})
         except TorlError:
-            now = {}
-        if now != recorded:
+            same = False
+        if not same:
             found.append(name)
     return found
 
@@ -140,7 +140,7 @@ class FinetuneAudit:
                 if all(each in self.examples.train for each in ids):
                     batches[step] = [self.examples.train[each] for each in ids]
         for step, batch in batches.items():
-            row = self.history.step_rows.get(step)
+            row = self.history.rows.steps.get(step)
             if row is None:
                 self.checks.metrics.add(
                     self.history.may_lack_row(step), f"{METRICS_FILE}: expected a row of step {step}, found none"
@@ -165,7 +165,15 @@ class FinetuneAudit:
 
     def _recorded_examples(self) -> dict[int, list[str]]:
         try:
-            return {row["step"]: row["examples"] for row in read_rows(self.history.directory / EXAMPLES_FILE)}
+            rows = list(read_rows(self.history.directory / EXAMPLES_FILE))
+            wanted = self.history.steps if self.history.finished else len(rows)
+            right = [row["step"] for row in rows] == list(range(wanted))
+            self.checks.files.add(
+                right, f"{EXAMPLES_FILE}: expected one row for each of {wanted} steps, in their order"
+            )
+            if unknown := sorted({name for row in rows for name in row} - {"step", "examples"}):
+                self.checks.files.add(False, f"{EXAMPLES_FILE}: expected no {', '.join(unknown)}")
+            return {row["step"]: row["examples"] for row in rows}
         except (RecordError, LookupError, TypeError) as error:
             self.checks.files.add(False, f"{EXAMPLES_FILE}: cannot be read: {error}")
             return {}
@@ -222,7 +230,7 @@ class FinetuneAudit:
 
     def _losses(self, policy: Any, version: int, batch: Sequence[Example]) -> Iterator[tuple[str, float, float]]:
         """Yield place, recorded and expected value of the losses under a policy version."""
-        row, evaluation = self.history.step_rows.get(version), self.history.evaluation_rows.get(version)
+        row, evaluation = self.history.rows.steps.get(version), self.history.rows.evaluations.get(version)
         if batch and row is not None and names.LOSS in row:
             samples = [sample for example in batch for sample in example.samples]
             yield f"loss of step {version}", row[names.LOSS], mean_loss(policy, samples)

@@ -1,19 +1,20 @@
 """The history of a run according to its directory: configurations, steps, evaluations, and the records that exist."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torl.apps.audit.checks import Check
+from torl.apps.audit.metric_rows import MetricRows
 from torl.config import EvaluationConfig, FinetuneConfig, LearningConfig, TrainConfig
 from torl.errors import RecordError
 from torl.learner.checkpoint.directory import MANIFEST, checkpoint_path, checkpoint_steps
 from torl.records import metric_names as names
 from torl.records.files import (
     CONFIG_FILE,
-    EXPORT_DIRECTORY,
     METRICS_FILE,
     SUMMARY_FILE,
     step_of_file,
@@ -24,10 +25,10 @@ from torl.records.files import (
     trajectory_files,
 )
 from torl.records.locks import is_locked
-from torl.records.reading import read_metrics, read_trajectory_rows
-from torl.records.receipt import read_receipt
+from torl.records.reading import read_trajectory_rows
+from torl.records.receipt import CONFIGS, earlier_configs, file_entry, read_receipt
 from torl.records.rows import TrajectoryRecord, encode_trajectory
-from torl.records.run_directory import read_configs
+from torl.records.run_directory import earlier_file, read_configs
 
 _DROPPED = (
     names.SELECTION_FAILED,
@@ -48,30 +49,30 @@ class RunHistory:
         configs: Configurations of its starts, each with the first step that it applies to.
         steps: Number of steps that the run played, according to any of its files.
         finished: Whether the run wrote its summary, which is its last file.
-        step_rows: Rows of metrics by step.
-        evaluation_rows: Rows of metrics of evaluations, by the number of steps before.
-        receipt: Lines of its receipt. Empty if it cannot be read, which is a mismatch of another check.
+        rows: Rows of its metrics.
+        receipt: Lines of its receipt. Empty if it cannot be read, which is a mismatch of another check. Without a last
+            start that has not replaced the configuration yet.
         files: Files of trajectories, of the learner's numbers of tokens, and of configurations.
         checkpoints: Steps of the checkpoints.
         is_written: Whether a process is writing the run.
-        has_exported: Whether the run has written its last checkpoint, and then its model, since its last start.
     """
 
     directory: Path
     configs: Sequence[tuple[int, LearningConfig]]
     steps: int
     finished: bool
-    step_rows: Mapping[int, Mapping[str, Any]]
-    evaluation_rows: Mapping[int, Mapping[str, Any]]
+    rows: MetricRows
     receipt: Sequence[Mapping[str, Any]] = ()
     files: Sequence[Path] = ()
     checkpoints: Sequence[int] = ()
     is_written: bool = False
-    has_exported: bool = False
 
     @classmethod
     def read(cls, directory: Path, metrics: Check) -> "RunHistory":
         """Read the configurations and metrics of a run. Damaged metrics are counted in `metrics`.
+
+        A start removes the records from its step on, and the summary, after it has written its line of the receipt.
+        Until the next line, they are left out.
 
         Raises:
             ConfigError: A configuration cannot be read.
@@ -79,48 +80,29 @@ class RunHistory:
         configs = read_configs(directory)
         is_written = is_locked(directory)
         receipt = _receipt(directory)
-        # In the order in which a run in progress writes them: the files of a step before its row, the model before the
-        # summary.
-        exported = _has_exported(directory, configs[-1][1], receipt)
-        finished = os.path.lexists(directory / SUMMARY_FILE)
-        files = [*trajectory_files(directory), *token_files(directory).values(), *directory.glob("config*.toml")]
+        settings = sorted(directory.glob(CONFIGS))
+        begins = receipt[-1]["step"] if receipt and receipt[-1]["event"] == "start" else sys.maxsize
+        if begins < sys.maxsize and receipt[-1].get("replaces") == file_entry(directory / CONFIG_FILE):
+            receipt = receipt[:-1]
+            if configs[-2:-1] == configs[-1:]:  # copied, and not replaced yet
+                configs.pop()
+                settings.remove(earlier_file(directory, len(configs)))
+        # In the order in which a run in progress writes them: the files of a step before its row.
+        finished = os.path.lexists(directory / SUMMARY_FILE) and begins == sys.maxsize
+        files = settings + [path for path in trajectory_files(directory) if (step_of_file(path) or 0) < begins]
+        files += [path for step, path in token_files(directory).items() if step < begins]
         played = [step + 1 for path in training_files(directory) if (step := step_of_file(path)) is not None]
         supervised = isinstance(configs[-1][1], FinetuneConfig)
-        step_rows: dict[int, Mapping[str, Any]] = {}
-        evaluation_rows: dict[int, Mapping[str, Any]] = {}
-        for row in _rows(directory, metrics):
-            step, kind = row.get("step"), _kind_of(row, supervised=supervised)
-            if not isinstance(step, int) or isinstance(step, bool):
-                metrics.add(False, f"{METRICS_FILE}: expected a step in each row, found {step!r}")
-            elif kind is None:
-                metrics.add(
-                    False, f"{METRICS_FILE}: expected a row of a step, an evaluation or a checkpoint, found {row}"
-                )
-            elif kind != names.TIME_CHECKPOINT:
-                found = step_rows if kind == names.TIME_STEP else evaluation_rows
-                if step in found:
-                    metrics.add(False, f"{METRICS_FILE}: expected one row of step {step} with {kind}, found two")
-                found[step] = row
+        rows = MetricRows.read(directory, begins, metrics, supervised=supervised)
         checkpoints = checkpoint_steps(directory)
-        steps = max([0, *played, *checkpoints, *(step + 1 for step in step_rows)])
+        steps = min(begins, max([0, *played, *checkpoints, *(step + 1 for step in rows.steps)]))
         if finished:
             steps = max(steps, configs[-1][1].total_steps)
-        for step in sorted(evaluation_rows):
+        rows.check_order(metrics, configs[-1][1].total_steps)
+        for step in sorted(rows.evaluations):
             if step > steps:
                 metrics.add(False, f"{METRICS_FILE}: expected no evaluation after step {steps}, found step {step}")
-        return cls(
-            directory,
-            configs,
-            steps,
-            finished,
-            step_rows,
-            evaluation_rows,
-            receipt,
-            files,
-            checkpoints,
-            is_written,
-            exported,
-        )
+        return cls(directory, configs, steps, finished, rows, receipt, files, checkpoints, is_written)
 
     def config_at(self, step: int) -> LearningConfig:
         """Return the configuration that a step was played with, with the values of its schedules."""
@@ -140,20 +122,24 @@ class RunHistory:
             name: Setting of the source.
         """
         place = next(number for number, (_, each) in enumerate(self.configs) if each is config)
-        first, following = self.configs[place][0], [step for step, _ in self.configs[place + 1 :]]
-        starts = [line for line in self.receipt if line["event"] == "start" and line["step"] >= first]
-        starts = [line for line in starts if not following or line["step"] < following[0]]
-        return starts[-1].get("sources", {}).get(name) if starts else None
+        starts = [line for line in self.receipt if line["event"] == "start" and earlier_configs(line) <= place]
+        sources = starts[-1].get("sources") if starts else None
+        entry = sources.get(name) if isinstance(sources, dict) else None
+        return entry if isinstance(entry, dict) else None
 
     def evaluations(self) -> list[int]:
         """Return the number of steps before each evaluation that has records or must have them."""
-        return [step for step in range(self.steps + 1) if step in self.evaluation_rows or self._must_evaluate(step)]
+        return [step for step in range(self.steps + 1) if step in self.rows.evaluations or self._must_evaluate(step)]
 
-    def _must_evaluate(self, step: int) -> bool:
+    def is_evaluated(self, step: int) -> bool:
+        """Whether the configuration asks for an evaluation after a number of steps."""
         config = self.config_at(step)
         interval = config.evaluation.every_steps
         at_interval = config.evaluation.before_training if step == 0 else interval > 0 and step % interval == 0
-        return (at_interval or step == config.total_steps) and (step < self.steps or self.finished)
+        return at_interval or step == config.total_steps
+
+    def _must_evaluate(self, step: int) -> bool:
+        return self.is_evaluated(step) and (step < self.steps or self.finished)
 
     def check_files(self, files: Check) -> None:
         """Check that the steps have a configuration, and that each trajectory file belongs to a step or an evaluation.
@@ -197,36 +183,10 @@ def evaluation_plays(name: str, settings: EvaluationConfig) -> dict[str, tuple[s
     return plays | ({f"{name}.greedy" if plays else name: ("greedy", 1)} if settings.greedy else {})
 
 
-def _kind_of(row: Mapping[str, Any], *, supervised: bool) -> str | None:
-    """Return the time that only rows of this kind have; None if a row has several, none, or metrics of another kind."""
-    kinds = [name for name in (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT) if name in row]
-    others = row.keys() - {"step", "time", *kinds}
-    validation = (names.VALIDATION_LOSS, names.VALIDATION_TOKENS) if supervised else ()
-    evaluated = {name for name in others if names.split_evaluation(name) or name in validation}
-    allowed = {names.TIME_STEP: others - evaluated, names.TIME_EVALUATION: evaluated, names.TIME_CHECKPOINT: set()}
-    return kinds[0] if len(kinds) == 1 and others == allowed[kinds[0]] else None
-
-
-def _has_exported(directory: Path, config: LearningConfig, receipt: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the model is that of the last start: a run that resumes after its last step finds an earlier one."""
-    last = config.total_steps in checkpoint_steps(directory)
-    starts = [line["step"] for line in receipt if line["event"] == "start"]
-    plays = not starts or (receipt[-1]["event"] != "start" and starts[-1] < config.total_steps)
-    return last and any((directory / EXPORT_DIRECTORY).glob("*.safetensors")) and plays
-
-
 def _receipt(directory: Path) -> list[dict[str, Any]]:
     try:
         return read_receipt(directory)
     except RecordError:
-        return []
-
-
-def _rows(directory: Path, metrics: Check) -> list[dict[str, Any]]:
-    try:
-        return read_metrics(directory)
-    except RecordError as error:
-        metrics.add(False, str(error))
         return []
 
 

@@ -29,7 +29,7 @@ CLIPPING_LOSSES = (*_RATIO_LOSSES, cispo_policy_loss)
 
 def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
     """Compare the learning rate of a step with the schedule, after the optimizer steps that were taken before."""
-    rows = [history.step_rows.get(each, {}) for each in range(step + 1)]
+    rows = [history.rows.steps.get(each, {}) for each in range(step + 1)]
     updates = [count for row in rows if isinstance(count := row.get(names.UPDATES), int | float)]
     if len(updates) < len(rows) or not updates[-1]:
         return

@@ -77,7 +77,7 @@ class SampledTrajectories:
         for key, record in keyed(episodes):
             config = self._history.config_at(record.step)
             temperature, limit = config.rollout.temperature, math.inf
-            gap = self._history.step_rows.get(record.step, {}).get(names.LOGPROB_GAP_MAX)
+            gap = self._history.rows.steps.get(record.step, {}).get(names.LOGPROB_GAP_MAX)
             if key in learned and isinstance(gap, float) and config.rollout.top_p >= 1:
                 limit = gap + _LIMITS[config.learner.dtype][1]
             self._add_sampled(record, temperature, config.rollout.top_p, limit)

@@ -129,9 +129,9 @@ def export_version(run: Path, config: LearningConfig, version: int, directory: P
 
     policy = PolicyVersions(run, config).load(version, rounded=True)
     try:
-        write_model_files(config, directory)
+        copy_model_files(resolve_model(config.model.path), directory)
         policy.to(getattr(torch, config.learner.dtype)).save_pretrained(directory, max_shard_size=MAX_FILE_BYTES)
-        add_stop_tokens(directory, stop_tokens_of(config))  # transformers has written this file anew
+        add_stop_tokens(directory, stop_tokens_of(config))  # last: transformers writes their file anew
     except OSError as error:
         raise CheckpointError(f"the model could not be exported to {directory}: {error}") from error
 

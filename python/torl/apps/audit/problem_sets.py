@@ -10,7 +10,7 @@ from torl.errors import TorlError
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.regrading import ProblemsById
 from torl.text.prompts import PromptStream
-from torl.text.sources import digest_problems
+from torl.text.sources import digest_problems, is_digest
 from torl.types import Problem, Prompt
 
 
@@ -57,7 +57,7 @@ class ProblemSet(ProblemsById):
         count = recorded.get("rows")
         is_count = isinstance(count, int) and count >= 0
         read = None if recorded.get("ended") else count
-        return not is_count or digest_problems(self._choice.bind()(), read) != recorded
+        return not is_count or not is_digest(digest_problems(self._choice.bind()(), read), recorded)
 
     def fitting(self, max_prompt_tokens: int) -> tuple[list[str], int] | None:
         """Return the ids of the problems whose prompts fit, and the number of the others; None if that is unknown."""

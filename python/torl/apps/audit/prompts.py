@@ -12,6 +12,7 @@ from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps,
 from torl.records.rows import TrajectoryRecord
 from torl.rollout.model_directory import ModelDirectory
 from torl.seeds import derive_seed
+from torl.text.sources import digest_problems, is_digest
 from torl.types import Problem, Prompt, ScoredGroup, Trajectory
 
 _MAX_SHOWN = 60
@@ -31,7 +32,7 @@ class PromptAudit:
             name: ProblemSet(check, f"data.evaluation.{name}", choice, data, model, evaluation.max_problems)
             for name, choice in data.evaluation.items()
         }
-        self._knows_source = False
+        self._compared: set[str] = set()
         partner = "agent program" if config.rollout.agent else "environment" if config.rollout.environment else None
         self._compares_tokens = partner is None
         if partner is not None:
@@ -48,16 +49,23 @@ class PromptAudit:
             self._compare(record, problems, self._drawn(record, prompts), self._config.data.max_prompt_tokens)
 
     def source_has_changed(self) -> bool:
-        """Whether the training problems cannot be read, or are others than those of the newest checkpoint."""
-        problems = self.training
-        assert problems is not None  # of a training run
-        if problems.available and not self._knows_source:
-            self._knows_source = True
+        """Whether the training problems cannot be read, or are others than those that the run had read."""
+        assert self.training is not None  # of a training run
+        return self._has_changed(self.training)
+
+    def _has_changed(self, problems: ProblemSet) -> bool:
+        """Whether a set cannot be read, or is another than the one that the run had read, which a note says."""
+        if problems.available and problems.name not in self._compared:
+            self._compared.add(problems.name)
             recorded = self._history.source_of(self._config, problems.name)
             if recorded is None:
                 self._check.add_note(f"an earlier version did not record {problems.name}")
             try:
-                if self._has_other_problems() if recorded is None else problems.differ_from(recorded):
+                if recorded is not None:
+                    changed = problems.differ_from(recorded)
+                else:
+                    changed = problems is self.training and self._has_other_problems()
+                if changed:
                     problems.drop("has changed since the run")
             except TorlError as error:
                 problems.drop(f"cannot be read: {error}")
@@ -65,9 +73,12 @@ class PromptAudit:
 
     def evaluated(self, name: str) -> tuple[list[str], int] | None:
         """Return the problems of an evaluation in their order, and the number of problems with too long prompts."""
+        self._has_changed(self.evaluations[name])
         return self.evaluations[name].fitting(self._config.evaluation.longest_prompt(self._config.data))
 
-    def check_evaluation(self, name: str, records: Sequence[TrajectoryRecord], place: str, *, failed: int) -> None:
+    def check_evaluation(
+        self, name: str, records: Sequence[TrajectoryRecord], place: str, *, failed: int, too_long: int
+    ) -> None:
         """Check the prompts of an evaluation's file, in the order of the problem set.
 
         Args:
@@ -75,8 +86,14 @@ class PromptAudit:
             records: Records of the file.
             place: Evaluation, as text.
             failed: Number of failed episodes, for which problems may be missing.
+            too_long: Number of problems with too long prompts, which records do not have.
         """
         problems = self.evaluations[name]
+        recorded = self._history.source_of(self._config, problems.name)
+        if records and recorded is not None and not failed and not too_long:
+            played = digest_problems(dict.fromkeys(record.trajectory.prompt.problem for record in records))
+            same = is_digest({each: played[each] for each in ("rows", "sha256")}, recorded)
+            self._check.add(same, f"{place}: expected the problems of {problems.name} that the start had read")
         prompts = problems.prompts(record.trajectory.prompt.problem for record in records)
         longest = self._config.evaluation.longest_prompt(self._config.data)
         for record in records:

@@ -21,11 +21,19 @@ from torl.records.files import (
     TOKEN_DIRECTORY,
     TRAJECTORY_DIRECTORY,
 )
-from torl.records.locks import is_locked
 from torl.records.reading import read_rows
-from torl.records.receipt import CHECKPOINTS, FIRST, RECEIPT_FILE, digest_of, file_entry, line_hash, read_receipt
+from torl.records.receipt import (
+    CHECKPOINTS,
+    CONFIGS,
+    FIRST,
+    RECEIPT_FILE,
+    digest_of,
+    file_entry,
+    line_hash,
+    read_receipt,
+)
 
-_OF_STEPS: Final = (f"{TRAJECTORY_DIRECTORY}/*", f"{TOKEN_DIRECTORY}/*", CHECKPOINTS, "config*.toml")
+_OF_STEPS: Final = (f"{TRAJECTORY_DIRECTORY}/*", f"{TOKEN_DIRECTORY}/*", CHECKPOINTS, CONFIGS)
 """Patterns of the files that a run writes with its steps."""
 
 
@@ -94,7 +102,6 @@ def check_records(directory: Path, head: str | None = None, *, hash_checkpoints:
         hash_checkpoints: Whether to read the files of checkpoints, in addition to their manifests.
     """
     audit = ReceiptAudit()
-    starts = is_locked(directory)
     finished = os.path.lexists(directory / SUMMARY_FILE)  # before the lines: a run in progress appends them first
     try:
         lines = read_receipt(directory)
@@ -108,11 +115,12 @@ def check_records(directory: Path, head: str | None = None, *, hash_checkpoints:
     audit.head = lines[-1]["hash"]
     if head is not None and head != audit.head:
         audit.wrong.append(f"the receipt ends with {audit.head}, expected {head}")
+    finished = finished and lines[-1]["event"] != "start"  # which is about to remove the summary, and records
     files: dict[str, Mapping[str, Any]] = {name: entry for line in lines for name, entry in line["files"].items()}
+    unwritten = _replaced_configs(directory, lines[-1], audit)
     for name, entry in files.items():
         path = directory / name
-        if name == CONFIG_FILE and starts and path.exists() and file_entry(path) != dict(entry):
-            audit.notes.append(f"{name} is that of a start which is not in the receipt yet")
+        if name in unwritten:
             continue
         is_manifest = PurePath(name).match(CHECKPOINTS)
         _check_file(path, entry, audit, may_be_removed=is_manifest)
@@ -122,7 +130,9 @@ def check_records(directory: Path, head: str | None = None, *, hash_checkpoints:
     _check_metrics(directory, lines, finished, audit)
     _check_examples(directory, lines, audit)
     for name in _sealed_files(directory, *_OF_STEPS) - files.keys():
-        (audit.wrong if finished else audit.notes).append(f"{name} is not in the receipt")
+        # The last checkpoint ends after its row: its manifest is in the line of the end.
+        expected = ended if PurePath(name).match(CHECKPOINTS) else finished
+        (audit.wrong if expected else audit.notes).append(f"{name} is not in the receipt")
     for name in _sealed_files(directory, f"{EXPORT_DIRECTORY}/**/*") - files.keys():
         (audit.wrong if ended else audit.notes).append(f"{name} is not in the receipt")
     if finished and not ended:  # the run was killed between its summary and the receipt's last line
@@ -131,6 +141,19 @@ def check_records(directory: Path, head: str | None = None, *, hash_checkpoints:
         audit.notes.append(f"the receipt begins at step {lines[0]['step']}")
     audit.notes.append("not covered: logs, report.html, TensorBoard")
     return audit
+
+
+def _replaced_configs(directory: Path, line: Mapping[str, Any], audit: ReceiptAudit) -> set[str]:
+    """Return the configurations that the last line, if it is of a start, has and the start has not written yet.
+
+    Until then, there is the configuration that it replaces, whose hash it has, and maybe no copy of that.
+    """
+    replaced = line.get("replaces") if line["event"] == "start" else None
+    if replaced is None or file_entry(directory / CONFIG_FILE) != replaced:
+        return set()
+    audit.notes.append("the last start has not written its configuration")
+    copies = (name for name, entry in line["files"].items() if entry == replaced)
+    return {CONFIG_FILE, *(name for name in copies if not os.path.lexists(directory / name))}
 
 
 def _sealed_files(directory: Path, *patterns: str) -> dict[str, None]:
@@ -201,13 +224,22 @@ def _check_metrics(directory: Path, lines: Sequence[Mapping[str, Any]], finished
     except OSError as error:
         audit.wrong.append(f"{directory / METRICS_FILE}: {error.strerror}")
         return
-    expected = [line["row"] for line in lines if "row" in line]
+    expected = [line for line in lines if line["event"] == "row"]
     found = [hashlib.sha256(row).hexdigest() for row in rows]
-    for number, (one, other) in enumerate(zip(expected, found, strict=False), 1):
-        if one != other:
+    for number, (line, row, digest) in enumerate(zip(expected, rows, found, strict=False), 1):
+        if line.get("row") != digest:
             audit.wrong.append(f"{METRICS_FILE}, line {number}: has changed since it was written")
+        elif _step_of(row) != line["step"]:
+            audit.wrong.append(f"{METRICS_FILE}, line {number}: its step is not that of the receipt, {line['step']}")
     audit.compared += len(expected)
     if len(found) < len(expected) or (finished and len(found) > len(expected)):
         audit.wrong.append(f"{METRICS_FILE}: {len(found)} rows, expected {len(expected)}")
     elif len(found) > len(expected):
         audit.notes.append(f"{METRICS_FILE}: the last {len(found) - len(expected)} rows are not in the receipt")
+
+
+def _step_of(row: bytes) -> Any:
+    try:
+        return parse_json(row)["step"]
+    except (ValueError, LookupError, TypeError):  # a mismatch of another check
+        return None

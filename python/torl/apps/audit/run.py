@@ -24,7 +24,7 @@ The records are recomputed independently and compared:
 - logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including
   greedy evaluations and the reference model
 - receipt: every byte of configurations, metrics, trajectories, tokens, manifests of checkpoints and the exported model
-  against the hashes that the run wrote
+  against the hashes that the run wrote; every entry of its starts, and the first steps of their configurations
 
 Of fine-tuning, the checks of evaluations and checkpoints, and:
 
@@ -63,6 +63,7 @@ from torl.apps.audit.order import ProblemOrder
 from torl.apps.audit.receipt import verify_receipt
 from torl.apps.audit.receipt_records import check_receipt
 from torl.apps.audit.resumed import repeat_if_resumed
+from torl.apps.audit.starts import check_starts
 from torl.apps.audit.steps import StepAudit
 from torl.component import RunContext
 from torl.config import FinetuneConfig, TrainConfig
@@ -164,7 +165,7 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
     if await asyncio.to_thread(directory.is_file):
         return Audit(tuple(await asyncio.to_thread(verify_file, directory)))
     if await asyncio.to_thread(has_only_started, directory):
-        raise RecordError(f"{directory} has a configuration and no records: the run has only started")
+        raise RecordError(f"{directory} has no records: the run has only started")
     checks = Checks()
     history = await asyncio.to_thread(RunHistory.read, directory, checks.metrics)
     sampled = SampledTrajectories(history, logprob_samples)
@@ -172,6 +173,8 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
         replayed = await _check_records(history, checks, sampled, console)
         history.check_files(checks.files)
         await asyncio.to_thread(check_receipt, checks.receipt, directory)
+        await asyncio.to_thread(check_starts, checks.receipt, history)
+        await asyncio.to_thread(check_starts, checks.receipt, history)
         await asyncio.to_thread(check_summary, checks.metrics, history)
         await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, replayed)
         with console.progress("comparing log-probabilities", sampled.count) as progress:

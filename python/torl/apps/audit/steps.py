@@ -74,7 +74,7 @@ class StepAudit:
         """
         shared = self.evaluations
         history, checks = shared.history, shared.checks
-        row = history.step_rows.get(step)
+        row = history.rows.steps.get(step)
         if row is None and not history.may_lack_row(step):
             checks.metrics.add(False, f"{METRICS_FILE}: expected a row of step {step}, found none")
         path = trajectory_file(history.directory, step)
@@ -96,7 +96,7 @@ class StepAudit:
         """Run the checks of a step that need neither graders nor weights."""
         shared, config, place = self.evaluations, self.config, f"step {step}"
         checks, prompts = shared.checks, shared.prompts
-        row = shared.history.step_rows.get(step, {})
+        row = shared.history.rows.steps.get(step, {})
         groups = group_members(records)
         failed = count_of(row, names.FAILED_EPISODES)
         samples = config.rollout.samples_per_prompt
@@ -137,6 +137,8 @@ class StepAudit:
             unknown = (*unknown_metrics(scored, metadata=complete), *counted)
             check_row(checks.metrics, place, expected, row, unknown, measured)
             checks.metrics.add(has_counts(row, config), f"{place}: expected counts of the run's agent or environment")
+            has_reference = batch.learned and config.algorithm.needs_reference
+            checks.metrics.expect(f"{place}, has {names.REFERENCE_KL}", bool(has_reference), names.REFERENCE_KL in row)
             numbers = read_token_numbers(shared.history.directory, step)
             check_learner_numbers(checks.metrics, row, batch, numbers, step, config)
         check_learning_rate(checks.metrics, shared.history, step)

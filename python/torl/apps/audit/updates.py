@@ -82,6 +82,9 @@ def check_updates(
     drawn = _drawn_groups(batch, learned, step, config)
     recorded = {key.group for key in numbers}
     check.expect(f"step {step}: recorded groups", sorted(drawn), sorted(recorded))
+    order = [places[key] for key in numbers if key in places]
+    if order != sorted(order):
+        check.add(False, f"step {step}: expected the recorded trajectories in the order of the batch")
     for index in sorted(learned):
         if batch[index][0].group in drawn & recorded and batch[index][0] not in numbers:
             check.add(False, f"{place_of(batch[index][1])}: expected numbers of its tokens, found none")

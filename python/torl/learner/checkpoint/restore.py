@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from torl.errors import CheckpointError
+from torl.inputs import reason
 from torl.learner.checkpoint.shards import ShardIndex, generators_name
 from torl.learner.checkpoint.snapshot import restore_rng_states
 from torl.learner.optimizer_shards import MOMENTS, OptimizerShards
@@ -36,8 +37,8 @@ def restore_rank(engines: Mapping[str, OptimizerShards], directory: Path, *, ran
     if generators.is_file():
         try:
             restore_rng_states(generators)
-        except pickle.UnpicklingError as error:
-            raise CheckpointError(f"{generators}: not the states of random generators: {error}") from error
+        except (OSError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"{generators}: not the states of random generators: {reason(error)}") from error
     return counters
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torl.expansion import require_archive_proportion
+from torl.inputs import open_file
 from torl.learner.checkpoint.shards import METADATA, generators_name, shard_name
 from torl.learner.messages import ShardWritten
 from torl.learner.optimizer_shards import OptimizerShards
@@ -88,9 +90,12 @@ def restore_rng_states(path: Path) -> None:
     The file may come from another user, so it is read without code: tensors, numbers and texts only.
 
     Raises:
+        OSError: The file cannot be read, or is far larger when decompressed.
         pickle.UnpicklingError: The file holds something else.
     """
-    states = torch.load(path, weights_only=True)
+    with open_file(path) as file:
+        require_archive_proportion(file)
+        states = torch.load(file, weights_only=True)
     random.setstate(states["python"])
     np.random.set_state(states["numpy"])
     torch.set_rng_state(states["torch"])

@@ -6,6 +6,7 @@ A turn is a step of the agent with its token ids and log-probabilities; what ATI
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from torl.records.exchange.messages import add_turn, call_row, new_row, text_of
@@ -37,6 +38,25 @@ _KEPT: Final = (
     "policy_versions",
     "token_numbers",
 )
+_FIELDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        kind: frozenset(names.split())
+        for kind, names in {
+            "trajectory": "schema_version session_id trajectory_id agent steps notes final_metrics "
+            "continued_trajectory_ref extra subagent_trajectories",
+            "step": "step_id timestamp source model_name reasoning_effort message reasoning_content tool_calls "
+            "observation metrics is_copied_context llm_call_count extra",
+            "call": "tool_call_id function_name arguments extra",
+            "observation": "results",
+            "result": "source_call_id content subagent_trajectory_ref extra",
+            "reference": "trajectory_id session_id trajectory_path extra",
+            "metrics": "prompt_tokens completion_tokens cached_tokens cost_usd prompt_token_ids completion_token_ids "
+            "logprobs extra",
+        }.items()
+    }
+)
+"""The fields of each object in version 1.8, which allows no others. Names, times and costs have no place in a row."""
+_REFERENCES: Final = "subagent_trajectory_ref"
 _PER_TOKEN: Final = frozenset({"policy_versions", "token_numbers"})
 
 
@@ -128,19 +148,23 @@ def write_atif(directory: Path, rows: Iterator[Mapping[str, Any]], model: str | 
 def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a document as a row of a trajectory file.
 
-    Token ids and log-probabilities are taken if each step has them and continues the one before it.
+    Token ids and log-probabilities are taken if each step has them and continues the one before it. Steps that were
+    copied for context, or made without the model, are not turns. References to trajectories in other files are in the
+    details of their call; a document that continues in another file has a `grader_failure`.
 
     Args:
         document: Document of ATIF.
         name: Name of the problem of a document without an id.
 
     Raises:
-        KeyError, TypeError, ValueError: The document is not ATIF.
+        KeyError, TypeError, ValueError: The document is not ATIF, has unknown fields, or refers to a trajectory that is
+            nowhere.
     """
+    _check_fields(document)
     kept = (document.get("extra") or {}).get("torl", {})
     steps: Sequence[Mapping[str, Any]] = document["steps"]
-    first = next((index for index, step in enumerate(steps) if step["source"] == "agent"), len(steps))
-    question = "\n\n".join(text_of(step["message"]) for step in steps[:first] if step["source"] == "user")
+    first = next((index for index, step in enumerate(steps) if _is_turn(step)), len(steps))
+    question = "\n\n".join(text_of(step["message"]) for step in steps[:first] if step["source"] != "system")
     problem = str(document.get("session_id") or document.get("trajectory_id") or name)
     row = new_row(problem=problem, question=question, reference=None, reward=_reward(document))
     tokens = _read_tokens(steps, kept)
@@ -148,10 +172,10 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     texts, stop, after = list[str](), 0, 0
     for step in steps[first:]:
         text = text_of(step["message"])
-        if step["source"] != "agent":
+        if not _is_turn(step):
             place = {"text": text, "observation": text, "start": stop, "stop": after}
             row.setdefault("user_messages", []).append(place)
-            texts.append(text)
+            texts += [text, *_add_calls(row, step, stop, after)]
             continue
         if reasoning := step.get("reasoning_content"):
             text = f"{reasoning}\n{text}"
@@ -160,6 +184,8 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
         own = (step.get("extra") or {}).get("torl", {})
         row["turns"][-1] |= {field: own[field] for field in ("stop_reason", "blocks") if field in own}
         texts += [text, *_add_calls(row, step, stop, after)]
+    if continuation := document.get("continued_trajectory_ref"):
+        row["grader_failure"] = f"continues in {continuation}"
     row["text"] = "\n".join(texts)
     row["sampled_text"] = "\n".join(turn["text"] for turn in row["turns"])
     row |= {} if tokens is None else tokens.fields()
@@ -170,11 +196,38 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     return row
 
 
+def _check_fields(document: Mapping[str, Any]) -> None:
+    """Check that a document has no unknown fields, and only references to trajectories that are somewhere."""
+    embedded = {each.get("trajectory_id") for each in document.get("subagent_trajectories") or ()}
+    objects = [("trajectory", document)]
+    for step in document["steps"]:
+        observation = step.get("observation") or {}
+        results = observation.get("results") or ()
+        references = [each for result in results for each in result.get(_REFERENCES) or ()]
+        for each in references:
+            identity = each.get("trajectory_id")  # before version 1.7, a session instead
+            elsewhere = each.get("trajectory_path") or (identity is None and each.get("session_id"))
+            if not elsewhere and identity not in embedded - {None}:
+                raise ValueError(f"{_REFERENCES}: no trajectory has the id {identity!r}")
+        objects += [("step", step), ("metrics", step.get("metrics") or {}), ("observation", observation)]
+        objects += [("call", each) for each in step.get("tool_calls") or ()]
+        objects += [("result", each) for each in results]
+        objects += [("reference", each) for each in references]
+    for kind, each in objects:
+        if unknown := sorted(each.keys() - _FIELDS[kind]):
+            raise ValueError(f"a {kind} has the field {unknown[0]!r}, which {SCHEMA_VERSION} does not have")
+
+
+def _is_turn(step: Mapping[str, Any]) -> bool:
+    """Whether the model made a step, in this trajectory."""
+    return step["source"] == "agent" and not step.get("is_copied_context") and step.get("llm_call_count") != 0
+
+
 def _read_tokens(steps: Sequence[Mapping[str, Any]], kept: Mapping[str, Any]) -> TokenSequence | None:
     """Return the tokens of the steps of the agent as one sequence; None unless each step continues the one before."""
     tokens = TokenSequence()
     for step in steps:
-        if step["source"] != "agent":
+        if not _is_turn(step):
             continue
         metrics = step.get("metrics") or {}
         before, sampled, logprobs = (
@@ -192,7 +245,7 @@ def _read_tokens(steps: Sequence[Mapping[str, Any]], kept: Mapping[str, Any]) ->
 
 
 def _add_calls(row: dict[str, Any], step: Mapping[str, Any], start: int, stop: int) -> Iterator[str]:
-    results = (step.get("observation") or {}).get("results", ())
+    results = (step.get("observation") or {}).get("results") or ()
     by_call = {result.get("source_call_id"): result for result in results}
     for call in step.get("tool_calls") or ():
         result = by_call.pop(call["tool_call_id"], {})
@@ -206,7 +259,10 @@ def _add_call(
 ) -> str:
     text = text_of(result.get("content"))
     own = (result.get("extra") or {}).get("torl", {})
-    row["tool_calls"].append(call_row("", {}, text, start, stop) | {"tool": tool, "arguments": arguments} | own)
+    call = call_row("", {}, text, start, stop) | {"tool": tool, "arguments": arguments} | own
+    if references := result.get(_REFERENCES):
+        call["details"] = {**call["details"], _REFERENCES: references}
+    row["tool_calls"].append(call)
     return text
 
 

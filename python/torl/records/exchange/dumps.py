@@ -2,12 +2,15 @@
 
 import math
 import pickle
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torl.errors import RecordError
+from torl.expansion import require_archive_proportion
+from torl.inputs import open_file
 from torl.records.exchange.decoding import Decode
 from torl.records.exchange.messages import add_messages, new_row, text_of
 from torl.records.exchange.token_sequence import TokenSequence
@@ -28,7 +31,8 @@ def read_dump(path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
             one turn.
 
     Raises:
-        RecordError: The file is damaged, contains other objects than data, or torch is not installed.
+        RecordError: The file is damaged, is far larger when decompressed, or contains other objects than data, or torch
+            is not installed.
     """
     content = _load(path)
     if not isinstance(content, Mapping) or not isinstance(content.get("samples"), list):
@@ -58,11 +62,12 @@ def _load(path: Path) -> Any:
         *(type(numpy.dtype(code)) for code in "?bhilqBHILQefd"),
     ]
     try:
-        with torch.serialization.safe_globals(plain):  # never runs code of the file
-            return torch.load(path, map_location="cpu", weights_only=True)
+        with open_file(path) as file, torch.serialization.safe_globals(plain):  # never runs code of the file
+            require_archive_proportion(file)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise RecordError(f"{path}: not only plain data, so it is not loaded: {error}") from error
-    except (EOFError, RuntimeError) as error:
+    except (EOFError, RuntimeError, zipfile.BadZipFile) as error:
         raise RecordError(f"{path}: damaged: {error}") from error
 
 
@@ -114,9 +119,9 @@ def _tokens(sample: Mapping[str, Any]) -> TokenSequence | None:
     if not ids or not length or logprobs is None:
         return None
     mask = sample.get("loss_mask")
-    mask = [True] * length if mask is None else [bool(value) for value in mask]
-    if len(mask) != length or len(logprobs) != length or len(ids) < length:
+    if len(ids) < length or any(len(each) != length for each in (logprobs, mask) if each is not None):
         raise ValueError(f"the arrays of sample {sample.get('index')} differ in length")
+    mask = [True] * length if mask is None else [bool(value) for value in mask]
     tokens = TokenSequence()
     first = len(ids) - length
     tokens.add_observation(ids[:first])

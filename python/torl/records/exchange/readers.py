@@ -12,7 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from torl.columnar import parquet_rows
 from torl.errors import RecordError
+from torl.expansion import require_proportion
 from torl.inputs import open_file, parse_json, read_file
 from torl.records.exchange.atif import is_atif, row_from_atif
 from torl.records.exchange.decoding import Decode
@@ -59,9 +61,9 @@ def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str,
             yield row
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error) as error:
         raise RecordError(f"{path}: damaged: {error}") from error
-    except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError, struct.error) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, struct.error) as error:
         raise RecordError(f"{path}: not a file of {name}: {type(error).__name__}: {error}") from error
 
 
@@ -88,8 +90,12 @@ def _read_inspect(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
 
 def _read_member(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
     """Return a file of a zip file, also one with zstd compression, which Python reads from 3.14 on."""
+    require_proportion(member.file_size, member.compress_size)
+    if member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with file.open(member) as opened:
+            return opened.read(member.file_size)  # no more, although there may be more
     if member.compress_type != _ZSTD:
-        return file.read(member)
+        raise ValueError(f"{member.filename}: compressed by method {member.compress_type}; Inspect uses 0, 8 and 93")
     import pyarrow
 
     with open_file(path) as raw:
@@ -187,10 +193,8 @@ def _is_trl(path: Path) -> bool:
 
 def _read_trl(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
     """Yield the rows of the parquet files that `log_completions` writes; columns of numbers are reward functions."""
-    from pyarrow.parquet import read_table
-
     seen: Counter[str] = Counter()
-    for line in read_table(path).to_pylist():
+    for line in _parquet_lines(path):
         parts = _numbers({name: value for name, value in line.items() if name not in _RESERVED})
         problem = f"prompt {_checksum(json.dumps(line['prompt'], default=str))}"
         row = _prompt_and_completion(line, problem, sum(parts.values()), seen, step=int(line["step"]))
@@ -280,6 +284,11 @@ def _first_object(path: Path) -> Mapping[str, Any] | None:
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     with open_file(path) as file:
         yield from (parse_json(line) for line in file if line.strip())
+
+
+def _parquet_lines(path: Path) -> Iterator[dict[str, Any]]:
+    with open_file(path) as file:
+        yield from parquet_rows(file)
 
 
 def _checksum(text: str) -> str:
