@@ -19,6 +19,7 @@ from maturin import prepare_metadata_for_build_editable as prepare_metadata_for_
 from maturin import prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel
 
 ROOT = Path(__file__).resolve().parents[1]
+EXTENSION = "torl_sandbox/_core.abi3.so"
 
 
 def build_wheel(
@@ -49,5 +50,6 @@ def _place_sandbox(settings: Mapping[str, Any] | None) -> None:
         sources.symlink_to("../../python/torl_sandbox")
     with contextlib.chdir(ROOT / "crates/sandbox"), tempfile.TemporaryDirectory() as directory:
         built = Path(directory, maturin.build_wheel(directory, settings))
+        (ROOT / "python" / EXTENSION).unlink(missing_ok=True)  # processes that use it keep the file that they opened
         with zipfile.ZipFile(built) as wheel:
-            wheel.extract("torl_sandbox/_core.abi3.so", ROOT / "python")
+            wheel.extract(EXTENSION, ROOT / "python")

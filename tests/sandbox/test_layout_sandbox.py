@@ -90,6 +90,13 @@ def test_every_import_points_down(path: Path) -> None:
             assert rest[0] in lower, f"{name_of(path)} imports {name}"
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if room_of(path) != "__init__"], ids=name_of)
+def test_its_own_imports_stand_at_the_top(path: Path) -> None:
+    tree = tree_of(path)
+    deep = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in tree.body]
+    assert [name for node in deep for name in imports_of(node) if name.startswith("torl_sandbox")] == []
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if room_of(path) != "servers"], ids=name_of)
 def test_only_servers_need_libraries(path: Path) -> None:
     tops = {name.partition(".")[0] for name in imports_of(tree_of(path))}

@@ -127,3 +127,12 @@ def test_one_version_is_everywhere() -> None:
     )
     version = cargo["workspace"]["package"]["version"]
     assert (project["project"]["version"], torl.__version__, torl_sandbox.__version__) == (version,) * 3
+
+
+def test_the_sandboxs_wheel_takes_every_file_of_its_package() -> None:
+    """maturin takes them through a link, and only by these patterns."""
+    project = ROOT / "crates" / "sandbox"
+    patterns = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["maturin"]["include"]
+    taken = {str(file.relative_to(project)) for pattern in patterns for file in project.glob(pattern)}
+    tracked = subprocess.run(["git", "ls-files", "torl_sandbox"], cwd=ROOT / "python", capture_output=True, text=True)
+    assert taken == set(tracked.stdout.split()) != set()
