@@ -213,7 +213,8 @@ def test_the_audit_of_such_a_run_finds_nothing(custom_run: Path) -> None:
     assert audit.ok
     assert all(check.compared for check in audit.checks)
     assert audit["tokens"].compared == 24 + 2 * 2
-    assert audit["prompts"].compared == 24 + 2 * 2 + 2  # and the order of the problems of each step
+    # And the order of the problems of each step, and the problems of each evaluation.
+    assert audit["prompts"].compared == 24 + 2 * 2 + 2 + 2
     assert audit["rewards"].compared == 24 + 2 * 2
 
 
