@@ -10,6 +10,7 @@ from cli import ROOT
 from openenv_servers import serving
 
 from benchmarks.demo import dialogue
+from torl.trust import NOT_TRUSTED
 
 SERVER = Path(__file__).with_name("openenv_color.py")
 
@@ -26,8 +27,10 @@ def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path) -> None:
         }
         run = tmp_path / "run"
         dialogue.train(run, options)
-    found = dialogue.measured(run)
-    assert found["accuracy"][1] > found["accuracy"][0] + 0.2
-    assert found["asks"][1] > 0.75
-    audit = subprocess.run([sys.executable, "-m", "torl.verify", str(run)], cwd=ROOT, check=False)
-    assert audit.returncode == 0
+        found = dialogue.measured(run)
+        assert found["accuracy"][1] > found["accuracy"][0] + 0.2
+        assert found["asks"][1] > 0.75
+        audits = [["--trust"], []]
+        commands = ([sys.executable, "-m", "torl.verify", str(run), *words] for words in audits)
+        statuses = [subprocess.run(command, cwd=ROOT, check=False).returncode for command in commands]
+    assert statuses == [0, NOT_TRUSTED]

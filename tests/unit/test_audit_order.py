@@ -18,7 +18,7 @@ from torl.apps.audit.learning import LearnedBatch, batch_metrics
 from torl.apps.audit.order import ProblemOrder
 from torl.config import TrainConfig
 from torl.data import CurriculumSampler, PromptSampler, Sampler
-from torl.errors import DataError
+from torl.errors import DataError, NotTrustedError, TorlError
 from torl.learner.batch import carries_advantage, pack_batch
 from torl.learner.optimizer_steps import mini_batches
 from torl.report.console import Console
@@ -52,21 +52,23 @@ async def test_sampler_repeats_the_problems_of_each_kind_of_selection(name: str,
     assert (check.compared, check.examples) == (3, [])
 
 
-@pytest.mark.parametrize("has_changed", [False, True])
+@pytest.mark.parametrize(
+    ("error", "has_changed", "wrong"), [(DataError, False, 1), (DataError, True, 0), (NotTrustedError, False, 0)]
+)
 async def test_an_order_that_cannot_be_drawn_is_a_mismatch_of_unchanged_problems(
-    has_changed: bool, tmp_path: Path
+    error: type[TorlError], has_changed: bool, wrong: int, tmp_path: Path
 ) -> None:
     """As with a limit that no prompt of the source is within."""
     run = SELECTIONS["all"](tmp_path)
 
     def refused(prompts: object, seed: int) -> Sampler:
-        raise DataError("none of the 8 prompts has at most 1 tokens")
+        raise error("none of the 8 prompts has at most 1 tokens")
 
     data = SimpleNamespace(sampler=SimpleNamespace(make=refused))
     check = Check("prompts")
     prompts: Any = run.prompts
     ProblemOrder(check).open(run.config.model_copy(update={"data": data}), prompts, 0, lambda: has_changed)
-    assert check.wrong == (not has_changed)
+    assert check.wrong == wrong
     assert "none of the 8 prompts" in check.note
 
 

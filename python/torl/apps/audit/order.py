@@ -8,7 +8,7 @@ from torl.apps.audit.checks import Check, order_mismatch
 from torl.apps.audit.groups import Groups, rewarded_groups, scored_group
 from torl.config import RolloutConfig, TrainConfig
 from torl.data import PromptSampler, Sampler, StreamSampler
-from torl.errors import TorlError
+from torl.errors import NotTrustedError, TorlError
 from torl.records.rows import TrajectoryRecord
 from torl.text.prompts import PromptStream
 from torl.training.selection import prompts_for_next_round, select_batch
@@ -52,7 +52,7 @@ class ProblemOrder:
             if self._sampler is not None:
                 sampler.load_state_dict(self._sampler.state_dict())
         except TorlError as error:
-            if not source_has_changed():
+            if not isinstance(error, NotTrustedError) and not source_has_changed():
                 self._check.add(False, f"the problems of step {step} cannot be drawn again: {error}")
             self.drop(str(error))
             return
