@@ -15,7 +15,7 @@ from torl.apps.audit.measured import measured_metrics
 from torl.apps.audit.metrics import check_row
 from torl.apps.audit.policy_versions import PolicyVersions, has_weights
 from torl.config import FinetuneConfig
-from torl.errors import RecordError, TorlError
+from torl.errors import NotTrustedError, RecordError, TorlError
 from torl.hub import resolve_model
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
 from torl.records import metric_names as names
@@ -61,7 +61,7 @@ def check_finetuning(
         audit = FinetuneAudit.open(config, history, checks, model, positions)
     except (TorlError, LookupError) as error:
         changed = changed_sources(config, history)
-        if changed == []:
+        if changed == [] and not isinstance(error, NotTrustedError):
             checks.selection.add(False, f"the examples cannot be compared, although they are unchanged: {error}")
         earlier = "; an earlier version did not record which they were" if changed is None else ""
         checks.selection.add_note(f"the examples cannot be compared: {error}{earlier}")
