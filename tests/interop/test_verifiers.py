@@ -84,7 +84,7 @@ async def test_verifiers_loop_samples_rollouts_with_one_session_each(endpoint: s
         assert episode.ok, (episode.errors, [trace.errors for trace in episode.traces])
         (trace,) = episode.traces
         messages = [node.message.content for node in trace.nodes if node.message.role == "tool"]
-        assert messages == ["", answer]
+        assert messages == ["[no output]", answer]
         assert trace.reward == 1.0
     names = {episode.traces[0].state.python_session for episode in episodes}
     assert len(names) == 2

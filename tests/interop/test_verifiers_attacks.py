@@ -40,7 +40,7 @@ async def test_a_call_answers_with_the_value_of_its_last_line_and_the_next_finds
     servers: dict[bool, ToolServer],
 ) -> None:
     server = servers[False]
-    assert await server.call("one", "x = 41") == ""
+    assert await server.call("one", "x = 41") == "[no output]"
     assert await server.call("one", "print('printed')\nx + 1") == "printed\n42"
     assert "NameError" in await server.call("other", "x")
 
