@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serving import ENDLESS, Server, run_command, run_server, until
+from serving import ENDLESS, Server, connected, given_up, run_command, run_server, until
 
 RUNNING, QUEUED = 'torl_sandbox_runs_now{state="running"}', 'torl_sandbox_runs_now{state="queued"}'
 CANCELLED, OPEN = "torl_sandbox_cancelled_total", "torl_sandbox_requests_open"
@@ -22,8 +22,8 @@ SLOW = "n = 0\nwhile n < 3_000_000: n += 1\nprint({})"
 def send(server: Server, path: str, content: dict[str, Any]) -> socket.socket:
     """A request whose answer is not awaited yet."""
     body = json.dumps(content).encode()
-    host, port = server.url.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)))
+    connection = connected(server)
+    host = connection.getpeername()[0]
     head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     connection.sendall(f"{head}\r\n\r\n".encode() + body)
     return connection
@@ -31,18 +31,6 @@ def send(server: Server, path: str, content: dict[str, Any]) -> socket.socket:
 
 def send_code(server: Server, code: str, **fields: Any) -> socket.socket:
     return send(server, "/run_code", {"code": code, "language": "python", **fields})
-
-
-def received(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
-    connection.settimeout(60)
-    parts = []
-    try:
-        while part := connection.recv(1 << 16):
-            parts.append(part)
-    except ConnectionResetError:
-        pass
-    return b"".join(parts)
 
 
 # --- overload ---------------------------------------------------------------------------------------------------------
@@ -195,7 +183,7 @@ def test_sigterm_finishes_requests_and_exits_with_0() -> None:
         until(lambda: server.metric(OPEN) == 4)
         assert server.terminate(seconds=280) == 0
         for number, connection in enumerate(connections):
-            answer = json.loads(received(connection).partition(b"\r\n\r\n")[2])
+            answer = json.loads(given_up(connection).partition(b"\r\n\r\n")[2])
             assert answer["run_result"]["stdout"] == f"{number}\n"
         with pytest.raises(OSError, match="refused"):
             send_code(server, "print(1)")
@@ -206,7 +194,7 @@ def test_sigterm_cancels_requests_after_grace_period() -> None:
         connection = send_code(server, ENDLESS, run_timeout=600)
         until(lambda: server.metric(RUNNING) == 1)
         assert server.terminate() == 0
-        assert received(connection) == b""
+        assert given_up(connection) == b""
 
 
 def test_an_idle_connection_does_not_hold_the_end_back() -> None:

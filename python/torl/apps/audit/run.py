@@ -174,7 +174,6 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
         history.check_files(checks.files)
         await asyncio.to_thread(check_receipt, checks.receipt, directory)
         await asyncio.to_thread(check_starts, checks.receipt, history)
-        await asyncio.to_thread(check_starts, checks.receipt, history)
         await asyncio.to_thread(check_summary, checks.metrics, history)
         await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, replayed)
         with console.progress("comparing log-probabilities", sampled.count) as progress:
