@@ -18,7 +18,7 @@ endif
 CARGO_TEST = PYO3_BUILD_EXTENSION_MODULE=1 PYO3_CONFIG_FILE=$(firstword $(wildcard $(CURDIR)/target/maturin/pyo3-config-*-abi3.txt)) \
 	cargo test --release
 
-.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-sandbox test-all test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
+.PHONY: demo demo-chat demo-search demo-real demo-real-table real-models demo-table algorithm-table pipeline test test-sandbox test-torl test-lab test-all test-slow test-topology test-browser test-gpu mutants test-peers peers test-interop test-real test-cluster fuzz lint lint-rust lint-python format reference hashes docs tutorials install extension guest wheel clean
 .DEFAULT_GOAL := install
 
 demo: install
@@ -52,17 +52,17 @@ PIPELINE_COUNT ?= 48
 PIPELINE_SIMILARITY ?= $(if $(filter torl:%,$(PIPELINE_PROBLEMS)),0.95,0.8)
 PIPELINE_MEASURED = { $(basename $(notdir $(firstword $(PIPELINE_SETS)))) = "$(firstword $(PIPELINE_SETS))" }
 pipeline: install
-	$(BIN)/python -m torl.data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) \
+	$(BIN)/python -m torl data prepare $(PIPELINE_PROBLEMS) --against $(PIPELINE_SETS) \
 		--similarity-threshold $(PIPELINE_SIMILARITY) --output $(PIPELINE)/clean
-	$(BIN)/python -m torl.data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
+	$(BIN)/python -m torl data difficulty $(PIPELINE_MODEL) --problems $(PIPELINE)/clean/problems.jsonl --config demo \
 		--samples 4 --sample.max_problems 96 --output $(PIPELINE)/measured.jsonl
-	$(BIN)/python -m torl.data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --difficulty-bins 4 --ignore-source \
+	$(BIN)/python -m torl data select --problems $(PIPELINE)/measured.jsonl --count $(PIPELINE_COUNT) --difficulty-bins 4 --ignore-source \
 		--output $(PIPELINE)/train.jsonl
 	for calls in $(PIPELINE_CALLS); do run=$(PIPELINE)/trained-with-$$calls; $(BIN)/python -m torl.train demo \
 		--model.path $(PIPELINE_MODEL) --data.train $(PIPELINE)/train.jsonl --data.evaluation '$(PIPELINE_MEASURED)' \
 		--run.directory $$run $$(test ! -e $$run/config.toml || echo --run.resume) --run.steps $(PIPELINE_STEPS) \
 		--rollout.max_tool_calls $$calls --evaluation.max_problems 8 || exit 1; done
-	$(BIN)/python -m torl.evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
+	$(BIN)/python -m torl evaluate $(foreach calls,$(PIPELINE_CALLS),$(PIPELINE)/trained-with-$(calls)) --suite $(PIPELINE_SETS) \
 		--max-tool-calls $(shell echo $(PIPELINE_CALLS) | tr ' ' ',') --evaluation.max_problems 32 --output $(PIPELINE)/table
 
 # A part that fails stops no other part of its tier.
@@ -81,6 +81,10 @@ test-sandbox: install
 	$(CARGO_TEST) --package torl-sandbox --package torl-sandbox-binding --features torl-sandbox-binding/extension-module || status=1; \
 	$(BIN)/python -m pytest tests/sandbox -m "not slow" -n 2 --dist loadfile --durations 20 || status=1; \
 	exit $$status
+
+# The trainer alone, and the laboratory.
+test-torl test-lab: test-%: install
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest tests/$* -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 test-slow: install $(VENV)/ray/installed
 	status=0; \

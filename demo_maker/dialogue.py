@@ -8,8 +8,8 @@ import random
 from collections.abc import Mapping
 
 from demo_maker.chat import answer, message, prompt
-from torl.environments import Environment, EnvironmentSession, Message, Reply
-from torl.types import Problem
+from torl.base.types import Problem
+from torl.components.environments import Environment, EnvironmentSession, Message, Reply
 
 QUESTION = "Find the color."
 ASKS = "Tell me."

@@ -24,9 +24,11 @@ TORL = (
     "torl/demo/problems/heldout.jsonl",
     "torl/demo/base_model/model.safetensors",
     "torl/demo/base_model/tokenizer.json",
-    "torl/apps/view/static/index.html",
-    "torl/apps/view/static/vendor/preact.mjs",
-    "torl/report/vendor/plotly-basic.min.js",
+    "torl_lab/__init__.py",
+    "torl_lab/py.typed",
+    "torl_lab/view/static/index.html",
+    "torl_lab/view/static/vendor/preact.mjs",
+    "torl_lab/report/vendor/plotly-basic.min.js",
 )
 UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|rs)$")
 

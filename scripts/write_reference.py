@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import torl
-import torl.errors
-from torl.apps.doctor.registry import DISEASES
-from torl.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
-from torl.config.help import Setting, section_title, settings_of
-from torl.records import metric_names
+import torl.base.errors
+import torl_lab
+from torl.run.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
+from torl.run.config.help import Setting, section_title, settings_of
+from torl.run.records import metric_names
+from torl_lab.doctor.registry import DISEASES
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/write_reference.py from the code; edit the docstrings there. -->"
 _API = {
-    "Calls": "train finetune sample evaluate verify Policy Run History SampledGroups SandboxPool Execution Grader "
-    "JudgeClient",
+    "Calls": "train finetune sample evaluate Policy Run History SampledGroups SandboxPool Execution Grader JudgeClient",
     "Base classes of components": "Component RunContext Tool StatefulTool ToolSession Environment EnvironmentSession "
     "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
     "EngineSetup",
@@ -31,6 +31,7 @@ _API = {
     "StopCondition Scanner Markup",
     "Functions for components": "find_answer find_tagged_answer render_outcome truncate_middle longest_prefix "
     "run_block repetition chatml load_template load_object call_function",
+    "Parts of a package that extends torl": "Command Files Monitor Verdict",
     "Types of options": "Section PositiveInt NonNegativeInt PositiveFloat NonNegativeFloat PositiveFraction ErrorStyle "
     "FenceStyle ObservationText",
     "Errors": "TorlError ConfigError RewardError ToolUnavailableError",
@@ -123,10 +124,10 @@ def _text(node: ast.stmt | None) -> str | None:
 
 
 def _errors() -> Iterator[str]:
-    yield from ("# Errors", "", _NOTE, "", _cell(inspect.getdoc(torl.errors) or ""), "")
+    yield from ("# Errors", "", _NOTE, "", _cell(inspect.getdoc(torl.base.errors) or ""), "")
     yield "A command prints the message and exits with status 1, or 2 for a mistake on its command line."
     yield from ("", "| error | base | meaning |", "|---|---|---|")
-    for name, error in vars(torl.errors).items():
+    for name, error in vars(torl.base.errors).items():
         if inspect.isclass(error):
             bases = ", ".join(f"`{base.__name__}`" for base in error.__bases__)
             yield f"| `{name}` | {bases} | {_cell(inspect.getdoc(error) or '')} |"
@@ -144,13 +145,16 @@ def _diseases() -> Iterator[str]:
 def _api() -> Iterator[str]:
     yield from ("# Python API", "", _NOTE, "")
     yield (
-        "The names of `torl`, by subject. `help(torl.NAME)` shows the same text, and all of a method's. A module of "
-        "yours needs no other import, as the recipes show."
+        "The names of `torl` and of its laboratory, by subject. `help(torl.NAME)` shows the same text, and all of a "
+        "method's. A module of yours needs no other import, as the recipes show."
     )
     for title, names in _API.items():
         yield from ("", f"## {title}")
         for name in names.split():
             yield from ("", f"### {name}", "", *_documented(name, getattr(torl, name)))
+    yield from ("", "## torl_lab")
+    for name in torl_lab.__all__:
+        yield from ("", f"### torl_lab.{name}", "", *_documented(name, getattr(torl_lab, name)))
 
 
 def _documented(name: str, value: Any) -> Iterator[str]:

@@ -10,8 +10,12 @@ settings.register_profile("without deadlines", parent=settings(), deadline=None)
 settings.load_profile("without deadlines")
 
 
+if find_spec("torl") is not None:
+    pytest_plugins = ["fixtures"]
+
+
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry at once: a retry of a test's server need not wait half a second."""
     if find_spec("torl") is not None:
-        monkeypatch.setattr("torl.tools.retry.INITIAL_BACKOFF_SECONDS", 0.001)
+        monkeypatch.setattr("torl.components.tools.retry.INITIAL_BACKOFF_SECONDS", 0.001)

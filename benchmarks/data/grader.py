@@ -2,8 +2,8 @@
 
     python -m benchmarks.data.grader [PROBLEMS...] [--workers 2] [--timeout-seconds 2] [--peers PYTHON...]
 
-The tables are `tests/grading_pairs.py`; compared with math-verify alone, in the same call, and with `--peers` the
-graders of verl and TRL (.venv/peers/bin/python) and of prime-rl (.venv/verifiers/bin/python). Of a file, every
+The tables are `tests/helpers/grading_pairs.py`; compared with math-verify alone, in the same call, and with `--peers`
+the graders of verl and TRL (.venv/peers/bin/python) and of prime-rl (.venv/verifiers/bin/python). Of a file, every
 reference should be equal to itself, by math-verify too (shortcuts are off here), and hardly any to another's. Last, how
 many pairs are judged in a second.
 """
@@ -18,10 +18,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.grading_pairs import DIFFERENT, SAME
-from torl.data import load_problems
-from torl.rewards import Grader, Verdict
-from torl.rewards.verdict import compare_exactly
+from tests.helpers.grading_pairs import DIFFERENT, SAME
+from torl.components.data import load_problems
+from torl.components.rewards import Grader, Verdict
+from torl.components.rewards.verdict import compare_exactly
 
 
 async def judge(grader: Grader, pairs: list[tuple[str, str]]) -> tuple[list[Verdict], float]:

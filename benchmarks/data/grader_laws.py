@@ -2,7 +2,7 @@
 
     python -m benchmarks.data.grader_laws PROBLEMS... [--limit REFERENCES] [--workers 2] [--timeout-seconds 2]
 
-The pairs are made by `tests/answer_laws.py`. A reference equals itself and what SymPy prints for it (as read by
+The pairs are made by `tests/helpers/answer_laws.py`. A reference equals itself and what SymPy prints for it (as read by
 math-verify's parser of a single formula). It differs from itself without a letter, and from near misses. Another letter
 changes no verdict on these pairs. Last, how many references end with a lone letter, and how many name units.
 """
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.answer_laws import near_misses, printings, renamed, variables, without_a_letter
-from torl.data import load_problems
-from torl.rewards import Grader
+from tests.helpers.answer_laws import near_misses, printings, renamed, variables, without_a_letter
+from torl.components.data import load_problems
+from torl.components.rewards import Grader
 
 Pairs = dict[str, list[tuple[str, str, bool]]]
 """Pairs of a reference and an answer with the right verdict, by law."""

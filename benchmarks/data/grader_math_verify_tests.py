@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from torl.rewards.equivalence import UndecidedError, equivalent
-from torl.text.answers import find_answer
+from torl.components.rewards.equivalence import UndecidedError, equivalent
+from torl.components.text.answers import find_answer
 
 FILES = ("all", "boxed", "numina_cases", "open_thoughts", "yujianll", "strict", "string_extraction")
 _MATH = re.compile(r"\$\$(.+?)\$\$|\$(.+?)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]|\\begin\{equation\}(.*?)\\end", re.DOTALL)

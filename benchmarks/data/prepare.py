@@ -181,7 +181,7 @@ def generate(path: Path, against: Path, rows: int) -> tuple[Counter[str], int]:
 def measure(words: list[str]) -> dict[str, float]:
     """Run the command in a separate process; return seconds, CPU seconds and peak memory in MiB, also of graders."""
     program = (
-        "import resource, sys; from torl.apps.curation.command import main; status = main(sys.argv[1:]);"
+        "import resource, sys; from torl_lab.curation.command import main; status = main(sys.argv[1:]);"
         "used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)];"
         "print('USED', *(f'{each.ru_maxrss} {each.ru_utime + each.ru_stime}' for each in used), file=sys.stderr);"
         "sys.exit(status)"

@@ -11,12 +11,12 @@ import argparse
 import unicodedata
 from pathlib import Path
 
-from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config
-from torl.data import load_problems
-from torl.text.prompt_encoder import TextTokenizer
-from torl.text.prompts import encode_prompts
-from torl.text.tokenizer import load_tokenizer
+from torl.components.data import load_problems
+from torl.components.text.prompt_encoder import TextTokenizer
+from torl.components.text.prompts import encode_prompts
+from torl.components.text.tokenizer import load_tokenizer
+from torl.run.config import TrainConfig
+from torl.run.config.loading import find_config, load_config
 
 QWEN_SPLITS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

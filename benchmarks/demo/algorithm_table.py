@@ -22,9 +22,9 @@ from statistics import fmean as mean
 from benchmarks.demo.algorithm_rows import ROWS, SETTINGS, base_of
 from benchmarks.demo.measurements import add_measurement, read_measurements
 from benchmarks.demo.table import threads, train
-from torl.apps.sweep.seeds import difference_over_seeds, mean_over_seeds
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
+from torl_lab.sweep.seeds import difference_over_seeds, mean_over_seeds
 
 
 @dataclass(frozen=True, slots=True)

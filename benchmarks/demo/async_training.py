@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.demo.table import train
-from torl.records.reading import read_metrics
+from torl.run.records.reading import read_metrics
 
 TARGET = 0.75
 WINDOW = 5

@@ -17,10 +17,10 @@ import torl
 from benchmarks.demo.curve import GREY, finish_figure, series, start_figure
 from benchmarks.demo.table import threads, train
 from benchmarks.doctors.exhibits.scoring import doctor
-from torl.records import metric_names as names
-from torl.records.files import SUMMARY_FILE
-from torl.records.reading import read_metrics
-from torl.types import OutcomeStatus
+from torl.base.types import OutcomeStatus
+from torl.run.records import metric_names as names
+from torl.run.records.files import SUMMARY_FILE
+from torl.run.records.reading import read_metrics
 
 SETTINGS: Mapping[str, object] = {
     "rollout.max_response_tokens": 128,

@@ -8,8 +8,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
 
 CURVES = (
     ("accuracy, while training", names.ACCURACY, "#3b82f6"),

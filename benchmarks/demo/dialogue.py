@@ -17,8 +17,8 @@ from benchmarks.demo.chat import SETTINGS as OF_CHAT
 from benchmarks.demo.chat import train
 from demo_maker.chat_model import build
 from demo_maker.dialogue import COPIED, conversation, problems
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
 
 RUNS: Mapping[str, Mapping[str, str]] = {
     "told the color": {},

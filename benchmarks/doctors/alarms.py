@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import settings_words
 from benchmarks.doctors.exhibits.peers import score_peers
 from benchmarks.doctors.exhibits.scoring import doctor, steps_of
-from torl.records.files import SUMMARY_FILE
+from torl.run.records.files import SUMMARY_FILE
 
 SETTINGS = {
     "run.steps": 15,  # the checks that compare with the first steps need ten

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.learner.train_step_problem import ONE_RANK, SETTINGS, read_samples, serve
-from torl.config import FinetuneConfig
-from torl.config.loading import load_config
+from torl.base.types import TrainingSample
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank import Rank
-from torl.types import TrainingSample
+from torl.run.config import FinetuneConfig
+from torl.run.config.loading import load_config
 
 
 def main() -> None:

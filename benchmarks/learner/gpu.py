@@ -6,7 +6,7 @@
 Random weights of Qwen2.5-1.5B's shape, bfloat16, ZeRO-2 on one GPU. "update": optimizer steps on ragged samples, by a
 rank of the learner in this process. MFU counts the model's own work, 6 FLOP for each parameter and token and the causal
 half of the attention, not what gradient checkpointing computes again; a head works on sampled tokens alone.
-`peak_vs_plan` is the most that torch had by what `torl.plan` counts for an update. "steps": whole runs of the demo's
+`peak_vs_plan` is the most that torch had by what `torl plan` counts for an update. "steps": whole runs of the demo's
 problems with this model, engine and learner on the same GPU, for C = 0, 1, 2 and 4 calls (random weights call no tool:
 this is what allowing calls costs). The last line is JSON: `mfu`, `tokens_per_s`, `peak_bytes`, `peak_vs_plan`,
 `step_seconds`.
@@ -29,14 +29,14 @@ import torch
 
 from benchmarks import ROOT, settings_words
 from benchmarks.learner.train_step_problem import ONE_RANK, SETTINGS, Sample, make_samples, write_model
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
-from torl.config.loading import load_config
+from torl.base.types import TrainingSample
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank import Rank
-from torl.placement.learner_bytes import LearnerBytes
-from torl.placement.shape import ModelShape
-from torl.types import TrainingSample
+from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
+from torl.run.config.loading import load_config
+from torl.run.placement.learner_bytes import LearnerBytes
+from torl.run.placement.shape import ModelShape
 
 DEMO = ROOT / "python" / "torl" / "presets" / "demo.toml"
 VOCABULARY = 151_936

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.advantages import EstimatorInputs
-from torl.algorithms.estimators import ESTIMATORS
-from torl.algorithms.losses import CORRECTIONS, POLICY_LOSSES, BatchTokens, CorrectionInputs, LossInputs
-from torl.algorithms.losses.batch import check_batch_values
-from torl.algorithms.requirements import requirements_of
-from torl.options import Choice, ChosenFrom
-from torl.types import Float32Array
+from torl.base.options import Choice, ChosenFrom
+from torl.base.types import Float32Array
+from torl.components.algorithms.advantages import EstimatorInputs
+from torl.components.algorithms.estimators import ESTIMATORS
+from torl.components.algorithms.losses import CORRECTIONS, POLICY_LOSSES, BatchTokens, CorrectionInputs, LossInputs
+from torl.components.algorithms.losses.batch import check_batch_values
+from torl.components.algorithms.requirements import requirements_of
 
 SEQUENCES = tuple(product(range(2), repeat=2))
 REWARDS = {(0, 0): 0.0, (0, 1): 1.0, (1, 0): 0.0, (1, 1): 0.5}

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.learner.train_step_problem import CLIP, ONE_RANK, SETTINGS, add_model_options, read_samples, serve
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig
+from torl.base.types import TrainingSample
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank import Rank
-from torl.types import TrainingSample
+from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM
 
 from benchmarks.learner.train_step_problem import CLIP, SETTINGS, Sample, add_model_options, read_samples, serve
-from torl.config import LoraConfig
+from torl.run.config import LoraConfig
 
 
 def main() -> None:

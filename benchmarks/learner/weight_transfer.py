@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torl.weights.channel import DEFAULT_BUCKET_BYTES, WeightChannel
-from torl.weights.rendezvous import Endpoint, Rendezvous, TransportName
+from torl.components.weights.channel import DEFAULT_BUCKET_BYTES, WeightChannel
+from torl.components.weights.rendezvous import Endpoint, Rendezvous, TransportName
 
 LAYER = [
     (1536, 1536),

@@ -37,7 +37,7 @@ from benchmarks.pretrained.demo_commands import EXAMPLES, Demo
 from benchmarks.pretrained.demo_curve import draw
 from benchmarks.pretrained.demo_data import examples, keep_executed, write_problems, write_rows
 from benchmarks.pretrained.demo_table import RUNS, START_RESULTS, Measured, Row, lines, measure_all
-from torl.records.files import CONFIG_FILE, SUMMARY_FILE
+from torl.run.records.files import CONFIG_FILE, SUMMARY_FILE
 
 
 def succeeds(words: list[str]) -> bool:

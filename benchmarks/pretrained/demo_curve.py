@@ -10,8 +10,8 @@ from statistics import fmean
 
 from benchmarks.demo.curve import GREY, finish_figure, series, start_figure
 from benchmarks.pretrained.demo_table import LABELS, finished
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
 
 PANELS = {
     "accuracy, while training": names.ACCURACY,

@@ -11,10 +11,10 @@ from demo_maker.documents import CLOSINGS, CODE_OPENINGS, program_code
 from demo_maker.operations import SOURCES, STEPS
 from demo_maker.problems import Program, draw_program, problem_set
 from demo_maker.rewording import reword
-from torl.records.files import atomic_write
-from torl.records.reading import read_rows
-from torl.records.rows import encode_row
-from torl.types import OutcomeStatus
+from torl.base.types import OutcomeStatus
+from torl.run.records.files import atomic_write
+from torl.run.records.reading import read_rows
+from torl.run.records.rows import encode_row
 
 SYSTEM = "Solve with Python. Put the final answer in \\boxed{}."
 OPERATIONS = [operation.name for operation in (*SOURCES, *STEPS)]

@@ -11,15 +11,15 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.pretrained.demo_data import PROBLEMS
-from torl.apps.evaluation.cells import cells_in
-from torl.apps.evaluation.estimates import pass_at_k
-from torl.apps.sweep.seeds import difference_over_seeds, mean_over_seeds
-from torl.records import metric_names as names
-from torl.records.dynamics import training_dynamics
-from torl.records.files import SUMMARY_FILE, evaluation_files
-from torl.rewards.verdict import compare_exactly
+from torl.base.types import ScoredGroup, ScoredTrajectory
+from torl.components.rewards.verdict import compare_exactly
 from torl.rollout.group_file import GroupFile
-from torl.types import ScoredGroup, ScoredTrajectory
+from torl.run.records import metric_names as names
+from torl.run.records.dynamics import training_dynamics
+from torl.run.records.files import SUMMARY_FILE, evaluation_files
+from torl_lab.evaluation.cells import cells_in
+from torl_lab.evaluation.estimates import pass_at_k
+from torl_lab.sweep.seeds import difference_over_seeds, mean_over_seeds
 
 START_RESULTS = "start/results.json"
 SETS = tuple(PROBLEMS)

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torl.records import metric_names as names
-from torl.records.reading import read_rows
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_rows
 
 HEADER = (
     "| step | accuracy | code ratio | tokens | rollout, s | update, s | tokens/s | weights, s | step, s | gap |",

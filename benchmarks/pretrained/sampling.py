@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks.learner.train_step_problem import peak_bytes
-from torl.engine.vllm.processes import with_descendants
+from torl.components.engine.vllm.processes import with_descendants
 
 REQUESTS, SAMPLES = "requests.json", "samples.json"
 MAX_PROMPT_TOKENS = 512

@@ -13,12 +13,12 @@ import numpy as np
 import torl
 from benchmarks.learner.train_step_problem import Sample, serve, write_samples
 from benchmarks.pretrained.sampling import MAX_PROMPT_TOKENS, REQUESTS, SAMPLES, add_sampling_options, engine_peak_bytes
+from torl.base.seeds import derive_seed
+from torl.base.types import Problem
 from torl.demo import __file__ as demo
-from torl.records.reading import read_rows
 from torl.rollout.sampling import BATCH_ID
-from torl.seeds import derive_seed
+from torl.run.records.reading import read_rows
 from torl.training.samples import training_samples
-from torl.types import Problem
 
 SEED = 0
 

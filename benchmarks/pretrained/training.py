@@ -13,8 +13,8 @@ from typing import Any
 import torl
 from benchmarks import ROOT, settings_words
 from benchmarks.learner.train_step_problem import peak_bytes
-from torl.engine.vllm.processes import with_descendants
-from torl.records import metric_names as names
+from torl.components.engine.vllm.processes import with_descendants
+from torl.run.records import metric_names as names
 
 STAGES = {
     "step": names.TIME_STEP,

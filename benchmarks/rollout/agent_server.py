@@ -27,11 +27,16 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from demo_maker.chat import conversation
 from demo_maker.chat_model import TEMPLATE, make_tokenizer
 from torl import Agent, Outcome, OutcomeStatus, Problem, Prompt, ToolRequest, Turn
-from torl.agents import AgentLimits
-from torl.engine import EngineSetup, VllmEngine
-from torl.engine.vllm.arguments import VllmOptions
-from torl.formats.chat import HermesFormat
-from torl.formats.chat.calls import ChatCall
+from torl.components.agents import AgentLimits
+from torl.components.engine import EngineSetup, VllmEngine
+from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.formats.chat import HermesFormat
+from torl.components.formats.chat.calls import ChatCall
+from torl.components.text.prompts import encode_prompts
+from torl.components.text.templates import load_template
+from torl.components.text.tokenizer import PlainTextEncoder, load_tokenizer
+from torl.components.text.vocabulary import build_vocabulary
+from torl.components.tools import Tool
 from torl.rollout.agents.episode import AgentSettings
 from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.player import AgentPlayer, AgentResources
@@ -40,11 +45,6 @@ from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.text.prompts import encode_prompts
-from torl.text.templates import load_template
-from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
-from torl.text.vocabulary import build_vocabulary
-from torl.tools import Tool
 
 WINDOW, RESULT = 2048, "7"
 TOOLS = [{"type": "function", "function": {"name": "python", "description": "", "parameters": {}}}]

@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks import ROOT
 from benchmarks.demo.table import train
-from torl.records.reading import read_metrics
+from torl.run.records.reading import read_metrics
 
 WARM = 2  # steps
 SETTINGS = {"evaluation.every_steps": 0, "checkpoint.every_steps": 0, "evaluation.max_problems": 16}

@@ -23,9 +23,9 @@ from typing import Any, ClassVar, NoReturn
 
 from benchmarks.rollout import step_budget
 from benchmarks.rollout.step_budget import Meter, play
-from torl.engine.protocol import Engine
-from torl.tools import Tool
-from torl.types import Outcome, OutcomeStatus, SampledTurn, TurnRequest
+from torl.base.types import Outcome, OutcomeStatus, SampledTurn, TurnRequest
+from torl.components.engine.protocol import Engine
+from torl.components.tools import Tool
 
 CALLS = 4
 RESPONSE_TOKENS = 3072

@@ -22,15 +22,15 @@ from typing import Any
 
 from benchmarks.rollout import front_ends_core, step_budget
 from benchmarks.rollout.step_budget import MODEL, Meter, play
-from torl.engine import EngineSetup, VllmEngine
-from torl.engine.protocol import Engine
-from torl.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments
-from torl.engine.vllm.process_setup import log_to_file
-from torl.paths import resolve_path
-from torl.runtime.processes.heap import exclude_from_collection
-from torl.text.tokenizer import load_tokenizer
-from torl.text.vocabulary import build_vocabulary
-from torl.types import SampledTurn
+from torl.base.paths import resolve_path
+from torl.base.runtime.processes.heap import exclude_from_collection
+from torl.base.types import SampledTurn
+from torl.components.engine import EngineSetup, VllmEngine
+from torl.components.engine.protocol import Engine
+from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments
+from torl.components.engine.vllm.process_setup import log_to_file
+from torl.components.text.tokenizer import load_tokenizer
+from torl.components.text.vocabulary import build_vocabulary
 
 MAX_TOKENS = 8192
 KINDS = ("free", "vllm")

@@ -27,8 +27,8 @@ from vllm.v1.engine import (
 from vllm.v1.metrics.stats import PrefillStats
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder, UtilityResult
 
-from torl.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, Announcer, encode_reply
-from torl.types import SampledTurn
+from torl.base.types import SampledTurn
+from torl.components.engine.vllm.messages import STOP_CONDITION_MET, TURN_KEY, Announcer, encode_reply
 
 SECONDS = (1.0, 6.0)  # that a turn takes
 CODE = "total = sum(n * n for n in range(1, 101))\nprint(total)\n"

@@ -15,9 +15,9 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from torl._core import Vocabulary
-from torl.engine.vllm.messages import sampling_params
-from torl.engine.vllm.process_setup import ProcessSetup
-from torl.types import TurnRequest
+from torl.base.types import TurnRequest
+from torl.components.engine.vllm.messages import sampling_params
+from torl.components.engine.vllm.process_setup import ProcessSetup
 
 BLOCK = 16  # tokens, vLLM's default on a GPU
 STOP = 0

@@ -19,9 +19,9 @@ from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
 from torl._core import Scanner, StopCondition, Vocabulary
-from torl.paths import resolve_path
-from torl.text.tokenizer import load_tokenizer
-from torl.text.vocabulary import build_vocabulary
+from torl.base.paths import resolve_path
+from torl.components.text.tokenizer import load_tokenizer
+from torl.components.text.vocabulary import build_vocabulary
 
 MARKER = "```output"
 STREAMS = (1, 64, 1024)

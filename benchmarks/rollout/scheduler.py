@@ -25,9 +25,9 @@ from vllm.v1.serial_utils import MsgpackEncoder
 
 from benchmarks.rollout.lone_scheduler import BLOCK, make_request, make_scheduler
 from torl._core import StopCondition
-from torl.engine.vllm.scheduler import AsyncTurnScheduler
-from torl.paths import resolve_path
-from torl.types import SamplingParameters, TurnRequest
+from torl.base.paths import resolve_path
+from torl.base.types import SamplingParameters, TurnRequest
+from torl.components.engine.vllm.scheduler import AsyncTurnScheduler
 
 PROMPT_TOKENS = 100
 WARM_UP = 20

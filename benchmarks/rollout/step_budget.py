@@ -25,26 +25,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from torl.component import RunContext
-from torl.config import TrainConfig
-from torl.data import PromptSampler
-from torl.engine.protocol import Engine
-from torl.engine.replicas import Replicas
-from torl.paths import resolve_path
-from torl.records.dynamics import staleness, training_dynamics
-from torl.records.writers import RunWriter
-from torl.report.console import Console
+from torl.base.component import RunContext
+from torl.base.paths import resolve_path
+from torl.base.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, TurnRequest
+from torl.components.data import PromptSampler
+from torl.components.engine.protocol import Engine
+from torl.components.engine.replicas import Replicas
+from torl.components.text.tokenizer import PlainTextEncoder, load_tokenizer
+from torl.components.text.vocabulary import build_vocabulary
+from torl.components.tools import BaseTool, StatefulTool, ToolSession
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.text.tokenizer import PlainTextEncoder, load_tokenizer
-from torl.text.vocabulary import build_vocabulary
-from torl.tools import BaseTool, StatefulTool, ToolSession
+from torl.run.config import TrainConfig
+from torl.run.display.console import Console
+from torl.run.records.dynamics import staleness, training_dynamics
+from torl.run.records.writers import RunWriter
 from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import masked_trajectories
 from torl.training.step import StepPlayer, step_records
 from torl.training.step_problems import StepProblems
-from torl.types import Outcome, OutcomeStatus, Problem, Prompt, SampledTurn, TurnRequest
 
 MODEL = "torl:demo/base_model"
 TEXT = (

@@ -40,18 +40,18 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.rollout.forced_calls import PLAN, PROMPT_TOKENS, ForcedCalls
 from torl._core import StopCondition
-from torl.engine import EngineSetup, VllmEngine
-from torl.engine.vllm.arguments import VllmOptions
-from torl.paths import resolve_path
+from torl.base.paths import resolve_path
+from torl.base.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory, TurnRequest
+from torl.components.engine import EngineSetup, VllmEngine
+from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
+from torl.components.text.vocabulary import build_vocabulary
+from torl.components.tools.python import PythonTool
 from torl.recipes.torl import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
-from torl.text.vocabulary import build_vocabulary
-from torl.tools.python import PythonTool
-from torl.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory, TurnRequest
 from torl_sandbox import Execution, Interpreter, SandboxPool
 
 NAMES = [  # of a round; variants that are compared most closely appear more than once

@@ -25,10 +25,10 @@ from functools import partial
 from typing import Any, Self
 
 from benchmarks.rollout.tool_calls import Bench, open_bench
+from torl.base.types import MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
+from torl.components.tools import BaseTool, StatefulTool, Tool, ToolSession
 from torl.recipes.torl import ToRLFormat
 from torl.rollout.scheduler import play_groups
-from torl.tools import BaseTool, StatefulTool, Tool, ToolSession
-from torl.types import MalformedCall, Outcome, OutcomeStatus, ToolRequest, Turn
 
 SECONDS = 0.05
 CALLS = 8

@@ -16,8 +16,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from torl.records.reading import read_trajectories
-from torl.types import Outcome, OutcomeStatus
+from torl.base.types import Outcome, OutcomeStatus
+from torl.run.records.reading import read_trajectories
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,8 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 
-from torl.apps.view.sources import INDEX_FILE
-from torl.paths import resolve_path
-from torl.records.files import trajectory_file
-from torl.records.rows import TrajectoryRecord, encode_trajectory
-from torl.text.tokenizer import load_tokenizer
-from torl.types import (
+from torl.base.paths import resolve_path
+from torl.base.types import (
     Block,
     FinishReason,
     Grade,
@@ -48,6 +44,10 @@ from torl.types import (
     Trajectory,
     Turn,
 )
+from torl.components.text.tokenizer import load_tokenizer
+from torl.run.records.files import trajectory_file
+from torl.run.records.rows import TrajectoryRecord, encode_trajectory
+from torl_lab.view.sources import INDEX_FILE
 
 PROMPTS, SAMPLES, PROBLEMS = 128, 16, 20_000
 POOL = 400  # different responses

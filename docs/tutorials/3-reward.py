@@ -7,6 +7,7 @@
 from pathlib import Path
 
 import torl
+import torl_lab
 
 Path("my_project.py").write_text(
     '''
@@ -73,7 +74,7 @@ for name in ("reward/mean", "reward/part/answer", "reward/part/brief"):
 # problems, tokens, advantages, metrics and log-probabilities too.
 
 # %%
-audit = run.verify(logprob_samples=8)
+audit = torl_lab.verify(run, logprob_samples=8)
 assert audit.ok
 print(audit)
 

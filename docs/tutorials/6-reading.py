@@ -8,6 +8,7 @@
 from collections import Counter
 
 import torl
+import torl_lab
 
 torl.train(
     "demo", run={"directory": "runs/read", "steps": 5}, evaluation={"max_problems": 64}, checkpoint={"every_steps": 5}
@@ -73,7 +74,7 @@ print(wrong.text)
 # The audit recomputes tokens, rewards, advantages, metrics and log-probabilities from the files.
 
 # %%
-audit = run.verify(logprob_samples=8)
+audit = torl_lab.verify(run, logprob_samples=8)
 assert audit.ok
 print(audit)
 

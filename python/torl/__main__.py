@@ -1,107 +1,95 @@
 """The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from enum import Enum
 from importlib import import_module
+from typing import Final
 
-from torl.trust import NOT_TRUSTED, import_from_here, importing_nothing_from_here, reading
-from torl.version import __version__
+from torl.base.errors import ConfigError
+from torl.base.plugins import COMMANDS, load_plugin, plugins
+from torl.base.trust import NOT_TRUSTED, import_from_here, importing_nothing_from_here, reading
+from torl.base.version import __version__
+from torl.commands.command import Command, Files
 
-
-class Files(Enum):
-    """The files that a command reads, which decide what their configurations may name (`torl.trust`)."""
-
-    OWN = "the user's own files: everything that they name is imported"
-    RUNS = "runs, perhaps of others: nothing but torl is imported, unless the user trusts them"
-    BOTH = "either: the directory of a run is read like one, a file is the user's own"
-
-
-COMMANDS = {
-    "train": ("torl.commands.launch:train", "train a model", Files.OWN),
-    "finetune": ("torl.commands.launch:finetune", "fine-tune a model on examples", Files.OWN),
-    "try": ("torl.commands.trial:main", "say what a model offers a run to learn from, before the run", Files.OWN),
-    "sweep": (
-        "torl.apps.sweep.command:main",
-        "train every combination of settings and seeds, with one table",
-        Files.OWN,
-    ),
-    "sample": ("torl.commands.launch:sample", "sample trajectories of a model into a file", Files.BOTH),
-    "evaluate": (
-        "torl.apps.evaluation.command:main",
-        "measure models on problem sets, with tables as in the papers",
-        Files.BOTH,
-    ),
-    "verify": ("torl.apps.audit.run:main", "audit a run from its own files", Files.RUNS),
-    "doctor": ("torl.apps.doctor.command:main", "name the diseases of a run, with evidence and remedies", Files.RUNS),
-    "replay": (
-        "torl.apps.replay.command:replay",
-        "make a step of a run again and compare it with its record",
-        Files.RUNS,
-    ),
-    "diff": ("torl.apps.replay.command:diff", "name the first difference of two runs", Files.RUNS),
-    "report": ("torl.commands.report:main", "write the page of a run, or of several runs", Files.RUNS),
-    "view": ("torl.apps.view.command:main", "look at runs in the browser", Files.RUNS),
-    "export": ("torl.commands.export:main", "write the model of a checkpoint as a model directory", Files.RUNS),
-    "convert": (
-        "torl.commands.convert:main",
-        "read or write trajectories in the formats of other libraries",
-        Files.RUNS,
-    ),
-    "data": ("torl.apps.curation.command:main", "download, clean, filter and select problems", Files.BOTH),
-    "plan": ("torl.plan:main", "compute the memory that a run needs on each GPU", Files.BOTH),
-    "sandbox": ("torl_sandbox.__main__:main", "run untrusted Python, or serve the sandbox", Files.OWN),
-    "grade": ("torl.commands.grade:main", "compare an answer with its reference", Files.OWN),
-    "check": ("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub", Files.OWN),
-    "presets": ("torl.commands.presets:main", "list the configurations that torl ships", Files.OWN),
+OWN: Final[Mapping[str, Command]] = {
+    "train": Command("torl.commands.launch:train", "train a model", Files.OWN),
+    "finetune": Command("torl.commands.launch:finetune", "fine-tune a model on examples", Files.OWN),
+    "try": Command("torl.commands.trial:main", "measure the learning signal of an untrained model", Files.OWN),
+    "sample": Command("torl.commands.launch:sample", "sample trajectories of a model into a file", Files.BOTH),
+    "export": Command("torl.commands.export:main", "write the model of a checkpoint as a model directory"),
+    "plan": Command("torl.commands.plan:main", "compute the memory that a run needs on each GPU", Files.BOTH),
+    "sandbox": Command("torl_sandbox.__main__:main", "run untrusted Python, or serve the sandbox", Files.OWN),
+    "grade": Command("torl.commands.grade:main", "compare an answer with its reference", Files.OWN),
+    "grader": Command("torl.commands.grader.commands:main", "grade for other programs", Files.OWN),
+    "check": Command("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub", Files.OWN),
+    "presets": Command("torl.commands.presets:main", "list the configurations that torl ships", Files.OWN),
 }
-"""Each command: its function, as "module:function", which takes the words after the command; its description; and the
-files that it reads."""
+"""The commands of the trainer. Installed packages add others, as torl_lab does."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help"):
-        print(_usage())
-        return 0
-    if words[0] == "--version":
+    if words and words[0] == "--version":
         print(__version__)
         return 0
-    if words[0] not in COMMANDS:
-        print(f"error: torl {words[0]}: no such command; the commands are: {', '.join(COMMANDS)}", file=sys.stderr)
+    try:
+        if not words or words[0] in ("-h", "--help"):
+            print(_usage())
+            return 0
+        command = OWN.get(words[0]) or _installed(words[0])
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 2
-    return run(words[0], words[1:])
+    return run(command, words[1:])
 
 
-def run(command: str, arguments: Sequence[str] | None = None) -> int:
+def run(command: Command, arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    location, _, files = COMMANDS[command]
-    module, _, function = location.partition(":")
+    module, _, function = command.main.partition(":")
     with ExitStack() as stack:
-        if files is Files.OWN:
+        if command.files is Files.OWN:
             import_from_here()
         else:
             stack.enter_context(importing_nothing_from_here())
             opened = stack.enter_context(reading(trust=False))  # until the command knows more
         status: int = getattr(import_module(module), function)(arguments)
-        return NOT_TRUSTED if files is Files.BOTH and opened.refused else status
+        return NOT_TRUSTED if command.files is Files.BOTH and opened.refused else status
+
+
+def _installed(name: str) -> Command:
+    found = plugins(COMMANDS)
+    if name not in found:
+        raise ConfigError(f"torl {name}: no such command; the commands are: {', '.join([*OWN, *found])}")
+    return load_plugin(found[name], Command)
 
 
 def _usage() -> str:
-    lines = [f"  {name:<10}{description}" for name, (_, description, _) in COMMANDS.items()]
+    others: dict[str, list[str]] = {}
+    for name, point in plugins(COMMANDS).items():
+        package = point.module.partition(".")[0]
+        try:
+            line = _line(name, load_plugin(point, Command))
+        except ConfigError as error:  # of another package, without which torl works
+            line = f"  {name:<10}{error}"
+        others.setdefault(package, []).append(line)
     return "\n".join(
         [
             "usage: torl COMMAND ...",
             "",
             "Reinforcement learning of language models that think with tools.",
             "",
-            *lines,
+            *(_line(name, command) for name, command in OWN.items()),
+            *(line for package, lines in others.items() for line in ("", f"{package}:", *lines)),
             "",
             "Options of a command: torl COMMAND --help",
         ]
     )
+
+
+def _line(name: str, command: Command) -> str:
+    return f"  {name:<10}{command.description}"
 
 
 if __name__ == "__main__":

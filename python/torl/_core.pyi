@@ -245,8 +245,8 @@ def group_advantages(
 ) -> npt.NDArray[np.float32]:
     """One advantage for each trajectory, shapes (N,). `groups[i]` names the group of trajectory i, in any order.
 
-    `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.algorithms.group_advantages`. Raises `ValueError` for an unknown
-    estimator, different lengths, a reward that is not finite, or rewards too far apart for float32.
+    `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.components.algorithms.group_advantages`. Raises `ValueError` for
+    an unknown estimator, different lengths, a reward that is not finite, or rewards too far apart for float32.
     """
 
 # The kernels below work on rows: concatenated trajectories of `lengths` (N,) tokens, whose sampled tokens have a true

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+
 from chromium import Browser, Page, open_browser
 
 

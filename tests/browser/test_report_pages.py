@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from chromium import PROGRAM, Page
 
-from torl.records import metric_names as names
-from torl.report.comparison import read_run, write_comparison
-from torl.report.page import write_report
+from chromium import PROGRAM, Page
+from torl.run.records import metric_names as names
+from torl_lab.report.comparison import read_run, write_comparison
+from torl_lab.report.page import write_report
 from viewed_runs import row, write_run
 
 pytestmark = [

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import PROGRAM, Page
-from viewer import own_cache, viewing
 
+from chromium import PROGRAM, Page
 from foreign_files import FILES, QUESTION
+from viewer import own_cache, viewing
 
 pytestmark = [
     pytest.mark.browser,

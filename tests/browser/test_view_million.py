@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import PROGRAM, Page
-from viewer import viewing
 
 from benchmarks.view.viewer import PROMPTS, SAMPLES, write_run
-from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config
+from chromium import PROGRAM, Page
+from torl.run.config import TrainConfig
+from torl.run.config.loading import find_config, load_config
+from viewer import viewing
 
 pytestmark = [
     pytest.mark.browser,

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import PROGRAM, Page
-from viewer import viewing
 
-from torl.records.files import token_files
-from torl.records.tokens import read_token_numbers, write_token_numbers
+from chromium import PROGRAM, Page
+from torl.run.records.files import token_files
+from torl.run.records.tokens import read_token_numbers, write_token_numbers
 from viewed_runs import indexed, lines, row, write_run
+from viewer import viewing
 
 pytestmark = [
     pytest.mark.browser,

@@ -4,11 +4,8 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))  # commands watched from outside
 
 collect_ignore_glob = [] if find_spec("ray") else ["test_*.py"]
 

@@ -42,7 +42,7 @@ def steps_trained(directory: Path) -> list[int]:
 
 
 def assert_audited(directory: Path) -> None:
-    with running("torl.verify", str(directory), log=directory.with_suffix(".audit")) as command:
+    with running("torl", "verify", str(directory), log=directory.with_suffix(".audit")) as command:
         assert command.wait() == 0, command.output()
 
 

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cli import Command
 from ray_nodes import RayNodes
 from ray_runs import assert_audited, assert_each_episode_once, steps_trained, train

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from ray_nodes import RayNodes
 
+from ray_nodes import RayNodes
 from remote_object import Something
-from torl.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
+from torl.base.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
+from torl.base.runtime.cluster import ClusterConfig, RayCluster
+from torl.base.runtime.cluster.logs import gather_logs
 from torl.learner.handshake import RankListener
 from torl.learner.launch import rank_specs
 from torl.learner.rank_launcher import RankLauncher
-from torl.runtime.cluster import ClusterConfig, RayCluster
-from torl.runtime.cluster.logs import gather_logs
 
 pytestmark = pytest.mark.cluster
 

@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from ray_nodes import RayNodes
 from ray_runs import assert_audited, assert_each_episode_once, sampled, steps_trained, train
 

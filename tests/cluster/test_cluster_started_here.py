@@ -11,8 +11,8 @@ import pytest
 import ray
 
 from remote_object import Something
-from torl.errors import ActorDiedError, ClusterError, EngineError, EngineHungError
-from torl.runtime.cluster import ClusterConfig, RayCluster, open_cluster
+from torl.base.errors import ActorDiedError, ClusterError, EngineError, EngineHungError
+from torl.base.runtime.cluster import ClusterConfig, RayCluster, open_cluster
 
 
 @asynccontextmanager

@@ -16,8 +16,8 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from saved_tensors import saved_bytes
-from torl.config import ModelConfig
 from torl.learner.model.loading import use_kernels
+from torl.run.config import ModelConfig
 
 TOKENS = 64
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
+
 from fake_gpu import GPU
 
 

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from fake_backward import backward
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
+
+from fake_backward import backward
 
 GPU = torch.device("cuda", 0)
 WORLD_SIZE = 2
@@ -59,8 +60,8 @@ def install_fake_gpu() -> tuple[FakeGpuMode, list[str]]:
     """
     from deepspeed.accelerator import real_accelerator
     from deepspeed.runtime.zero import partitioned_param_coordinator, stage3, stage_1_and_2
-    from fake_accelerator import FakeAccelerator
 
+    from fake_accelerator import FakeAccelerator
     from torl.learner import deepspeed_engine
     from torl.learner.checkpoint import snapshot
     from torl.learner.model import packing_check

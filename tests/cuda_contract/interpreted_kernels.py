@@ -16,8 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
-from cuda_contract.vllm_modules import installed_package
 from torl.learner.model.head import LogprobHead
+from vllm_modules import installed_package
 
 LOGITS = [0.0, 1.0, 2.0, 0.5, -1.0]
 TEMPERATURE = 0.7

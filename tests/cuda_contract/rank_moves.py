@@ -9,15 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+
 from learner_fixtures import LEARNING_RATE, random_samples
 from rank_chain import in_ranks
-
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig
 from torl.learner import deepspeed_engine
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.publishing import full_weights
 from torl.learner.rank import Rank
+from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig
 
 STEPS = 3
 LORA = LoraConfig(rank=2)

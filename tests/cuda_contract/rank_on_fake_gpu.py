@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from fake_gpu import GPU, WORLD_SIZE, install_fake_gpu
 from learner_fixtures import random_samples
 from rank_moves import learner_setup
-
 from torl.learner import rank as rank_module
 from torl.learner.batch import pack_batch
 from torl.learner.deepspeed_engine import load_causal_lm, make_policy

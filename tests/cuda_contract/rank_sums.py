@@ -4,10 +4,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from rank_chain import in_ranks
-from rank_moves import learner_setup
 from torch import Tensor, nn
 
+from rank_chain import in_ranks
+from rank_moves import learner_setup
 from torl.learner.deepspeed_engine import start_engine
 from torl.learner.messages import RankSetup
 from torl.learner.process_group import join_process_group, leave_process_group

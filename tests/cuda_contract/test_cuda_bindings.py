@@ -13,11 +13,11 @@ import torch
 import torch.multiprocessing.reductions
 from torch import Tensor
 
-from integration.cli import ROOT
+from cli import ROOT
+from torl.components.weights.transports.cuda_ipc import _HANDLE
+from torl.components.weights.transports.nccl import Nccl
 from torl.learner.model.attention import PackedPieces, varlen_attention
 from torl.learner.rows import RowPieces
-from torl.weights.transports.cuda_ipc import _HANDLE
-from torl.weights.transports.nccl import Nccl
 
 pytestmark = pytest.mark.skipif(
     torch.version.cuda is None,

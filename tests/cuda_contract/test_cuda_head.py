@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from torl.errors import LearnerError
+from torl.base.errors import LearnerError
 from torl.learner.model import head
 from torl.learner.model.head import LogprobHead
 

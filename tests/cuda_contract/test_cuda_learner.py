@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from rank_forks import call_forked, forked
 from rank_moves import learner_setup
 from rank_sums import SMALL, reduced_gradients
-
-from torl.errors import LearnerError
+from torl.base.errors import LearnerError
+from torl.components.weights.transports.cuda_ipc import _no_expandable_segments
 from torl.learner.learner import Learner
 from torl.learner.messages import RankSetup
 from torl.learner.process_group import join_process_group
-from torl.weights.transports.cuda_ipc import _no_expandable_segments
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 

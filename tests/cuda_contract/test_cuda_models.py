@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from fake_backward import backward
 from fake_gpu import CUDA_FUNCTIONS, GPU, FakeGpuMode, move_module
 from learner_fixtures import random_samples
-from transformers import AutoConfig, AutoModelForCausalLM
-
 from model_families import FAMILIES
-from torl.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, POLICY_LOSSES
-from torl.config import AlgorithmConfig, LoraConfig
+from torl.components.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, POLICY_LOSSES
 from torl.learner.batch import pack_batch
 from torl.learner.model.attention import PACKED, attention_implementation
 from torl.learner.model.head import EntropyMode, _Logprobs
@@ -20,6 +19,7 @@ from torl.learner.model.lora import add_adapters, disabled_adapters, merged_weig
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.objective import RowTensors, policy_objective
 from torl.learner.rows import RowPieces
+from torl.run.config import AlgorithmConfig, LoraConfig
 
 LENGTHS = (5, 7)
 SAMPLES, SHARING = RowPieces(LENGTHS, (None, None)), RowPieces(LENGTHS, (None, 0))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from learner_fixtures import write_tiny_model
 from rank_forks import call_forked
 from rank_on_fake_gpu import broadcast_from_cpu, share_row, walk

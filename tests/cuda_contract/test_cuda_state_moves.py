@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+
 from learner_fixtures import write_tiny_model
 from rank_forks import call_forked
 from rank_moves import compare, offloaded

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from fake_backward import backward
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fake_backward import backward
 from torl.learner.model.head import LogprobHead
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from integration.cli import ROOT
+from cli import ROOT
 
 SHAPE = {"hidden": 64, "intermediate": 128, "layers": 1, "heads": 2, "groups": 1, "samples": 4, "response-tokens": 20}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from integration.cli import ROOT
-from torl.placement.shape import ModelShape
+from cli import ROOT
+from torl.run.placement.shape import ModelShape
 
 pytestmark = pytest.mark.skipif(
     find_spec("liger_kernel") is None or find_spec("triton") is None,

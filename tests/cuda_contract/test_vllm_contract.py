@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from cuda_contract.sources import Package, bound_names, misfit
-from cuda_contract.vllm_modules import (
+from cli import ROOT
+from sources import Package, bound_names, misfit
+from torl._core import Vocabulary
+from torl.components.engine.protocol import EngineSetup
+from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments, process_environment
+from vllm_modules import (
     MODULES,
     installed_hashes,
     installed_package,
     recorded_hashes,
     recorded_version,
 )
-from integration.cli import ROOT
-from torl._core import Vocabulary
-from torl.engine.protocol import EngineSetup
-from torl.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments, process_environment
 
-ENGINE = ROOT / "python" / "torl" / "engine" / "vllm"
+ENGINE = ROOT / "python" / "torl" / "components" / "engine" / "vllm"
 VLLM = Package(installed_package())
 ASYNC_LLM = "v1.engine.async_llm.AsyncLLM"
 REQUEST = "v1.request.Request"

@@ -12,16 +12,16 @@ import torch
 from vllm.device_allocator import cumem, sleep_mode_backend
 
 from placement_models import QWEN_7B
-from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config
-from torl.engine.vllm.arguments import EngineDevices, VllmOptions
-from torl.engine.vllm.weights import EngineWeights
-from torl.placement.ledger import Ledger, compute_ledger
-from torl.placement.machine import Machine
-from torl.placement.resolve import resolve
-from torl.placement.shape import ModelShape
+from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.components.engine.vllm.weights import EngineWeights
+from torl.components.weights.rendezvous import Receivers, Rendezvous
+from torl.run.config import TrainConfig
+from torl.run.config.loading import find_config, load_config
+from torl.run.placement.ledger import Ledger, compute_ledger
+from torl.run.placement.machine import Machine
+from torl.run.placement.resolve import resolve
+from torl.run.placement.shape import ModelShape
 from torl.training.residency import DeviceSharing, Residency
-from torl.weights.rendezvous import Receivers, Rendezvous
 
 CARD = 85_520_809_984
 SMALL = 1 << 20  # of the workspace, of the runner's state and of the graphs

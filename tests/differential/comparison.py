@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from generation import Program
 from native import NativePython, Observed
-
 from torl_sandbox import Execution, OutcomeStatus, SandboxPool
 
 AT_ONCE = 2000

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite_files import DATA, FILES, reason
-
 from torl_sandbox import OutcomeStatus, SandboxPool
 
 # In the guest: runs what `NAMES` names, or lists the parts of it.

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from comparison import seen
 from native import NativePython
-
 from torl_sandbox import SandboxPool
 
 SHIM = Path(__file__).with_name("pytest_shim.py").read_text(encoding="utf-8")

@@ -19,7 +19,6 @@ from comparison import Difference, differences
 from corpus import corpus
 from generation import AREAS, generate
 from native import NativePython
-
 from torl_sandbox import SandboxPool
 
 VERSIONS = """

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from causes import CAUSES, WRONG, Cause, cause_of, causes_of
 from comparison import Difference, differences
 from corpus import corpus
 from filling import PLACE, fill
 from generation import AREAS, Area, Program, generate
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from native import NativePython
-
 from torl_sandbox import SandboxPool
 
 SHORT, FULL = 400, 100_000

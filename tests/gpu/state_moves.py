@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-from integration.learner_fixtures import random_samples
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig, TrainConfig
-from torl.config.loading import load_config
+from learner_fixtures import random_samples
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.publishing import full_weights
 from torl.learner.rank import Rank
-from torl.placement.learner_bytes import LearnerBytes
-from torl.placement.shape import ModelShape
+from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig, TrainConfig
+from torl.run.config.loading import load_config
+from torl.run.placement.learner_bytes import LearnerBytes
+from torl.run.placement.shape import ModelShape
 
 STEPS, ROW_TOKENS = 3, 4096
 LORA = LoraConfig(rank=8)

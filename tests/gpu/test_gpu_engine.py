@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from engine_checks import assert_what_is_held_changes_no_token, moved_through_its_states
-from integration.engines import make_engine
-from integration.tiny_model import build_tiny_model, prompt_text
+from engines import make_engine
 from models import write_shape
-from torl.placement.engine_bytes import GpuEngineBytes
-from torl.placement.shape import ModelShape
-from torl.text.tokenizer import load_tokenizer
+from tiny_model import build_tiny_model, prompt_text
+from torl.components.text.tokenizer import load_tokenizer
+from torl.run.placement.engine_bytes import GpuEngineBytes
+from torl.run.placement.shape import ModelShape
 from weight_sending import sending
 
 OPTIONS: dict[str, Any] = {

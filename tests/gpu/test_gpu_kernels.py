@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from torl.config import ModelConfig
 from torl.learner.model.attention import PackedPieces, packed_attention
 from torl.learner.model.head import LogprobHead
 from torl.learner.model.loading import use_kernels
 from torl.learner.rows import RowPieces
+from torl.run.config import ModelConfig
 
 LENGTHS = (700, 1, 33, 2048, 128)
 VOCABULARY = 151_936

@@ -1,4 +1,4 @@
-"""Memory of a learner's update, compared with the estimate of `torl.plan`: by the benchmark, which prints it."""
+"""Memory of a learner's update, compared with the estimate of `torl plan`: by the benchmark, which prints it."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from integration.cli import ROOT
+from cli import ROOT
 
 
 @pytest.mark.timeout(900)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.cli import ROOT
+from cli import ROOT
 from models import write_shape
 
 WORKSPACES = 80e6  # of cuBLAS, in two threads

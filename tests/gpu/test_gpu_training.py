@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from integration.cli import ROOT, running
+from cli import ROOT, running
 from models import write_shape
 
 DEMO = str(ROOT / "python" / "torl" / "presets" / "demo.toml")

@@ -1,12 +1,8 @@
 """Each of these tests runs where its library is installed: `make test-interop`."""
 
 import os
-import sys
 import tempfile
 from importlib.util import find_spec
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1] / "integration"))  # the folder of commands
 
 _LIBRARIES = {"openenv": "openenv", "verifiers": "verifiers", "trackers": "wandb"}
 collect_ignore_glob = [f"test_{name}*.py" for name, library in _LIBRARIES.items() if find_spec(library) is None]

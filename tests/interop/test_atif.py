@@ -10,8 +10,8 @@ import pytest
 
 from builders import grade, trajectory
 from foreign_files import CONVERSATION, FILES, episode, node
-from torl.commands.convert import main
-from torl.records.rows import TrajectoryRecord, encode_trajectory
+from torl.run.records.rows import TrajectoryRecord, encode_trajectory
+from torl_lab.exchange.command import main
 from viewed_runs import lines, varied
 
 PYTHON = os.environ.get("HARBOR_PYTHON", "")

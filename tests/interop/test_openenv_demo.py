@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli import ROOT
-from openenv_servers import serving
 
 from benchmarks.demo import dialogue
-from torl.trust import NOT_TRUSTED
+from cli import ROOT
+from openenv_servers import serving
+from torl.base.trust import NOT_TRUSTED
 
 SERVER = Path(__file__).with_name("openenv_color.py")
 
@@ -31,6 +31,6 @@ def test_a_model_learns_in_an_environment_of_openenvs(tmp_path: Path) -> None:
         assert found["accuracy"][1] > found["accuracy"][0] + 0.2
         assert found["asks"][1] > 0.75
         audits = [["--trust"], []]
-        commands = ([sys.executable, "-m", "torl.verify", str(run), *words] for words in audits)
+        commands = ([sys.executable, "-m", "torl", "verify", str(run), *words] for words in audits)
         statuses = [subprocess.run(command, cwd=ROOT, check=False).returncode for command in commands]
     assert statuses == [0, NOT_TRUSTED]

@@ -9,17 +9,17 @@ from typing import Any
 import openenv
 import pytest
 from openenv.core.generic_client import GenericEnvClient
-from openenv_servers import serving
 
 from builders import asked
 from chat_models import ChatModel
+from openenv_servers import serving
 from scripted_environment import in_environment
 from serving import run_server
-from torl.apps.audit.tokens import token_mismatch
-from torl.errors import ConfigError, ToolUnavailableError
-from torl.interop.openenv import OpenEnvEnvironment, OpenEnvOptions
-from torl.seeds import derive_seed
-from torl.types import FinishReason, Problem, Prompt, Trajectory
+from torl.base.errors import ConfigError, ToolUnavailableError
+from torl.base.seeds import derive_seed
+from torl.base.types import FinishReason, Problem, Prompt, Trajectory
+from torl.components.interop.openenv import OpenEnvEnvironment, OpenEnvOptions
+from torl_lab.audit.tokens import token_mismatch
 
 NUMBER = Path(__file__).with_name("openenv_number.py")
 SEED = derive_seed(0, 0, "p")

@@ -12,10 +12,10 @@ from trackio.sqlite_storage import SQLiteStorage
 from wandb.proto import wandb_internal_pb2
 
 from builders import grade, trajectory
-from torl.options import ChosenFrom
-from torl.records.rows import TrajectoryRecord
-from torl.records.writers import RunWriter
-from torl.trackers import TRACKERS, Tracker
+from torl.base.options import ChosenFrom
+from torl.components.trackers import TRACKERS, Tracker
+from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.writers import RunWriter
 
 CONFIG = "[run]\nseed = 7\n\n[rollout]\nmax_tool_calls = 3\n"
 

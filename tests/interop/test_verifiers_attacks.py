@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from verifiers_server import ToolServer, tool_server
 
 from sandboxes import KEPT
 from test_sandbox_attacks import AFTER, ATTACKS, CPU_SECONDS, MEMORY_MIB, PATIENCE, Attack, open_pool
 from torl_sandbox import OutcomeStatus, SandboxPool
 from torl_sandbox.execution import render_transcript
 from torl_sandbox.servers.settings import PoolSettings
+from verifiers_server import ToolServer, tool_server
 
 SETTINGS = {"workers": 1, "memory_mib": MEMORY_MIB}
 

@@ -91,7 +91,7 @@ def tool_server(directory: Path, **config: Any) -> Iterator[ToolServer]:
     thread.start()
     secret, port = secrets.token_urlsafe(), directory / "port"
     variables = {"VF_CONFIG": json.dumps(config), "VF_STATE_SECRET": secret, "MCP_PORT_FILE": str(port)}
-    command = [sys.executable, "-m", "torl.interop.verifiers"]
+    command = [sys.executable, "-m", "torl.components.interop.verifiers"]
     process = subprocess.Popen(command, env={**os.environ, **variables})
     try:
         # It names its port first, and listens when its pool is there.

@@ -5,7 +5,7 @@ import re
 import verifiers.v1 as vf
 from verifiers.v1.harnesses.null.harness import NullHarness
 
-from torl.interop.verifiers import PythonState, PythonToolset, PythonToolsetConfig
+from torl.components.interop.verifiers import PythonState, PythonToolset, PythonToolsetConfig
 
 
 class SumData(vf.TaskData):

@@ -76,8 +76,8 @@ def cargo_words(path: str) -> tuple[str, ...]:
 
 
 def python_list() -> list[Mutant]:
-    """Mutants of the package; paths in the list are relative to python/torl."""
-    return [Mutant(f"python/torl/{path}", old, new, tests) for path, old, new, tests in python_mutants.MUTANTS]
+    """Mutants of the package; paths in the list are relative to python/."""
+    return [Mutant(f"python/{path}", old, new, tests) for path, old, new, tests in python_mutants.MUTANTS]
 
 
 def rust_list() -> list[Mutant]:
@@ -105,7 +105,7 @@ def controls(mutants: Sequence[Mutant]) -> list[tuple[str, ...]]:
 def stale() -> list[str]:
     """Pieces of text that do not occur exactly once, those of mistakes that cannot be noticed included."""
     texts = [(mutant.path, mutant.old) for make in LISTS.values() for mutant in make()]
-    texts += [(f"python/torl/{path}", old) for path, old, _, _ in python_mutants.EQUIVALENT]
+    texts += [(f"python/{path}", old) for path, old, _, _ in python_mutants.EQUIVALENT]
     found = []
     for path, old in texts:
         file = ROOT / path

@@ -12,8 +12,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from verl.workers.config import ActorConfig
 
 from ragged import RaggedBatch
-from torl.algorithms.aggregation import AGGREGATIONS
-from torl.algorithms.losses import CorrectionInputs
+from torl.components.algorithms.aggregation import AGGREGATIONS
+from torl.components.algorithms.losses import CorrectionInputs
 
 # torl's aggregations by their names at verl and TRL.
 VERL_AGGREGATIONS = {

@@ -13,11 +13,11 @@ from verl.trainer.ppo import core_algos
 from builders import scored, trajectory
 from ragged import RaggedBatch, ragged_batches
 from torl import _core
-from torl.algorithms.advantages import TokenAdvantages
-from torl.algorithms.estimators import ESTIMATORS
-from torl.algorithms.group_advantages import group_advantages
-from torl.algorithms.reward_advantages import gdpo
-from torl.algorithms.token_advantages import optimal_token_baseline
+from torl.components.algorithms.advantages import TokenAdvantages
+from torl.components.algorithms.estimators import ESTIMATORS
+from torl.components.algorithms.group_advantages import group_advantages
+from torl.components.algorithms.reward_advantages import gdpo
+from torl.components.algorithms.token_advantages import optimal_token_baseline
 
 CASES = 1000
 thorough = settings(max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])

@@ -20,14 +20,14 @@ from renderers.deepseek_v3 import DeepSeekV3Renderer
 from renderers.kimi_k2 import KimiK2Renderer
 from renderers.llama_3 import Llama3Renderer
 from renderers.qwen3 import Qwen3Renderer
-from vocabularies import TEMPLATES, mistral, mistrals_pieces, model, own_pieces, package, pieces
 
 from builders import printed
 from chat_models import ChatModel, message
 from scripted_engine import ScriptedInterpreter
 from torl._core import Scanner
-from torl.text.vocabulary import read_turn
-from torl.types import StopReason, Trajectory, Turn
+from torl.base.types import StopReason, Trajectory, Turn
+from torl.components.text.vocabulary import read_turn
+from vocabularies import TEMPLATES, mistral, mistrals_pieces, model, own_pieces, package, pieces
 
 RENDERERS = {
     "hermes": Qwen3Renderer,

@@ -14,16 +14,16 @@ from datasets import Dataset
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 from trl import SFTConfig, SFTTrainer
-from vocabularies import TEMPLATES, model, package
 
 from tokenizers_for_tests import byte_level_bpe
-from torl.config import FinetuneConfig
-from torl.config.loading import load_config
-from torl.errors import DataError
-from torl.report.console import Console
-from torl.text.example_encoder import ExampleEncoder
-from torl.text.tokenizer import load_tokenizer
+from torl.base.errors import DataError
+from torl.components.text.example_encoder import ExampleEncoder
+from torl.components.text.tokenizer import load_tokenizer
+from torl.run.config import FinetuneConfig
+from torl.run.config.loading import load_config
+from torl.run.display.console import Console
 from torl.training.supervised_run import finetune
+from vocabularies import TEMPLATES, model, package
 
 RATE, STEPS, ROWS = 1e-3, 2, 6
 # ChatML with a name before each result; `generation` tells TRL which tokens are the model's.

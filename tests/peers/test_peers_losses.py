@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from peer_losses import VERL_AGGREGATIONS, Numbers, actor, exact, loss_and_gradient, trl_loss
 from torch import Tensor
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 
+from peer_losses import VERL_AGGREGATIONS, Numbers, actor, exact, loss_and_gradient, trl_loss
 from ragged import RaggedBatch, ragged_batches
-from torl.algorithms.losses import (
+from torl.components.algorithms.losses import (
     KL_ESTIMATORS,
     POLICY_LOSSES,
     CorrectionInputs,

@@ -7,14 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peer_losses import FIXED_LENGTH, Numbers, actor, exact, loss_and_gradient, trl_loss
 from torch import Tensor
 from verl.trainer.ppo import core_algos, rollout_corr_helper
 
+from peer_losses import FIXED_LENGTH, Numbers, actor, exact, loss_and_gradient, trl_loss
 from ragged import ragged_batches
-from torl.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, POLICY_LOSSES, BatchTokens, LossInputs
-from torl.algorithms.losses.correction import GeometricBounds
-from torl.algorithms.requirements import requirements_of
+from torl.components.algorithms.losses import CORRECTIONS, KL_ESTIMATORS, POLICY_LOSSES, BatchTokens, LossInputs
+from torl.components.algorithms.losses.correction import GeometricBounds
+from torl.components.algorithms.requirements import requirements_of
 
 thorough = settings(max_examples=200, deadline=None)
 batches = ragged_batches(min_sampled=1, min_rows=2)

@@ -11,12 +11,12 @@ import pytest
 import tiktoken
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vocabularies import TEMPLATES, encoding, package, vocabulary
 
 from chat_models import ChatModel
-from torl.text.prompts import encode_prompts
-from torl.text.templates import load_template
-from torl.types import Problem
+from torl.base.types import Problem
+from torl.components.text.prompts import encode_prompts
+from torl.components.text.templates import load_template
+from vocabularies import TEMPLATES, encoding, package, vocabulary
 
 _PLACE = "@"  # represents the question; the templates do not contain it
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from by_heart import learned_by_heart
 
-from torl.errors import SandboxError
-from torl.interop.trl import PythonEnvironment, environment_factory
+from by_heart import learned_by_heart
+from torl.base.errors import SandboxError
+from torl.components.interop.trl import PythonEnvironment, environment_factory
 from torl_sandbox import SandboxPool
 
 QUESTION = {"role": "user", "content": "What is the sum of 0..99?"}

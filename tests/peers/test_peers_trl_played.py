@@ -5,17 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from by_heart import learned_by_heart
-
 from builders import asked
+from by_heart import learned_by_heart
 from chat_models import ChatModel
 from scripted_engine import ScriptedEngine
 from scripted_environment import in_environment
-from torl.apps.audit.tokens import token_mismatch
-from torl.formats.chat import HermesFormat
-from torl.interop.trl import TrlEnvironment
+from torl.base.types import Problem, Prompt
+from torl.components.formats.chat import HermesFormat
+from torl.components.interop.trl import TrlEnvironment
 from torl.rollout.model_directory import schemas
-from torl.types import Problem, Prompt
+from torl_lab.audit.tokens import token_mismatch
 
 QUESTION = {"role": "user", "content": "Count to seven."}
 

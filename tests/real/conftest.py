@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from installed_models import INSTALLED
 
-from torl.hub import resolve_model
-from torl.text.tokenizer import load_tokenizer
+from installed_models import INSTALLED
+from torl.components.hub import resolve_model
+from torl.components.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -2,7 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, distribution
 
-from torl.hub.packages import PACKAGED_MODELS
+from torl.components.hub.packages import PACKAGED_MODELS
 
 
 def _is_installed(requirement: str) -> bool:

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from settings_for_real import precision
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM
 
 import torl
-from torl.config import FinetuneConfig
-from torl.config.loading import find_config, load_config
+import torl_lab
+from settings_for_real import precision
 from torl.rollout.model_directory import ModelDirectory
+from torl.run.config import FinetuneConfig
+from torl.run.config.loading import find_config, load_config
 from torl.training.examples import Examples, batch_samples
 
 VALIDATION_LOSS = "validation/loss"
@@ -58,7 +59,7 @@ def test_fine_tuning_lowers_the_loss_of_transformers(
     assert after < before - 0.1
     assert before == pytest.approx(loss_of_transformers(directory, examples, dtype), abs=tolerance)
     assert after == pytest.approx(loss_of_transformers(run.directory / "model", examples, dtype), abs=tolerance)
-    audit = torl.verify(run.directory)
+    audit = torl_lab.verify(run.directory)
     assert audit.ok, str(audit)
 
 

@@ -10,18 +10,19 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from settings_for_real import precision, settings
 from transformers import AutoModelForCausalLM
 
 import torl
-from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config
-from torl.placement.ledger import compute_ledger
-from torl.placement.machine import this_machine
-from torl.placement.resolve import resolve
-from torl.placement.shape import ModelShape
-from torl.records import metric_names as names
-from torl.text.tokenizer import load_tokenizer
+import torl_lab
+from settings_for_real import precision, settings
+from torl.components.text.tokenizer import load_tokenizer
+from torl.run.config import TrainConfig
+from torl.run.config.loading import find_config, load_config
+from torl.run.placement.ledger import compute_ledger
+from torl.run.placement.machine import this_machine
+from torl.run.placement.resolve import resolve
+from torl.run.placement.shape import ModelShape
+from torl.run.records import metric_names as names
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["all weights", "adapters"])
@@ -41,7 +42,7 @@ def test_a_run_trains_resumes_audits_and_exports(
     assert all(np.isfinite(row["learner/loss"]) for row in resumed.metrics if "learner/loss" in row)
     evaluated, _ = resumed.metrics.curve(names.evaluation_name("heldout", names.GREEDY_ACCURACY))
     assert evaluated == [0, 3]
-    audit = torl.verify(run.directory, logprob_samples=4)
+    audit = torl_lab.verify(run.directory, logprob_samples=4)
     assert audit.ok, str(audit)
     exported = run.directory / "model"
     assert changed_weights(exported, directory)

@@ -12,14 +12,14 @@ from transformers import AutoTokenizer
 from builders import asked, player
 from scripted_engine import ScriptedEngine, ScriptedInterpreter
 from torl._core import Scanner, StopCondition, Vocabulary
-from torl.apps.audit.replay import ReplayContext
-from torl.apps.audit.tokens import token_mismatch
-from torl.config import RolloutConfig
+from torl.components.text.prompt_encoder import PromptEncoder
+from torl.components.text.templates import Conversation
+from torl.components.text.tokenizer import PlainTextEncoder, stop_token_ids
+from torl.components.text.vocabulary import build_vocabulary
 from torl.recipes.torl import ToRLFormat
-from torl.text.prompt_encoder import PromptEncoder
-from torl.text.templates import Conversation
-from torl.text.tokenizer import PlainTextEncoder, stop_token_ids
-from torl.text.vocabulary import build_vocabulary
+from torl.run.config import RolloutConfig
+from torl_lab.audit.replay import ReplayContext
+from torl_lab.audit.tokens import token_mismatch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

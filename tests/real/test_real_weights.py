@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf_weights import weights_of
-from settings_for_real import is_large, settings
 from transformers import AutoModelForCausalLM
 
 import torl
+from gguf_weights import weights_of
+from settings_for_real import is_large, settings
 from torl.api.event_loop import BackgroundLoop
-from torl.config import TrainConfig
-from torl.config.loading import find_config, load_config
-from torl.hub.packages import PACKAGE_MODEL_PREFIX, PACKAGED_MODELS, _installed_parts, _join
-from torl.paths import resolve_path
-from torl.records.reading import read_rows
-from torl.report.console import Console
+from torl.base.paths import resolve_path
+from torl.base.types import TrainingSample
+from torl.components.hub.packages import PACKAGE_MODEL_PREFIX, PACKAGED_MODELS, _installed_parts, _join
+from torl.run.config import TrainConfig
+from torl.run.config.loading import find_config, load_config
+from torl.run.display.console import Console
+from torl.run.records.reading import read_rows
 from torl.training.samples import training_samples
 from torl.training.trial import try_run
-from torl.types import TrainingSample
 
 # Rounding of bfloat16 in engine and learner; one wrong weight in one of them exceeds the mean.
 BFLOAT16_MEAN, BFLOAT16_MAX, FLOAT32_MAX = 0.06, 3.0, 1e-4

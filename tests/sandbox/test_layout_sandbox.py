@@ -63,9 +63,9 @@ def test_nothing_of_torl_is_imported_nor_named_in_a_text(path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("import_module('torl.errors')", ["torl.errors"]),
-        ('COMMAND = "python -m torl.rewards serve"', ["torl.rewards"]),
-        ('f"from torl.types.tools import {name}"', ["torl.types.tools"]),
+        ("import_module('torl.base.errors')", ["torl.base.errors"]),
+        ('COMMAND = "python -m torl.components.rewards.worker"', ["torl.components.rewards.worker"]),
+        ('f"from torl.base.types.tools import {name}"', ["torl.base.types.tools"]),
         ("pool = 'torl_sandbox.pool'", []),
         ("\"pip install 'torl[serve]'\"", []),
     ],

@@ -4,9 +4,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from torl.engine import EngineSetup, VllmReplicas
-from torl.engine.vllm.arguments import VllmOptions
-from torl.weights.rendezvous import Rendezvous
+from torl.components.engine import EngineSetup, VllmReplicas
+from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.weights.rendezvous import Rendezvous
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import pytest_asyncio
+
 import tiny_model
+from engine_checks import transformers_logprobs
 from engines import make_replicas
 from learner_fixtures import random_samples, start_learner
-from test_engine_weights import transformers_logprobs
-
 from ports import listening
-from torl.engine import VllmReplicas
+from torl.base.types import SampledTurn, SamplingParameters, TurnRequest
+from torl.components.engine import VllmReplicas
+from torl.components.text.tokenizer import load_tokenizer
 from torl.learner.learner import Learner
-from torl.text.tokenizer import load_tokenizer
 from torl.training.residency import (
     DeviceSharing,
     EngineMemory,
@@ -28,7 +29,6 @@ from torl.training.residency import (
     LearnerMemory,
     Residency,
 )
-from torl.types import SampledTurn, SamplingParameters, TurnRequest
 
 
 @dataclass

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
 import tiny_model
 from cli import ROOT, running
 from held_weights import FILE, expected_checksums
-
-from torl.apps.audit.run import main as verify
-from torl.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.arguments import VllmOptions
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import read_policy_weights
-from torl.placement.engine_bytes import GpuEngineBytes
-from torl.placement.shape import ModelShape
+from torl.run.placement.engine_bytes import GpuEngineBytes
+from torl.run.placement.shape import ModelShape
+from torl_lab.audit.run import main as verify
 
 STEPS = 3
 SAMPLES = 4 * 4

@@ -6,14 +6,14 @@ from itertools import islice
 from typing import Any
 
 from benchmarks.doctors.exhibits.catalog import exhibit
-from torl.data.problems import load_problems
-from torl.errors import ToolUnavailableError
-from torl.seeds import derive_seed
-from torl.types import Problem, Trajectory
+from torl.base.errors import ToolUnavailableError
+from torl.base.seeds import derive_seed
+from torl.base.types import Problem, Trajectory
+from torl.components.data.problems import load_problems
 
 
 @exhibit(
-    "torl.data.sampler:PromptSampler.take",
+    "torl.components.data.sampler:PromptSampler.take",
     thread="huggingface/trl#3675",
     says="The sampler repeated the same prompts for several steps.",
     truth=("verify:prompts",),
@@ -33,7 +33,7 @@ def repeated_prompts(original: Any) -> Any:
 
 
 @exhibit(
-    "torl.data.sampler:PromptSampler.load_state_dict",
+    "torl.components.data.sampler:PromptSampler.load_state_dict",
     thread="allenai/open-instruct!1523",
     says="The state of the data was not restored from a checkpoint, so that a resumed run trained on seen prompts.",
     truth=("verify:prompts",),

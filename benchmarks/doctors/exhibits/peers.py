@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from torl.records.files import step_of_file, training_files
-from torl.records.reading import read_metrics, read_trajectories
-from torl.records.receipt import read_receipt
-from torl.records.rows import TrajectoryRecord
-from torl.records.run_directory import read_config
-from torl.records.tokens import TokenKey, read_token_numbers
-from torl.types import FinishReason
+from torl.base.types import FinishReason
+from torl.run.records.files import step_of_file, training_files
+from torl.run.records.reading import read_metrics, read_trajectories
+from torl.run.records.receipt import read_receipt
+from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.run_directory import read_config
+from torl.run.records.tokens import TokenKey, read_token_numbers
 
 PROGRAMS: Final = Path(__file__).parent / "peer_programs"
 PEERS: Final = ("rldoctor", "rlprobe", "martingale")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.doctors.exhibits.catalog import Exhibit
-from torl.apps.doctor.command import read_run
-from torl.apps.doctor.experiments import EXPERIMENTS
-from torl.apps.doctor.proof import Proof, StepMaker, prove
-from torl.apps.doctor.registry import examine
 from torl.learner.checkpoint.directory import checkpoint_steps
-from torl.report.console import Console
+from torl.run.display.console import Console
+from torl_lab.doctor.command import read_run
+from torl_lab.doctor.experiments import EXPERIMENTS
+from torl_lab.doctor.proof import Proof, StepMaker, prove
+from torl_lab.doctor.registry import examine
 
 
 def prove_exhibit(directory: Path, exhibit: Exhibit) -> dict[str, Any] | None:

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.doctors.exhibits.catalog import exhibit
-from torl.types import Grade, OutcomeStatus, ScoredGroup, Trajectory
+from torl.base.types import Grade, OutcomeStatus, ScoredGroup, Trajectory
 
-_GRADE = "torl.rewards.math:MathReward._grade"
+_GRADE = "torl.components.rewards.math:MathReward._grade"
 _LONG = 3  # digits from which the emulated parsers fail
 
 

@@ -8,11 +8,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from benchmarks.doctors.exhibits.catalog import END_TOKEN, Exhibit, add, exhibit
+from torl.base.types import SampledTurn, TurnRequest
 from torl.demo import __file__ as _demo
-from torl.types import SampledTurn, TurnRequest
 
-_SAMPLE = "torl.engine.vllm.engine:VllmEngine.sample"
-_PARAMS = "torl.engine.vllm.engine:sampling_params"
+_SAMPLE = "torl.components.engine.vllm.engine:VllmEngine.sample"
+_PARAMS = "torl.components.engine.vllm.engine:sampling_params"
 
 
 @cache

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.doctors.exhibits.catalog import RECEIPT, REPLAY, Exhibit
-from torl.apps.audit.receipt import verify_receipt
-from torl.apps.audit.run import verify_run
-from torl.apps.doctor.history import History, read_evaluated_questions
-from torl.apps.doctor.registry import examine
-from torl.config import TrainConfig
-from torl.errors import EngineError, TorlError
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
-from torl.records.run_directory import read_config
+from torl.base.errors import EngineError, TorlError
+from torl.run.config import TrainConfig
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
+from torl.run.records.run_directory import read_config
 from torl.training.health import PolicyComparison
+from torl_lab.audit.receipt import verify_receipt
+from torl_lab.audit.run import verify_run
+from torl_lab.doctor.history import History, read_evaluated_questions
+from torl_lab.doctor.registry import examine
 
 LOGPROB_SAMPLES: Final = 8
 """Trajectories of each policy version whose log-probabilities `torl verify` computes again. Its default is 64."""

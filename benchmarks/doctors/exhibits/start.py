@@ -9,9 +9,9 @@ import os
 import sys
 
 from benchmarks.doctors.exhibits.catalog import apply
-from torl.__main__ import run
+from torl.__main__ import OWN, run
 
 if __name__ == "__main__":
     os.environ["TORL_EXHIBIT"] = sys.argv[1]
     apply(sys.argv[1], "controller")
-    sys.exit(run("train", sys.argv[2:]))
+    sys.exit(run(OWN["train"], sys.argv[2:]))

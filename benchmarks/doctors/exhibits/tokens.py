@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.doctors.exhibits.catalog import END_TOKEN, exhibit
-from torl.types import FinishReason, ScoredTrajectory, TrainingSample
+from torl.base.types import FinishReason, ScoredTrajectory, TrainingSample
 
 _SAMPLE = "torl.training.samples:_training_sample"
 _PADDING = 8

@@ -4,10 +4,10 @@ import zlib
 from typing import Any
 
 from benchmarks.doctors.exhibits.catalog import exhibit
-from torl.errors import ToolUnavailableError
-from torl.types import Outcome, OutcomeStatus, Trajectory
+from torl.base.errors import ToolUnavailableError
+from torl.base.types import Outcome, OutcomeStatus, Trajectory
 
-_CALL = "torl.tools.python:_FreshSession.call"
+_CALL = "torl.components.tools.python:_FreshSession.call"
 _SLOW = 70  # response tokens from which an episode counts as late
 
 

@@ -63,7 +63,7 @@ def missing_adapter(original: Any) -> Any:
 
 
 @exhibit(
-    "torl.engine.vllm.weights:EngineWeights.receive",
+    "torl.components.engine.vllm.weights:EngineWeights.receive",
     thread="vllm-project/vllm#9744",
     says="Cached prefixes were not updated with the weights, so that the new model ran with keys of the old one.",
     truth=("stale-engine", "numeric-gap", "wrong-engine", "verify:logprobs"),

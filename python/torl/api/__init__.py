@@ -1,6 +1,6 @@
 """torl from Python: the commands as functions, policies that keep their engine, and runs."""
 
-from torl.api.calls import evaluate, finetune, sample, train, verify
+from torl.api.calls import evaluate, finetune, sample, train
 from torl.api.policy import Policy
 from torl.api.results import FinishedRun, History, Run, SampledGroups
 
@@ -14,5 +14,4 @@ __all__ = [
     "finetune",
     "sample",
     "train",
-    "verify",
 ]

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 from torl.api.event_loop import BackgroundLoop
 from torl.api.policy import Model, Policy, Problems, Section
 from torl.api.results import FinishedRun, SampledGroups
-from torl.apps.audit.run import Audit, verify_run
-from torl.apps.doctor import health
-from torl.config import FinetuneConfig, LearningConfig, TrainConfig
-from torl.config.explain import Layer
-from torl.config.loading import extended_layers, find_config, ignored_settings, read_layers, validate_config
-from torl.options import dotted_leaves
-from torl.report.console import Console
+from torl.base.options import dotted_leaves
 from torl.rollout.evaluation import Evaluation
+from torl.run.config import FinetuneConfig, LearningConfig, TrainConfig
+from torl.run.config.explain import Layer
+from torl.run.config.loading import extended_layers, find_config, ignored_settings, read_layers, validate_config
+from torl.run.display.console import Console
+from torl.training import run as training_run
 from torl.training import supervised_run
 
 AnyConfig = TypeVar("AnyConfig", bound=LearningConfig)
@@ -105,7 +104,7 @@ def train(
     Raises:
         TorlError: The configuration or the data is invalid, or a component fails; all records are kept.
     """
-    return _run(TrainConfig, "torl.train", config, overrides, sections, health.train)
+    return _run(TrainConfig, "torl.train", config, overrides, sections, training_run.train)
 
 
 def finetune(
@@ -139,19 +138,3 @@ def _run(
             console.line(line)
         summary = loop.call(work(config, console))
     return FinishedRun(config.run.directory, summary)
-
-
-def verify(run: str | Path, *, logprob_samples: int = 64, trust: bool = False) -> Audit:
-    """Audit a run from its own files.
-
-    Args:
-        run: Directory of a run, finished or running, or file of trajectories.
-        logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
-        trust: Whether to import, start and connect to what the run's files name, as for your own run.
-
-    Raises:
-        TorlError: The run cannot be read, or the reward fails.
-        NotTrustedError: The run cannot be checked without trust: its format is a custom one.
-    """
-    with BackgroundLoop() as loop:
-        return loop.call(verify_run(Path(run), logprob_samples, trust=trust))

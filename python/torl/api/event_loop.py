@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from torl.runtime.processes.supervision import first_error
+from torl.base.runtime.processes.supervision import first_error
 
 Result = TypeVar("Result")
 

@@ -9,19 +9,19 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from torl.api.event_loop import BackgroundLoop
 from torl.api.results import SampledGroups
-from torl.config import EvaluateConfig, EvaluateModelConfig, ModelRunConfig, SampleConfig
-from torl.config.explain import Layer
-from torl.config.loading import extended_layers, validate_config
-from torl.errors import ConfigError, DataError
-from torl.options import Choice, Seed
-from torl.options import Section as OptionSection
-from torl.report.console import Console
+from torl.base.errors import ConfigError, DataError
+from torl.base.options import Choice, Seed
+from torl.base.options import Section as OptionSection
+from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.types import Problem, ScoredGroup
 from torl.rollout.evaluation import Evaluation, evaluate_with
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.sampling import sample_with
 from torl.rollout.startup import Rollouts, open_rollouts
-from torl.runtime.processes.scratch import ScratchDirectory
-from torl.types import Problem, ScoredGroup
+from torl.run.config import EvaluateConfig, EvaluateModelConfig, ModelRunConfig, SampleConfig
+from torl.run.config.explain import Layer
+from torl.run.config.loading import extended_layers, validate_config
+from torl.run.display.console import Console
 
 Result = TypeVar("Result")
 AnyConfig = TypeVar("AnyConfig", bound=ModelRunConfig)

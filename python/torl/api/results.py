@@ -4,20 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from torl.api.event_loop import BackgroundLoop
-from torl.apps.audit.run import Audit, verify_run
-from torl.config import FinetuneConfig, TrainConfig
-from torl.errors import RecordError
-from torl.records import metric_names as names
-from torl.records.files import CONFIG_FILE, evaluation_files, step_of_file, training_files
-from torl.records.reading import read_metrics, read_trajectories
-from torl.records.rows import TrajectoryRecord
-from torl.records.run_directory import read_config
-from torl.report.notebook import charts_html, groups_html, metrics_html
-from torl.report.outcome import describe_outcome
-from torl.report.series import values_of
-from torl.trust import reading
-from torl.types import ScoredGroup
+from torl.base.errors import RecordError
+from torl.base.trust import reading
+from torl.base.types import ScoredGroup
+from torl.run.config import FinetuneConfig, TrainConfig
+from torl.run.display.notebook import charts_html, groups_html, metrics_html
+from torl.run.display.outcome import describe_outcome
+from torl.run.display.series import values_of
+from torl.run.records import metric_names as names
+from torl.run.records.files import CONFIG_FILE, evaluation_files, step_of_file, training_files
+from torl.run.records.reading import read_metrics, read_trajectories
+from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.run_directory import read_config
 
 _CURVES = (names.ACCURACY, names.REWARD_MEAN, names.CODE_RATIO, names.RESPONSE_TOKENS)
 
@@ -89,7 +87,6 @@ class Run:
         run = torl.Run("runs/demo")
         run.metrics["reward/accuracy"]
         run.trajectories(step=3)
-        run.verify()
 
     Metrics and trajectories may be read while the run continues.
     """
@@ -104,7 +101,8 @@ class Run:
         Raises:
             RecordError: The directory does not contain a run.
         """
-        self._trust = trust
+        self.trust = trust
+        """Whether everything that the files of the run name may be imported, started and connected to."""
         self.directory = Path(directory)
         """Directory of the run."""
         if not (self.directory / CONFIG_FILE).is_file():
@@ -117,7 +115,7 @@ class Run:
         Raises:
             ConfigError: The configuration cannot be read.
         """
-        with reading(trust=self._trust):
+        with reading(trust=self.trust):
             return read_config(self.directory)
 
     @property
@@ -156,19 +154,6 @@ class Run:
             at_step = "" if step is None else f" of step {step}"
             raise RecordError(f"{self.directory}: no trajectories{at_step}{of_set} are recorded")
         return (record for file in files for record in read_trajectories(file))
-
-    def verify(self, *, logprob_samples: int = 64) -> Audit:
-        """Audit the run from its own files.
-
-        Args:
-            logprob_samples: Number of trajectories per policy version whose log-probabilities are recomputed.
-
-        Raises:
-            TorlError: The run cannot be read, or the reward fails.
-            NotTrustedError: The run cannot be checked without trust: its format is a custom one.
-        """
-        with BackgroundLoop() as loop:
-            return loop.call(verify_run(self.directory, logprob_samples, trust=self._trust))
 
     def __repr__(self) -> str:
         steps = len(training_files(self.directory))

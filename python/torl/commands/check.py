@@ -15,9 +15,9 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from torl.errors import ConfigError, SandboxError
-from torl.placement.machine import Machine, this_machine
-from torl.version import __version__
+from torl.base.errors import ConfigError, SandboxError
+from torl.base.version import __version__
+from torl.run.placement.machine import Machine, this_machine
 from torl_sandbox import SandboxPool, cache_directory, prepare_guest
 
 _HUB_SECONDS = 5.0

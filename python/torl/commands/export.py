@@ -11,14 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.config import LearningConfig
-from torl.errors import CheckpointError, ConfigError, TorlError
+from torl.base.errors import CheckpointError, ConfigError, TorlError
 from torl.learner.checkpoint.directory import checkpoint_steps
-from torl.options import import_object
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
-from torl.records.run_directory import read_configs
-from torl.report.series import values_of
+from torl.run.config import LearningConfig
+from torl.run.display.series import values_of
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
+from torl.run.records.run_directory import read_configs
+from torl.training.policy_versions import export_version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.directory.exists() and (not options.directory.is_dir() or any(options.directory.iterdir())):
             raise ConfigError(f"{options.directory}: exists already")
         print(f"the checkpoint after step {step}", file=sys.stderr)
-        import_object("torl.apps.audit.policy_versions:export_version")(options.run, config, step, options.directory)
+        export_version(options.run, config, step, options.directory)
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1

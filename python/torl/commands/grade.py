@@ -5,15 +5,15 @@ import re
 import sys
 from collections.abc import Sequence
 
-from torl.errors import RewardError
-from torl.rewards.grader import Grader
+from torl.base.errors import RewardError
+from torl.components.rewards.grader import Grader
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 for a correct answer, 1 for a wrong one."""
     parser = argparse.ArgumentParser(
         "torl grade",
-        description="Compare an answer with its reference, mathematically. Many pairs: python -m torl.rewards grade.",
+        description="Compare an answer with its reference, mathematically. Many pairs: torl grader grade.",
     )
     parser.add_argument("reference", metavar="REFERENCE", type=str.strip, help="correct answer, in LaTeX or plain")
     parser.add_argument("answer", metavar="ANSWER", type=str.strip, help="answer to compare")

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
-from torl.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
-from torl.config.command_line import parse_command_line
-from torl.errors import TorlError
-from torl.options import import_object
-from torl.runtime.processes.supervision import run_until_done
+from torl.base.errors import TorlError
+from torl.base.options import import_object
+from torl.base.runtime.processes.supervision import run_until_done
+from torl.run.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
+from torl.run.config.command_line import parse_command_line
+
+_CHECK = "torl.training.monitor:require_known_names"
 
 
 def train(arguments: Sequence[str] | None = None) -> int:
     """Run `torl train CONFIG... [--section.setting VALUE ...]` and return the exit status."""
     description = "Train a language model to reason with tools."
-    work, check = "torl.apps.doctor.health:train", "torl.apps.doctor.health:require_known_names"
-    return launch(TrainConfig, "torl train", description, work, arguments, check)
+    work = "torl.training.run:train"
+    return launch(TrainConfig, "torl train", description, work, arguments, _CHECK)
 
 
 def finetune(arguments: Sequence[str] | None = None) -> int:
@@ -27,8 +29,7 @@ def finetune(arguments: Sequence[str] | None = None) -> int:
     """
     description = "Fine-tune a language model on examples."
     work = "torl.training.supervised_run:finetune"
-    check = "torl.training.checkpoints:require_evaluation_metric"
-    return launch(FinetuneConfig, "torl finetune", description, work, arguments, check)
+    return launch(FinetuneConfig, "torl finetune", description, work, arguments, _CHECK)
 
 
 def sample(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +78,7 @@ def _check(location: str, config: ModelRunConfig) -> None:
 
 
 async def _work(work: str, config: ModelRunConfig) -> None:
-    console_class = import_module("torl.report.console").Console
+    console_class = import_module("torl.run.display.console").Console
     with console_class() as console:
         summary = await import_object(work)(config, console)
     print(json.dumps(summary), flush=True)

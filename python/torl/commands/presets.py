@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from torl.config.loading import overlays, presets
+from torl.run.config.loading import overlays, presets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,12 +4,12 @@ import json
 import sys
 from collections.abc import Sequence
 
-from torl.config import TrainConfig
-from torl.config.command_line import config_parser, parse_config
-from torl.errors import ConfigError, TorlError
-from torl.options import import_object
-from torl.report.console import Console
-from torl.runtime.processes.supervision import run_until_done
+from torl.base.errors import ConfigError, TorlError
+from torl.base.options import import_object
+from torl.base.runtime.processes.supervision import run_until_done
+from torl.run.config import TrainConfig
+from torl.run.config.command_line import config_parser, parse_config
+from torl.run.display.console import Console
 
 _PROGRAM = "torl try"
 _DESCRIPTION = (

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 import torl._core as _core
-from torl.algorithms.aggregation import Aggregation, by_token
+from torl.base.types import Float32Array, TrainingSample
+from torl.components.algorithms.aggregation import Aggregation, by_token
 from torl.learner.imitation import check_imitation, count_imitated
 from torl.learner.rows import SAMPLED_ARRAYS, PackedRow, make_row
 from torl.learner.shared_prompts import separate_units, units_with_shared_prompts
-from torl.types import Float32Array, TrainingSample
 
 
 @dataclass(frozen=True, slots=True)

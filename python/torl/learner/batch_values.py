@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from torl.algorithms.losses import BatchTokens
-from torl.algorithms.losses.batch import check_batch_values
-from torl.config import AlgorithmConfig
-from torl.types import TrainingSample
+from torl.base.types import TrainingSample
+from torl.components.algorithms.losses import BatchTokens
+from torl.components.algorithms.losses.batch import check_batch_values
+from torl.run.config import AlgorithmConfig
 
 
 def with_batch_values(samples: Sequence[TrainingSample], algorithm: AlgorithmConfig, seed: int) -> list[TrainingSample]:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from torl.config import LearnerConfig, ModelConfig
-from torl.errors import DataError, LearnerError
+from torl.base.errors import DataError, LearnerError
 from torl.learner.model.attention import attention_implementation
 from torl.learner.model.loading import build_empty_model, distribute_weights, open_weights, use_kernels
 from torl.learner.model.policy import Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
-from torl.placement.states import BUCKET_ELEMENTS
+from torl.run.config import LearnerConfig, ModelConfig
+from torl.run.placement.states import BUCKET_ELEMENTS
 
 
 def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int = 0) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torl.errors import CheckpointError
-from torl.inputs import parse_json, read_file
+from torl.base.errors import CheckpointError
+from torl.base.inputs import parse_json, read_file
 
 if TYPE_CHECKING:
     from torch import Tensor

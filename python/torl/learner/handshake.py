@@ -11,7 +11,7 @@ from multiprocessing.connection import Client, Connection, Listener, answer_chal
 from types import TracebackType
 from typing import Any, Self
 
-from torl.errors import LearnerError
+from torl.base.errors import LearnerError
 
 KEY_VARIABLE = "TORL_CONTROLLER_KEY"
 """Environment variable with the secret of the controller's address. Other users can read a command line."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from torl.types import Float32Array, TrainingSample
+from torl.base.types import Float32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from torl.errors import DataError
+from torl.base.errors import DataError
+from torl.base.runtime.cluster import Cluster
+from torl.base.runtime.processes.supervision import run_with_watchers
 from torl.learner.handshake import RankListener
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank_launcher import RankLaunchers, RankSpec, spawn_worker
 from torl.learner.rank_process import RankProcess
 from torl.learner.ranks import RankGroup
-from torl.runtime.cluster import Cluster
-from torl.runtime.processes.supervision import run_with_watchers
 
 # Settings of the libraries that a rank uses.
 _ENVIRONMENT = {

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self, cast
 
+from torl.base.runtime.cluster import Cluster, LocalCluster
+from torl.base.types import TrainingSample, UpdateNumbers
+from torl.components.weights.rendezvous import Receivers, Rendezvous, TransferSummary
 from torl.learner.checkpoint.ranks import begin_checkpoint, load_ranks
 from torl.learner.launch import start_ranks
 from torl.learner.messages import (
@@ -22,9 +25,6 @@ from torl.learner.messages import (
 )
 from torl.learner.optimizer_steps import annotate, required_annotations, take_steps
 from torl.learner.ranks import RankGroup
-from torl.runtime.cluster import Cluster, LocalCluster
-from torl.types import TrainingSample, UpdateNumbers
-from torl.weights.rendezvous import Receivers, Rendezvous, TransferSummary
 
 
 class Learner:
@@ -72,7 +72,7 @@ class Learner:
 
     @property
     def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
-        """Ids of the ranks' processes on this machine, by their logs, for `torl.runtime.processes.stacks`."""
+        """Ids of the ranks' processes on this machine, by their logs, for `torl.base.runtime.processes.stacks`."""
         return self._group.processes_by_log
 
     async def dump_remote_stacks(self) -> None:

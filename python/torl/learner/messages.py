@@ -5,9 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
-from torl.config import AlgorithmConfig, CriticConfig, LearnerConfig, LearningConfig, ModelConfig
-from torl.config.schedule import with_value
-from torl.errors import (
+from torl.base.errors import (
     CheckpointError,
     ComponentError,
     DataError,
@@ -16,10 +14,12 @@ from torl.errors import (
     TorlError,
     WeightTransferError,
 )
-from torl.hub import resolve_model
+from torl.base.types import Float32Array
+from torl.components.hub import resolve_model
+from torl.components.weights.rendezvous import Receivers, Rendezvous
 from torl.learner.rows import PackedRow
-from torl.types import Float32Array
-from torl.weights.rendezvous import Receivers, Rendezvous
+from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, LearningConfig, ModelConfig
+from torl.run.config.schedule import with_value
 
 # Errors that keep their type on the way from a rank to the controller. Any other becomes a LearnerError.
 _KNOWN_ERRORS: dict[str, type[TorlError]] = {
@@ -118,7 +118,7 @@ class PolicyUpdate:
     metrics: dict[str, float]
     """Metrics, equal on all ranks."""
     tokens: dict[int, dict[str, Float32Array]]
-    """Arrays of the recorded samples in the rank's rows, as in `torl.types.UpdateNumbers`."""
+    """Arrays of the recorded samples in the rank's rows, as in `torl.base.types.UpdateNumbers`."""
 
 
 @dataclass(frozen=True, slots=True)

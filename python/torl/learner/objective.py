@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, logprob_gap
-from torl.config import AlgorithmConfig
+from torl.base.types import Float32Array
+from torl.components.algorithms.losses import CorrectionInputs, LossInputs, clipped_value_loss, logprob_gap
 from torl.learner.imitation import ImitatedTokens
 from torl.learner.rows import PackedRow
-from torl.types import Float32Array
+from torl.run.config import AlgorithmConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Objective:
     terms: dict[str, Tensor] = field(default_factory=dict)
     """Terms of the loss that are logged separately: weighted sums over the tokens of the step."""
     tokens: dict[str, Tensor] = field(default_factory=dict)
-    """Numbers of the sampled tokens for `torl.types.UpdateNumbers`, shape (K,), without gradient."""
+    """Numbers of the sampled tokens for `torl.base.types.UpdateNumbers`, shape (K,), without gradient."""
 
 
 def try_custom_functions(algorithm: AlgorithmConfig) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from torl.config import AlgorithmConfig, LearnerConfig
+from torl.base.seeds import derive_seed
+from torl.base.types import Float32Array, TrainingSample, UpdateNumbers
 from torl.learner.batch import (
     Batch,
     carries_advantage,
@@ -31,8 +32,7 @@ from torl.learner.messages import (
 )
 from torl.learner.ranks import RankGroup
 from torl.learner.rows import PackedRow
-from torl.seeds import derive_seed
-from torl.types import Float32Array, TrainingSample, UpdateNumbers
+from torl.run.config import AlgorithmConfig, LearnerConfig
 
 # Metrics that are summed over optimizer steps. Metrics that end in `_max` are maximized, all others averaged.
 _SUMS = {"update_seconds", "tokens", "sampled_tokens", "imitated_tokens", "samples", "rows"}

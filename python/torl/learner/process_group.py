@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import torch
 
-from torl.errors import LearnerError
+from torl.base.errors import LearnerError
+from torl.components.weights.control import local_address_for
 from torl.learner.messages import RankSetup
-from torl.weights.control import local_address_for
 
 
 def join_process_group(setup: RankSetup, rank: int, world_size: int) -> torch.device:

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from torl.config import LearnerConfig
+from torl.components.weights.channel import WeightChannel
+from torl.components.weights.rendezvous import (
+    Endpoint,
+    GpuUse,
+    Rendezvous,
+    TransferEnds,
+    TransferSummary,
+    choose_transport,
+)
 from torl.learner.checkpoint.shards import MODEL_PREFIX
 from torl.learner.messages import OpenChannel
 from torl.learner.model.loading import saved_buffers
 from torl.learner.model.lora import MergedWeight, adapter_weights, merged_weights
-from torl.weights.channel import WeightChannel
-from torl.weights.rendezvous import Endpoint, GpuUse, Rendezvous, TransferEnds, TransferSummary, choose_transport
+from torl.run.config import LearnerConfig
 
 if TYPE_CHECKING:
     import torch

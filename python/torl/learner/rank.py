@@ -11,8 +11,10 @@ from typing import Any, assert_never
 import numpy as np
 import torch
 
-from torl.config import reference_model
-from torl.errors import DivergedError, LearnerError
+from torl.base.errors import DivergedError, LearnerError
+from torl.base.runtime.processes.heap import trim_heap
+from torl.base.types import Float32Array
+from torl.components.weights.rendezvous import Rendezvous, TransferSummary
 from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
 from torl.learner.checkpoint.snapshot import CheckpointWriter, take_snapshot
@@ -67,9 +69,7 @@ from torl.learner.update import (
     update_critic,
     update_policy,
 )
-from torl.runtime.processes.heap import trim_heap
-from torl.types import Float32Array
-from torl.weights.rendezvous import Rendezvous, TransferSummary
+from torl.run.config import reference_model
 
 
 class Rank:

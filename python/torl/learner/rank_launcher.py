@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from torl.errors import ActorDiedError, LearnerDiedError, LearnerError
+from torl.base.errors import ActorDiedError, LearnerDiedError, LearnerError
+from torl.base.runtime.cluster import ActorHandle, Cluster
+from torl.base.runtime.cluster.logs import LogFolder, gather_logs
+from torl.base.runtime.processes.children import describe_exit, log_tail
+from torl.base.runtime.processes.stacks import dump_stacks
+from torl.base.runtime.processes.supervision import task_group
 from torl.learner.handshake import KEY_VARIABLE, ControllerAddress
-from torl.runtime.cluster import ActorHandle, Cluster
-from torl.runtime.cluster.logs import LogFolder, gather_logs
-from torl.runtime.processes.children import describe_exit, log_tail
-from torl.runtime.processes.stacks import dump_stacks
-from torl.runtime.processes.supervision import task_group
 
 _POLL_SECONDS = 0.2
 _CALL_TIMEOUT_SECONDS = 20.0  # of a launcher that dumps stacks or kills its ranks

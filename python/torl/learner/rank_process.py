@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
+from torl.base.runtime.processes.children import describe_exit, log_tail
 from torl.learner.messages import RankReply, RowComputed, ShardWritten
-from torl.runtime.processes.children import describe_exit, log_tail
 
 CAUSE_SECONDS: Final = 0.5
 """Seconds for the cause of a failure to arrive: the failure of one rank makes others fail."""

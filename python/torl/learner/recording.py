@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
+from torl.base.types import Float32Array
 from torl.learner.rows import PackedRow
-from torl.types import Float32Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torl.base.types import BoolArray, Float32Array, Int32Array, TrainingSample
 from torl.learner.imitation import ImitatedTokens
 from torl.learner.shared_prompts import RowUnit, first_learned
-from torl.types import BoolArray, Float32Array, Int32Array, TrainingSample
 
 Int64Array = npt.NDArray[np.int64]
 

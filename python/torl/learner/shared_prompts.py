@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torl.types import TrainingSample
+from torl.base.types import TrainingSample
 
 _MIN_SAVING = 0.05  # of the tokens of a group; a shared first token alone saves nothing
 _UNITS_PER_RANK = 4  # at least, if ranks must be given equal work

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torl.runtime.processes.watchdogs import PendingCalls
-from torl.text.templates import Messages
-from torl.tools import BaseTool, ToolSession
-from torl.types import Outcome, OutcomeStatus, ToolRequest
+from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.types import Outcome, OutcomeStatus, ToolRequest
+from torl.components.text.templates import Messages
+from torl.components.tools import BaseTool, ToolSession
 
 
 @dataclass(slots=True)

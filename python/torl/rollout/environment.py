@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torl.environments import BoundedEnvironment, BoundedSession, Message, Reply
-from torl.errors import DataError, ToolUnavailableError
-from torl.formats import ChatFormat
+from torl.base.errors import DataError, ToolUnavailableError
+from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.types import Markup, Prompt, ToolRequest, Turn
+from torl.components.environments import BoundedEnvironment, BoundedSession, Message, Reply
+from torl.components.formats import ChatFormat
+from torl.components.text.prompt_encoder import PromptEncoder, ToolSchemas
+from torl.components.text.templates import Conversation, Messages, PromptTemplate, TemplateOutput
 from torl.rollout.calls import EpisodeTools, TimedOutcome, clean_messages, clean_outcome, replace_surrogates
-from torl.runtime.processes.watchdogs import PendingCalls
-from torl.text.prompt_encoder import PromptEncoder, ToolSchemas
-from torl.text.templates import Conversation, Messages, PromptTemplate, TemplateOutput
-from torl.types import Markup, Prompt, ToolRequest, Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from torl._core import Vocabulary
-from torl.engine import Engine
-from torl.environments import Reply
-from torl.formats import Format
-from torl.formats.base import is_void, limit_calls
-from torl.records import metric_names as names
+from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.seeds import derive_seed
+from torl.base.types import FinishReason, Outcome, Prompt, StopReason, ToolRequest, Trajectory, Turn
+from torl.components.engine import Engine
+from torl.components.environments import Reply
+from torl.components.formats import Format
+from torl.components.formats.base import is_void, limit_calls
+from torl.components.text.tokenizer import PlainTextEncoder
+from torl.components.tools import BaseTool
 from torl.rollout.calls import EpisodeTools, TimedOutcome
 from torl.rollout.environment import CallRouter, EpisodeEnvironment, RunEnvironment
 from torl.rollout.observation import observation_tokens
@@ -25,11 +29,7 @@ from torl.rollout.transcript import (
     TurnSampler,
     ends_line,
 )
-from torl.runtime.processes.watchdogs import PendingCalls
-from torl.seeds import derive_seed
-from torl.text.tokenizer import PlainTextEncoder
-from torl.tools import BaseTool
-from torl.types import FinishReason, Outcome, Prompt, StopReason, ToolRequest, Trajectory, Turn
+from torl.run.records import metric_names as names
 
 
 @dataclass(slots=True)

@@ -5,23 +5,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torl.config import EvaluateConfig, EvaluationConfig
-from torl.errors import ToolUnavailableError
-from torl.records import metric_names as names
-from torl.records.dynamics import code_ratio, training_dynamics
-from torl.records.files import trajectory_file
-from torl.records.rows import group_records
-from torl.records.writers import write_trajectories
-from torl.report.console import Console
-from torl.report.notebook import groups_html, metrics_html
+from torl.base.errors import ToolUnavailableError
+from torl.base.runtime.processes.supervision import run_with_watchers, task_group
+from torl.base.types import Prompt, ScoredGroup
+from torl.components.text.prompts import EncodedPrompts
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_groups
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.scheduler import play_groups
 from torl.rollout.startup import OpenRollouts, Rollouts
-from torl.runtime.processes.supervision import run_with_watchers, task_group
-from torl.text.prompts import EncodedPrompts
-from torl.types import Prompt, ScoredGroup
+from torl.run.config import EvaluateConfig, EvaluationConfig
+from torl.run.display.console import Console
+from torl.run.display.notebook import groups_html, metrics_html
+from torl.run.records import metric_names as names
+from torl.run.records.dynamics import code_ratio, training_dynamics
+from torl.run.records.files import trajectory_file
+from torl.run.records.rows import group_records
+from torl.run.records.writers import write_trajectories
 
 _OF_ALL_PROBLEMS = frozenset({names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED})
 _STEP = 0  # of the records of an untrained model

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 
-from torl.config import ProblemChoice
-from torl.errors import DataError
-from torl.paths import RESERVED_SET_PATTERN
+from torl.base.errors import DataError
+from torl.base.paths import RESERVED_SET_PATTERN
+from torl.run.config import ProblemChoice
 
 SOURCE_COLUMN = "data_source"
 """Column of verl's layout with the name of the set that a row belongs to."""

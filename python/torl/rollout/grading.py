@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
-from torl.rewards import Reward
-from torl.runtime.processes.watchdogs import PendingCalls
-from torl.types import Group, ScoredGroup, ScoredTrajectory
+from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.types import Group, ScoredGroup, ScoredTrajectory
+from torl.components.rewards import Reward
 
 
 async def score_group(reward: Reward, group: Group, calls: PendingCalls | None = None) -> ScoredGroup:

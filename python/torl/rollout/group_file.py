@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from torl.errors import ToolUnavailableError
-from torl.records.files import append_atomically, atomic_write
-from torl.records.reading import read_trajectories
-from torl.records.rows import TrajectoryRecord, encode_row, encode_trajectory, group_records
-from torl.report.console import Console
+from torl.base.errors import ToolUnavailableError
+from torl.base.types import Prompt, ScoredGroup, ScoredTrajectory
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_group
 from torl.rollout.regrading import with_problem
 from torl.rollout.resuming import problem_digest
 from torl.rollout.scheduler import play_groups
 from torl.rollout.startup import Rollouts
-from torl.types import Prompt, ScoredGroup, ScoredTrajectory
+from torl.run.display.console import Console
+from torl.run.records.files import append_atomically, atomic_write
+from torl.run.records.reading import read_trajectories
+from torl.run.records.rows import TrajectoryRecord, encode_row, encode_trajectory, group_records
 
 _STEP = 0  # of the records of an untrained model
 

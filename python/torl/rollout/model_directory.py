@@ -7,20 +7,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from torl.config import EvaluationConfig, LearningConfig, ModelRunConfig, ProblemChoice, PromptConfig
-from torl.config.choices import EnvironmentChoice, ToolChoice
-from torl.environments import ToolSchema, make_environment
-from torl.errors import ConfigError, DataError
-from torl.hub import resolve_model
-from torl.inputs import open_file, parse_json, read_file, reason
-from torl.options import Section
-from torl.report.console import Console
-from torl.text.prompt_encoder import ToolSchemas
-from torl.text.prompts import EncodedPrompts, PromptStream, encode_prompts
-from torl.text.sources import SourceDigest
-from torl.text.tokenizer import load_tokenizer, stop_token_ids
-from torl.text.unread_fields import UnreadFields
-from torl.tools import BaseTool, make_tool
+from torl.base.errors import ConfigError, DataError
+from torl.base.inputs import open_file, parse_json, read_file, reason
+from torl.base.options import Section
+from torl.components.environments import ToolSchema, make_environment
+from torl.components.hub import resolve_model
+from torl.components.text.prompt_encoder import ToolSchemas
+from torl.components.text.prompts import EncodedPrompts, PromptStream, encode_prompts
+from torl.components.text.sources import SourceDigest
+from torl.components.text.tokenizer import load_tokenizer, stop_token_ids
+from torl.components.text.unread_fields import UnreadFields
+from torl.components.tools import BaseTool, make_tool
+from torl.run.config import EvaluationConfig, LearningConfig, ModelRunConfig, ProblemChoice, PromptConfig
+from torl.run.config.choices import EnvironmentChoice, ToolChoice
+from torl.run.display.console import Console
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from torl.formats import Format, require_chat_format
-from torl.formats.observation import render_observation
-from torl.text.tokenizer import PlainTextEncoder
-from torl.types import ObservationText, Outcome, Turn
+from torl.base.types import ObservationText, Outcome, Turn
+from torl.components.formats import Format, require_chat_format
+from torl.components.formats.observation import render_observation
+from torl.components.text.tokenizer import PlainTextEncoder
 
 LONG_OBSERVATION = 2000
 """Number of characters from which an observation is encoded in a thread: a few milliseconds of work."""

@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from torl.config import ProblemChoice
-from torl.errors import TorlError
-from torl.rewards import Reward
+from torl.base.errors import TorlError
+from torl.base.types import Group, Problem, ScoredGroup, Trajectory
+from torl.components.rewards import Reward
 from torl.rollout.grading import score_group
-from torl.types import Group, Problem, ScoredGroup, Trajectory
+from torl.run.config import ProblemChoice
 
 
 class ProblemsById:

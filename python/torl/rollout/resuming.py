@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.errors import ConfigError, RecordError
-from torl.inputs import read_file
-from torl.records.files import write_if_changed
-from torl.records.receipt import file_entry
-from torl.types import Problem
+from torl.base.errors import ConfigError, RecordError
+from torl.base.inputs import read_file
+from torl.base.types import Problem
+from torl.run.records.files import write_if_changed
+from torl.run.records.receipt import file_entry
 
 _HASH_THREADS = 8
 _OTHER_FILES = ("*.json", "*.jinja", "*.model")

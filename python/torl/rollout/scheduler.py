@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from torl.errors import ToolUnavailableError
+from torl.base.errors import ToolUnavailableError
+from torl.base.seeds import derive_seed
+from torl.base.types import Group, Prompt, Trajectory
 from torl.rollout.episode import EpisodePlayer
-from torl.seeds import derive_seed
-from torl.types import Group, Prompt, Trajectory
 
 _MIN_ALLOWED_FAILURES = 3  # of any number of episodes, but at most half of them
 

@@ -7,29 +7,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self, TypeAlias
 
-from torl.agents import Agent
-from torl.component import RunContext
-from torl.config import ModelRunConfig
-from torl.engine import EngineSetup
-from torl.environments import BoundedEnvironment, make_environment
-from torl.errors import ConfigError
-from torl.formats import Format, require_chat_format
-from torl.options import Choice
-from torl.placement.machine import Machine, combine_machines, this_machine
-from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
-from torl.report.console import Console
-from torl.rewards import Reward, make_reward
+from torl.base.component import RunContext
+from torl.base.errors import ConfigError
+from torl.base.options import Choice
+from torl.base.runtime.cluster import Cluster, open_cluster
+from torl.components.agents import Agent
+from torl.components.engine import EngineSetup
+from torl.components.environments import BoundedEnvironment, make_environment
+from torl.components.formats import Format, require_chat_format
+from torl.components.rewards import Reward, make_reward
+from torl.components.text.prompt_encoder import PromptEncoder
+from torl.components.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
+from torl.components.text.vocabulary import build_vocabulary
+from torl.components.tools import BaseTool, ShuffledTool, make_tool
 from torl.rollout.agents.player import open_agent_player
 from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory, schemas
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import EpisodeSettings
-from torl.runtime.cluster import Cluster, open_cluster
-from torl.text.prompt_encoder import PromptEncoder
-from torl.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
-from torl.text.vocabulary import build_vocabulary
-from torl.tools import BaseTool, ShuffledTool, make_tool
+from torl.run.config import ModelRunConfig
+from torl.run.display.console import Console
+from torl.run.placement.machine import Machine, combine_machines, this_machine
+from torl.run.placement.resolve import ResolvedConfig, resolve, slow_precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Components:
     evaluation_reward: Reward | None = None
     """The reward of evaluations. None for `reward`."""
     shuffle_observations: bool = False
-    """Whether tools return the outcomes of other calls (`torl.tools.ShuffledTool`)."""
+    """Whether tools return the outcomes of other calls (`torl.components.tools.ShuffledTool`)."""
 
     @classmethod
     def from_config(cls, config: ModelRunConfig) -> Self:

@@ -5,16 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torl._core import Scan, Scanner, TrajectoryBuilder, Vocabulary
-from torl.config import RolloutConfig
-from torl.engine import Engine
-from torl.errors import EngineError
-from torl.formats import Format
-from torl.formats.base import turn_stop_condition
-from torl.records.rows import shorten_outcome
-from torl.rollout.calls import CallCounters
-from torl.seeds import derive_seed
-from torl.text.vocabulary import read_turn
-from torl.types import (
+from torl.base.errors import EngineError
+from torl.base.seeds import derive_seed
+from torl.base.types import (
     FinishReason,
     Outcome,
     Prompt,
@@ -29,6 +22,13 @@ from torl.types import (
     TurnRequest,
     UserMessage,
 )
+from torl.components.engine import Engine
+from torl.components.formats import Format
+from torl.components.formats.base import turn_stop_condition
+from torl.components.text.vocabulary import read_turn
+from torl.rollout.calls import CallCounters
+from torl.run.config import RolloutConfig
+from torl.run.records.rows import shorten_outcome
 
 
 @dataclass(frozen=True, slots=True)

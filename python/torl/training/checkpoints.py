@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torl.config import CheckpointConfig, LearningConfig
-from torl.errors import ConfigError
+from torl.base.errors import ConfigError
+from torl.base.runtime.cluster import Cluster
 from torl.learner.checkpoint.directory import checkpoint_path, prune_checkpoints
 from torl.learner.learner import Learner
-from torl.records import metric_names as names
-from torl.records.reading import read_metrics
-from torl.runtime.cluster import Cluster
+from torl.run.config import CheckpointConfig, LearningConfig
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
 
 
 class Checkpoints:

@@ -9,16 +9,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Generic
 
-from torl.config import LearningConfig, TrainConfig
-from torl.data import Sampler
-from torl.engine import EngineOptions
-from torl.errors import ConfigError
-from torl.hub import require_trainable, resolve_model
+from torl.base.errors import ConfigError
+from torl.base.runtime.cluster import Cluster
+from torl.base.types import Problem, Prompt
+from torl.base.version import __version__
+from torl.components.data import Sampler
+from torl.components.engine import EngineOptions
+from torl.components.hub import require_trainable, resolve_model
+from torl.components.text.prompts import EncodedPrompts
 from torl.learner.learner import Learner
-from torl.records import metric_names as names
-from torl.records.run_directory import changed_keys, config_files, setting_of
-from torl.records.writers import RunWriter
-from torl.report.console import Console
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.evaluation_sets import set_errors
 from torl.rollout.model_directory import (
@@ -28,14 +27,15 @@ from torl.rollout.model_directory import (
     require_same_vocabulary,
 )
 from torl.rollout.startup import Components, Rollouts
-from torl.runtime.cluster import Cluster
-from torl.text.prompts import EncodedPrompts
+from torl.run.config import LearningConfig, TrainConfig
+from torl.run.display.console import Console
+from torl.run.records import metric_names as names
+from torl.run.records.run_directory import changed_keys, config_files, setting_of
+from torl.run.records.writers import RunWriter
 from torl.training.checkpoints import Checkpoints, require_evaluation_metric
 from torl.training.residency import DeviceSharing, Residency
 from torl.training.startup import Config, RunInputs, prepare_inputs, start_sides
 from torl.training.step_problems import read_ahead
-from torl.types import Problem, Prompt
-from torl.version import __version__
 
 
 @dataclass(slots=True)

@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from torl._core import Vocabulary
-from torl.config import FinetuneConfig
-from torl.data.examples import (
+from torl.base.errors import DataError
+from torl.base.options import import_object
+from torl.base.types import ScoredTrajectory, TrainingSample
+from torl.components.data.examples import (
     Completion,
     Dialogue,
     ExampleContent,
@@ -19,22 +21,20 @@ from torl.data.examples import (
     SolvedProblem,
     read_example,
 )
-from torl.data.files import SkippedRowError
-from torl.data.row_fields import require_whole_question
-from torl.errors import DataError
-from torl.formats import FORMATS
-from torl.formats.results import split_results, unread_markup
-from torl.options import import_object
-from torl.records.rows import TrajectoryRecord, decode_trajectory
+from torl.components.data.files import SkippedRowError
+from torl.components.data.row_fields import require_whole_question
+from torl.components.formats import FORMATS
+from torl.components.formats.results import split_results, unread_markup
+from torl.components.text.example_encoder import ExampleEncoder, WeightedTokens
+from torl.components.text.prompt_encoder import opening_ids
+from torl.components.text.prompts import PromptStream
+from torl.components.text.tokenizer import stop_token_ids
+from torl.components.text.unread_fields import UnreadFields
+from torl.components.text.vocabulary import build_vocabulary
 from torl.rollout.model_directory import ModelDirectory, context_window
-from torl.text.example_encoder import ExampleEncoder, WeightedTokens
-from torl.text.prompt_encoder import opening_ids
-from torl.text.prompts import PromptStream
-from torl.text.tokenizer import stop_token_ids
-from torl.text.unread_fields import UnreadFields
-from torl.text.vocabulary import build_vocabulary
+from torl.run.config import FinetuneConfig
+from torl.run.records.rows import TrajectoryRecord, decode_trajectory
 from torl.training.samples import training_samples
-from torl.types import ScoredTrajectory, TrainingSample
 
 Response: TypeAlias = tuple[str, bytes]
 """The id of a problem, and the tokens of a response to it."""

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torl.config import FinetuneConfig
-from torl.data import PromptSampler
-from torl.data.example_files import ExampleSource
-from torl.data.problems import MAX_INVALID_FRACTION
-from torl.errors import ConfigError, DataError
-from torl.options import Choice
+from torl.base.errors import ConfigError, DataError
+from torl.base.options import Choice
+from torl.base.types import Problem, Prompt, TrainingSample
+from torl.components.data import PromptSampler
+from torl.components.data.example_files import ExampleSource
+from torl.components.data.problems import MAX_INVALID_FRACTION
+from torl.components.text.sources import SourceDigest
 from torl.rollout.model_directory import ModelDirectory
-from torl.text.sources import SourceDigest
+from torl.run.config import FinetuneConfig
 from torl.training.example_reader import DroppedExampleError, ExampleReader
-from torl.types import Problem, Prompt, TrainingSample
 
 _MAX_SHOWN = 5
 _MIN_ROWS = 1_000  # before an early end because of invalid rows

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
-from torl.config import TrainConfig
-from torl.data.sampler import Sampler
-from torl.report.console import Console
-from torl.rewards import Reward
+from torl.base.types import Prompt
+from torl.components.data.sampler import Sampler
+from torl.components.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
+from torl.run.config import TrainConfig
+from torl.run.display.console import Console
 from torl.training.step import PlayedStep, StepPlayer
 from torl.training.step_problems import StepProblems
-from torl.types import Prompt
 
 
 class Experience:

@@ -6,16 +6,16 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torl.config import LearningConfig, TrainConfig
-from torl.engine import Engine, EngineOptions
-from torl.errors import EngineError, HangError, SandboxError
+from torl.base.errors import EngineError, HangError, SandboxError
+from torl.base.runtime.processes.stacks import dump_own_stacks, dump_stacks
+from torl.base.runtime.processes.supervision import first_error
+from torl.base.types import OutcomeStatus, Trajectory
+from torl.components.engine import Engine, EngineOptions
+from torl.components.tools import BaseTool
 from torl.learner.learner import Learner
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
-from torl.runtime.processes.stacks import dump_own_stacks, dump_stacks
-from torl.runtime.processes.supervision import first_error
-from torl.tools import BaseTool
+from torl.run.config import LearningConfig, TrainConfig
+from torl.run.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
 from torl.training.components import RunComponents
-from torl.types import OutcomeStatus, Trajectory
 
 Result = TypeVar("Result")
 

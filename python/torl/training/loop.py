@@ -9,24 +9,24 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from torl.config import TrainConfig
+from torl.base.types import TrainingSample, UpdateNumbers
 from torl.learner.learner import Learner
-from torl.records import metric_names as names
-from torl.records.dynamics import staleness, training_dynamics
-from torl.records.signal import LearningSignal
-from torl.records.tokens import TokenKey
+from torl.run.config import TrainConfig
+from torl.run.records import metric_names as names
+from torl.run.records.dynamics import staleness, training_dynamics
+from torl.run.records.signal import LearningSignal
+from torl.run.records.tokens import TokenKey
 from torl.training.components import RunComponents
 from torl.training.experience import Experience
 from torl.training.health import PolicyComparison
 from torl.training.milestones import Milestones, timed
-from torl.training.monitor import Monitor, Verdict
+from torl.training.monitor import Monitors, Verdict
 from torl.training.probe import TransferProbe
 from torl.training.residency import Residency
 from torl.training.samples import prepare_samples
 from torl.training.selection import describe_missing_signal
 from torl.training.step import PlayedStep, step_records
 from torl.training.token_records import call_logprobs, recorded_samples, token_records
-from torl.types import TrainingSample, UpdateNumbers
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class Run:
         comparison: Check that both hold the same weights.
         probe: Probe of the engine after each transfer.
         milestones: Evaluations, checkpoints and the end of the run.
-        monitor: Check of each step. None for a run without one.
+        monitors: Watchers of each step.
     """
 
     components: RunComponents[TrainConfig]
@@ -49,7 +49,7 @@ class Run:
     comparison: PolicyComparison
     probe: TransferProbe
     milestones: Milestones
-    monitor: Monitor | None = None
+    monitors: Monitors
 
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
@@ -130,7 +130,7 @@ class Run:
         metrics: dict[str, float],
         weights: str,
     ) -> Verdict:
-        """Write the records of a step, print its line, and return the monitor's verdict.
+        """Write the records of a step, print its line, and return the monitors' verdict.
 
         Raises:
             EngineError: Engine and learner hold different weights.
@@ -147,9 +147,7 @@ class Run:
         metrics[names.TIME_ROLLOUT] = played.seconds
         metrics[names.TIME_REWARD] = played.reward_seconds
         metrics |= components.counters()
-        verdict = Verdict()
-        if self.monitor is not None:
-            verdict = await asyncio.to_thread(self.monitor.observe, step, metrics, records, tokens)
+        verdict = await asyncio.to_thread(self.monitors.observe, step, metrics, records, tokens)
         components.writer.write_metrics(step, {**metrics, **verdict.metrics}, weights=weights)
         components.console.step(step + 1, config.run.steps, metrics, groups=played.groups)
         if step == 0 and config.run.signal_report and played.groups:

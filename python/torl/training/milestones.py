@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from torl.base.runtime.processes.supervision import task_group
+from torl.base.types import ScoredGroup
+from torl.components.text.prompts import EncodedPrompts
 from torl.learner.learner import Learner
-from torl.records import metric_names as names
-from torl.records.dynamics import dynamics_by_value
-from torl.records.files import EXPORT_DIRECTORY
-from torl.records.rows import group_records
-from torl.report.page import write_report
 from torl.rollout.evaluation import evaluate
 from torl.rollout.model_directory import stop_tokens_of
-from torl.runtime.processes.supervision import task_group
-from torl.text.prompts import EncodedPrompts
+from torl.run.records import metric_names as names
+from torl.run.records.dynamics import dynamics_by_value
+from torl.run.records.files import EXPORT_DIRECTORY
+from torl.run.records.rows import group_records
 from torl.training.components import RunComponents
-from torl.types import ScoredGroup
+from torl.training.monitor import Monitors
 
 
 @dataclass(slots=True)
@@ -27,10 +27,12 @@ class Milestones:
 
     Attributes:
         components: Components of the run.
+        monitors: Watchers of the run.
         measure: Function that adds metrics to the evaluation after a number of steps, and prepares the engine.
     """
 
     components: RunComponents[Any]
+    monitors: Monitors
     measure: Callable[[int, dict[str, float]], Awaitable[None]] | None = None
 
     async def evaluate_if_due(self, step: int) -> None:
@@ -47,7 +49,7 @@ class Milestones:
         components.writer.write_metrics(step, metrics)
         components.checkpoints.record_evaluation(step, metrics)
         if step:  # before the first step, nothing has been compared
-            await asyncio.to_thread(write_report, components.directory, components.config.run.note)
+            await asyncio.to_thread(self.monitors.milestone)
 
     async def _evaluate(self, step: int) -> dict[str, float]:
         """Play the evaluation sets, each beginning while the last episodes of the one before are still sampled."""
@@ -115,7 +117,7 @@ class Milestones:
         with timed(metrics, names.TIME_CHECKPOINT), components.console.progress("copying a checkpoint"):
             await components.checkpoints.begin(step, {"step": step, **position})
         components.writer.write_metrics(step, metrics)
-        write_report(components.directory, components.config.run.note)
+        self.monitors.milestone()
 
 
 def _is_due(step: int, every_steps: int) -> bool:

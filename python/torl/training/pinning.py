@@ -5,11 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torl.config import FinetuneConfig, TrainConfig
-from torl.config.schedule import with_value
-from torl.data.public_sets import find_problem_file, pinned_problems
-from torl.errors import DataError
-from torl.hub import (
+from torl.base.errors import DataError
+from torl.base.options import Choice
+from torl.components.data.public_sets import find_problem_file, pinned_problems
+from torl.components.hub import (
     DATASET_PREFIX,
     is_local,
     pinned_dataset,
@@ -18,8 +17,9 @@ from torl.hub import (
     resolve_file,
     resolve_model_config,
 )
-from torl.options import Choice
 from torl.rollout.evaluation_sets import split_by_source
+from torl.run.config import FinetuneConfig, TrainConfig
+from torl.run.config.schedule import with_value
 from torl.training.startup import Config
 
 

@@ -9,12 +9,12 @@ from typing import Self
 
 import numpy as np
 
-from torl.config import TrainConfig
-from torl.engine import Engine
-from torl.errors import EngineError
+from torl.base.errors import EngineError
+from torl.base.types import Float32Array, SampledTurn, SamplingParameters, TrainingSample, TurnRequest
+from torl.components.engine import Engine
 from torl.learner.learner import Learner
+from torl.run.config import TrainConfig
 from torl.training.health import inexact_logprobs
-from torl.types import Float32Array, SampledTurn, SamplingParameters, TrainingSample, TurnRequest
 
 _PROMPTS = 8  # one for each replica, if there are more
 _TOKENS = 32

@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from torl.errors import ActorDiedError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
-from torl.records.receipt import end_receipt
-from torl.records.run_directory import open_run_directory
-from torl.report.console import Console
-from torl.report.outcome import describe_outcome
-from torl.report.summary import write_summary
-from torl.runtime.cluster import Cluster, open_cluster
-from torl.runtime.processes.children import first_line
-from torl.runtime.processes.supervision import first_error
+from torl.base.errors import ActorDiedError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
+from torl.base.runtime.cluster import Cluster, open_cluster
+from torl.base.runtime.processes.children import first_line
+from torl.base.runtime.processes.supervision import first_error
+from torl.run.display.console import Console
+from torl.run.display.outcome import describe_outcome
+from torl.run.display.summary import write_summary
+from torl.run.records.receipt import end_receipt
+from torl.run.records.run_directory import open_run_directory
 from torl.training.pinning import pin_commits
 from torl.training.startup import Config
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NoReturn
 
-from torl.engine import Engine
-from torl.engine.protocol import WATCH_SECONDS
+from torl.components.engine import Engine
+from torl.components.engine.protocol import WATCH_SECONDS
 from torl.learner.learner import Learner
 
 

@@ -6,43 +6,42 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torl.config import TrainConfig
-from torl.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
-from torl.records.reading import read_metrics
-from torl.report.console import Console
-from torl.runtime.cluster import Cluster
-from torl.runtime.processes.supervision import run_with_watchers
-from torl.runtime.processes.watchdogs import watch_event_loop
+from torl.base.runtime.cluster import Cluster
+from torl.base.runtime.processes.supervision import run_with_watchers
+from torl.base.runtime.processes.watchdogs import watch_event_loop
+from torl.run.config import TrainConfig
+from torl.run.display.console import Console
+from torl.run.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
+from torl.run.records.reading import read_metrics
 from torl.training.components import open_run_components
 from torl.training.experience import Experience
 from torl.training.health import HangRecorder, PolicyComparison
 from torl.training.loop import Run
 from torl.training.milestones import Milestones
-from torl.training.monitor import MonitorFactory
+from torl.training.monitor import Monitors
 from torl.training.probe import TransferProbe
 from torl.training.recorded_run import run_recorded
 
 
-async def train(config: TrainConfig, console: Console, open_monitor: MonitorFactory | None = None) -> dict[str, Any]:
+async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
     """Run `config` to its last step and return the summary (`run_recorded`).
 
     Args:
         config: Configuration of the run.
         console: Console for progress and warnings.
-        open_monitor: Factory of the check of each step. None runs without one.
 
     Raises:
-        TorlError: The configuration, the data or a component failed, or the monitor ended the run. All records written
+        TorlError: The configuration, the data or a component failed, or a monitor ended the run. All records written
             so far are kept.
     """
-    return await run_recorded(config, console, partial(_run_to_end, open_monitor=open_monitor))
+    return await run_recorded(config, console, partial(_run_to_end, Monitors.installed(config)))
 
 
 async def _run_to_end(
-    config: TrainConfig, directory: Path, console: Console, cluster: Cluster, open_monitor: MonitorFactory | None
+    monitors: Monitors, config: TrainConfig, directory: Path, console: Console, cluster: Cluster
 ) -> int:
     """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
-    await _run(config, directory, console, cluster, Run.train, open_monitor)
+    await _run(config, directory, console, cluster, Run.train, monitors)
     return config.total_steps
 
 
@@ -56,7 +55,7 @@ async def run_steps(config: TrainConfig, directory: Path, console: Console, clus
         await run.take_steps(stop)
         await run.save(stop)
 
-    await _run(config, directory, console, cluster, work)
+    await _run(config, directory, console, cluster, work, Monitors())
 
 
 async def _run(
@@ -65,7 +64,7 @@ async def _run(
     console: Console,
     cluster: Cluster,
     work: Callable[[Run], Coroutine[Any, Any, None]],
-    open_monitor: MonitorFactory | None = None,
+    monitors: Monitors,
 ) -> None:
     timeout_seconds = config.rollout.stall_timeout_seconds
     async with open_run_components(config, directory, console, cluster) as components:
@@ -78,10 +77,8 @@ async def _run(
         first_gaps = {name: row[name] for row in reversed(resumed) for name in gaps if name in row}
         comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gaps=first_gaps)
         probe = TransferProbe(components.config, player.engine)
-        monitor = None
-        if open_monitor is not None:
-            monitor = await asyncio.to_thread(open_monitor, components.config, directory, components.first_step)
-        run = Run(components, experience, residency, comparison, probe, Milestones(components), monitor)
+        await asyncio.to_thread(monitors.open, components.config, directory, components.first_step)
+        run = Run(components, experience, residency, comparison, probe, Milestones(components, monitors), monitors)
         if components.checkpoint is not None:
             async with residency.lend_learner() as loan:
                 await loan.publish(components.first_step)

@@ -8,14 +8,7 @@ from typing import Any
 import numpy as np
 
 import torl._core as _core
-from torl.algorithms.advantages import EstimatorInputs
-from torl.algorithms.losses import kl_of_arrays
-from torl.algorithms.requirements import requirements_of
-from torl.config import AlgorithmConfig, TrainConfig
-from torl.records import metric_names as names
-from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
-from torl.training.teacher_prompts import with_teacher_prompts
-from torl.types import (
+from torl.base.types import (
     BoolArray,
     Float32Array,
     Int32Array,
@@ -26,6 +19,13 @@ from torl.types import (
     TrainingSample,
     Trajectory,
 )
+from torl.components.algorithms.advantages import EstimatorInputs
+from torl.components.algorithms.losses import kl_of_arrays
+from torl.components.algorithms.requirements import requirements_of
+from torl.run.config import AlgorithmConfig, TrainConfig
+from torl.run.records import metric_names as names
+from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
+from torl.training.teacher_prompts import with_teacher_prompts
 
 
 async def prepare_samples(

@@ -8,12 +8,12 @@ from random import Random
 
 import numpy as np
 
-from torl.algorithms.masks import wants_reference
-from torl.algorithms.rewards import normalize_rewards
-from torl.algorithms.selection import accuracy_outside, undecided, zero_variance
-from torl.config import SelectionConfig, TrainConfig
-from torl.records import metric_names as names
-from torl.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
+from torl.base.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
+from torl.components.algorithms.masks import wants_reference
+from torl.components.algorithms.rewards import normalize_rewards
+from torl.components.algorithms.selection import accuracy_outside, undecided, zero_variance
+from torl.run.config import SelectionConfig, TrainConfig
+from torl.run.records import metric_names as names
 
 _MAX_SHOWN = 5  # rewards in a message
 

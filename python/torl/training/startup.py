@@ -7,27 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar
 
-from torl.component import RunContext
-from torl.config import LearningConfig
-from torl.data import Sampler
-from torl.errors import CheckpointError, ConfigError, RecordError
-from torl.hub import resolve_model_config
+from torl.base.component import RunContext
+from torl.base.errors import CheckpointError, ConfigError, RecordError
+from torl.base.runtime.cluster import Cluster
+from torl.base.types import Problem, Prompt
+from torl.components.data import Sampler
+from torl.components.hub import resolve_model_config
+from torl.components.text.prompts import EncodedPrompts
 from torl.learner.checkpoint.directory import clean_checkpoints, latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
 from torl.learner.messages import LearnerSetup
-from torl.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
-from torl.placement.resolve import ResolvedConfig, resolve, slow_precision
-from torl.placement.shape import ModelShape
-from torl.records.files import CONFIG_FILE, METRICS_FILE
-from torl.records.reading import find_damage
-from torl.records.receipt import CHECKPOINTS, RECEIPT_FILE, find_missing, read_receipt
-from torl.report.console import Console
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.startup import Components, Rollouts, machine_of, start_rollouts
-from torl.runtime.cluster import Cluster
-from torl.text.prompts import EncodedPrompts
+from torl.run.config import LearningConfig
+from torl.run.display.console import Console
+from torl.run.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
+from torl.run.placement.resolve import ResolvedConfig, resolve, slow_precision
+from torl.run.placement.shape import ModelShape
+from torl.run.records.files import CONFIG_FILE, METRICS_FILE
+from torl.run.records.reading import find_damage
+from torl.run.records.receipt import CHECKPOINTS, RECEIPT_FILE, find_missing, read_receipt
 from torl.training.checkpoints import require_shared_storage
-from torl.types import Problem, Prompt
 
 Config = TypeVar("Config", bound=LearningConfig)
 

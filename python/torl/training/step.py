@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torl.algorithms.requirements import requirements_of
-from torl.config import AlgorithmConfig, RolloutConfig, TrainConfig
-from torl.errors import EngineError, ToolUnavailableError
-from torl.records import metric_names as names
-from torl.records.rows import TrajectoryRecord
-from torl.report.console import Console
-from torl.rewards import Reward
+from torl.base.errors import EngineError, ToolUnavailableError
+from torl.base.seeds import derive_seed
+from torl.base.types import Float32Array, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
+from torl.components.algorithms.requirements import requirements_of
+from torl.components.rewards import Reward
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.grading import score_group
 from torl.rollout.scheduler import play_groups
-from torl.seeds import derive_seed
+from torl.run.config import AlgorithmConfig, RolloutConfig, TrainConfig
+from torl.run.display.console import Console
+from torl.run.records import metric_names as names
+from torl.run.records.rows import TrajectoryRecord
 from torl.training.health import require_working_tools
 from torl.training.selection import (
     prompts_for_next_round,
@@ -27,7 +28,6 @@ from torl.training.selection import (
     with_shuffled_rewards,
 )
 from torl.training.step_problems import StepProblems
-from torl.types import Float32Array, Prompt, ScoredGroup, ScoredTrajectory, TrainingSample, Trajectory
 
 
 @dataclass(frozen=True, slots=True)

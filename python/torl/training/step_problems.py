@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torl.data import Sampler
-from torl.errors import CheckpointError
-from torl.guard import calling
+from torl.base.errors import CheckpointError
+from torl.base.guard import calling
+from torl.base.types import Prompt
+from torl.components.data import Sampler
+from torl.components.text.prompts import PromptStream
 from torl.learner.checkpoint.directory import read_controller_state
-from torl.text.prompts import PromptStream
-from torl.types import Prompt
 
 
 class StepProblems:

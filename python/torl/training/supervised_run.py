@@ -14,22 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from torl.config import FinetuneConfig
+from torl.base.runtime.cluster import Cluster
+from torl.base.runtime.processes.supervision import run_with_watchers
+from torl.base.runtime.processes.watchdogs import watch_event_loop
+from torl.base.types import TrainingSample
 from torl.learner.learner import Learner
-from torl.records import metric_names as names
-from torl.report.console import SUPERVISED_COLUMNS, Console
 from torl.rollout.startup import Components
-from torl.runtime.cluster import Cluster
-from torl.runtime.processes.supervision import run_with_watchers
-from torl.runtime.processes.watchdogs import watch_event_loop
+from torl.run.config import FinetuneConfig
+from torl.run.display.console import SUPERVISED_COLUMNS, Console
+from torl.run.records import metric_names as names
 from torl.training.components import RunComponents, open_model, read_evaluation_sets, start_components
 from torl.training.examples import Example, Examples, batch_samples
 from torl.training.health import HangRecorder
 from torl.training.milestones import Milestones, timed
+from torl.training.monitor import Monitors
 from torl.training.recorded_run import run_recorded
 from torl.training.residency import Residency
 from torl.training.startup import prepare_inputs
-from torl.types import TrainingSample
 
 # Metrics of the learner that describe a policy gradient, not a cross-entropy.
 _LEARNER_METRICS = (
@@ -44,7 +45,7 @@ async def finetune(config: FinetuneConfig, console: Console) -> dict[str, Any]:
     Raises:
         TorlError: The configuration, the examples or a component failed. All records written so far are kept.
     """
-    return await run_recorded(config, console, _attempt)
+    return await run_recorded(config, console, partial(_attempt, Monitors.installed(config)))
 
 
 @dataclass(slots=True)
@@ -55,15 +56,17 @@ class SupervisedRun:
         components: Components of the run.
         examples: Examples and their order.
         residency: Owner of the devices' memory, if the run evaluates on problems.
+        monitors: Watchers of the run.
     """
 
     components: RunComponents[FinetuneConfig]
     examples: Examples
     residency: Residency | None
+    monitors: Monitors
 
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
-        components, milestones = self.components, Milestones(self.components, self._measure)
+        components, milestones = self.components, Milestones(self.components, self.monitors, self._measure)
         for step in range(components.first_step, components.config.total_steps):
             components.checkpoints.check()
             await milestones.evaluate_if_due(step)
@@ -127,7 +130,9 @@ def _supervised(report: dict[str, float]) -> dict[str, float]:
     return {name: report[name] for name in _LEARNER_METRICS if name in report}
 
 
-async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cluster: Cluster) -> int:
+async def _attempt(
+    monitors: Monitors, config: FinetuneConfig, directory: Path, console: Console, cluster: Cluster
+) -> int:
     """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
     timeout_seconds = config.rollout.stall_timeout_seconds
     model = open_model(config)
@@ -143,7 +148,8 @@ async def _attempt(config: FinetuneConfig, directory: Path, console: Console, cl
         if components.playing is not None:
             residency = components.residency()
             watchers += [*components.rollouts.watchers(timeout_seconds), residency.resend_weights()]
-        run = SupervisedRun(components, examples, residency)
+        await asyncio.to_thread(monitors.open, components.config, directory, components.first_step)
+        run = SupervisedRun(components, examples, residency, monitors)
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)
         async with watch_event_loop(log, timeout_seconds, "rollout.stall_timeout_seconds"):

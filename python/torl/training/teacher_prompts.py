@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from torl.config import KlConfig
-from torl.types import Int32Array, Problem, Prompt, ScoredGroup, TrainingSample
+from torl.base.types import Int32Array, Problem, Prompt, ScoredGroup, TrainingSample
+from torl.run.config import KlConfig
 
 
 def with_teacher_prompts(

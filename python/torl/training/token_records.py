@@ -6,16 +6,16 @@ from functools import lru_cache
 from random import Random
 
 from torl._core import Vocabulary
-from torl.algorithms.group_advantages import indices_by_group
-from torl.config import TrainConfig
+from torl.base.seeds import derive_seed
+from torl.base.types import Float32Array, ScoredGroup, TrainingSample, UpdateNumbers
+from torl.components.algorithms.group_advantages import indices_by_group
+from torl.components.text.tokenizer import PlainTextEncoder
 from torl.learner.batch import carries_advantage
 from torl.learner.imitation import count_imitated
 from torl.learner.learner import Learner
-from torl.records.tokens import TokenKey
 from torl.rollout.episode import EpisodePlayer
-from torl.seeds import derive_seed
-from torl.text.tokenizer import PlainTextEncoder
-from torl.types import Float32Array, ScoredGroup, TrainingSample, UpdateNumbers
+from torl.run.config import TrainConfig
+from torl.run.records.tokens import TokenKey
 
 
 def recorded_samples(

@@ -6,19 +6,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torl.config import TrainConfig
-from torl.errors import ConfigError, ToolUnavailableError
-from torl.records.signal import LearningSignal
-from torl.report.console import Console
+from torl.base.errors import ConfigError, ToolUnavailableError
+from torl.base.runtime.cluster import open_cluster
+from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.supervision import run_with_watchers
+from torl.base.types import Float32Array, ScoredGroup
 from torl.rollout.group_file import play_to_file
-from torl.runtime.cluster import open_cluster
-from torl.runtime.processes.scratch import ScratchDirectory
-from torl.runtime.processes.supervision import run_with_watchers
+from torl.run.config import TrainConfig
+from torl.run.display.console import Console
+from torl.run.records.signal import LearningSignal
 from torl.training.components import RunComponents, open_run_components
 from torl.training.pinning import pin_commits
 from torl.training.probe import logprob_gaps
 from torl.training.samples import training_samples
-from torl.types import Float32Array, ScoredGroup
 
 _BATCH = "trial"  # of its episodes, from which their seeds are derived
 _COMPARED = 32  # responses whose log-probabilities the learner computes

@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torl.errors import CheckpointError
-from torl.inputs import open_file, parse_json, read_file, reason
+from torl.base.errors import CheckpointError
+from torl.base.inputs import open_file, parse_json, read_file, reason
 
 MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from torl.errors import CheckpointError
+from torl.base.errors import CheckpointError
 from torl.learner.checkpoint.directory import LEARNER, open_checkpoint, read_controller_state, verify_checkpoint
 from torl.learner.messages import LearnerSetup, LoadCheckpoint, SaveCheckpoint
 from torl.learner.ranks import RankGroup

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from torl.errors import CheckpointError
-from torl.inputs import reason
+from torl.base.errors import CheckpointError
+from torl.base.inputs import reason
 from torl.learner.checkpoint.shards import ShardIndex, generators_name
 from torl.learner.checkpoint.snapshot import restore_rng_states
 from torl.learner.optimizer_shards import MOMENTS, OptimizerShards

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from torl.config import LoraConfig
-from torl.errors import CheckpointError
-from torl.inputs import open_file, parse_json, stat_file
+from torl.base.errors import CheckpointError
+from torl.base.inputs import open_file, parse_json, stat_file
+from torl.run.config import LoraConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.expansion import require_archive_proportion
-from torl.inputs import open_file
+from torl.base.expansion import require_archive_proportion
+from torl.base.inputs import open_file
 from torl.learner.checkpoint.shards import METADATA, generators_name, shard_name
 from torl.learner.messages import ShardWritten
 from torl.learner.optimizer_shards import OptimizerShards

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from torl.errors import LearnerError
+from torl.base.errors import LearnerError
 
 EntropyMode: TypeAlias = Literal["off", "log", "train"]
 """Computation of the entropy, which takes a pass over all logits: not at all, without gradient, or with gradient."""

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torl.config import ModelConfig
-from torl.errors import DataError
-from torl.inputs import parse_json, read_file
+from torl.base.errors import DataError
+from torl.base.inputs import parse_json, read_file
+from torl.run.config import ModelConfig
 
 Reader = Callable[[str], Tensor]
 """A function that returns the tensor with a name."""

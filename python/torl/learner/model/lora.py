@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from torl.config import LoraConfig
-from torl.errors import DataError
+from torl.base.errors import DataError
+from torl.run.config import LoraConfig
 
 if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torl.errors import DataError
+from torl.base.errors import DataError
 from torl.learner.model.attention import PACKED
 from torl.learner.model.policy import Policy
 from torl.learner.rows import RowPieces

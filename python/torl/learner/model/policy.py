@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torl.hub.models import untrainable_reason
+from torl.components.hub.models import untrainable_reason
 from torl.learner.model.attention import PACKED, PackedPieces, can_share_prompts
 from torl.learner.model.gather import gather_tokens
 from torl.learner.model.head import EntropyMode, LogprobHead

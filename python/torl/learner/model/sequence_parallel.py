@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from torl.errors import DataError
+from torl.base.errors import DataError
 from torl.learner.model.attention import PACKED, packed_attention
 from torl.learner.rows import RowPieces
 

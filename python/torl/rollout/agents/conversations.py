@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torl.formats.chat.calls import ChatCall
+from torl.base.types import Turn
+from torl.components.formats.chat.calls import ChatCall
 from torl.rollout.agents.requests import ChatRequest, RequestError
 from torl.rollout.transcript import Transcript
-from torl.types import Turn
 
 
 @dataclass(slots=True)

@@ -8,15 +8,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torl.agents import AgentLimits
-from torl.formats import require_chat_format
+from torl.base.types import FinishReason, MalformedCall, Outcome, OutcomeStatus, Prompt, StopReason, Trajectory
+from torl.components.agents import AgentLimits
+from torl.components.formats import require_chat_format
 from torl.rollout.agents.conversations import Conversations, Message, Suffix, TokenSequence
 from torl.rollout.agents.messages import Completion, PromptRenderer, continuation_parts, message_of, valid_calls
 from torl.rollout.agents.requests import ChatRequest, RequestError, read_message
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import AnsweredCall, ScannedTurn, ends_line
-from torl.types import FinishReason, MalformedCall, Outcome, OutcomeStatus, Prompt, StopReason, Trajectory
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torl.formats.chat import ChatFormat
-from torl.formats.chat.calls import ChatCall
+from torl.base.types import Markup, ToolRequest, Turn
+from torl.components.formats.chat import ChatFormat
+from torl.components.formats.chat.calls import ChatCall
+from torl.components.text.prompt_encoder import ControlTokenEscaper, unescape
+from torl.components.text.tokenizer import PlainTextEncoder
 from torl.rollout.agents.requests import RequestError
-from torl.text.prompt_encoder import ControlTokenEscaper, unescape
-from torl.text.tokenizer import PlainTextEncoder
-from torl.types import Markup, ToolRequest, Turn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

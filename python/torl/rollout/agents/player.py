@@ -8,16 +8,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from torl.agents import Agent, AgentLimits
-from torl.config import ModelRunConfig
-from torl.errors import AgentProgramError, ComponentError, ConfigError, DataError
-from torl.records import metric_names as names
+from torl.base.errors import AgentProgramError, ComponentError, ConfigError, DataError
+from torl.base.types import Problem, Prompt, Trajectory
+from torl.components.agents import Agent, AgentLimits
+from torl.components.text.templates import Conversation
 from torl.rollout.agents.episode import AgentEpisode, AgentSettings
 from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
-from torl.text.templates import Conversation
-from torl.types import Problem, Prompt, Trajectory
+from torl.run.config import ModelRunConfig
+from torl.run.records import metric_names as names
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torl.inputs import parse_json
+from torl.base.inputs import parse_json
 
 _MAX_DEPTH = 64  # of nested arrays and objects
 _TEXTS = ("text", "refusal")  # types of content parts

@@ -5,8 +5,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from torl.errors import ConfigError, EngineError
-from torl.inputs import parse_json
+from torl.base.errors import ConfigError, EngineError
+from torl.base.inputs import parse_json
 from torl.rollout.agents.episode import AgentEpisode
 from torl.rollout.agents.messages import MODEL, Completion, chunks, completion_body, error_body, models_body
 from torl.rollout.agents.requests import ChatRequest, RequestError

@@ -1,1 +1,0 @@
-"""Programs around training that nothing trains with: the audit, evaluations, curation and the grader's server."""

@@ -1,0 +1,80 @@
+"""Plug-ins of installed packages, found by their entry points: commands, monitors, and parts of the laboratory.
+
+A package names an object in its metadata, as in `[project.entry-points."torl.commands"]`, `hello = "my_package:HELLO"`.
+It is imported when it is used. Nothing in the current directory is found, which may be that of another user's run.
+"""
+
+import traceback
+from importlib.metadata import EntryPoint, entry_points
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from torl.base.errors import ConfigError
+from torl.base.trust import importing_nothing_from_here
+
+Kind = TypeVar("Kind")
+
+COMMANDS: Final = "torl.commands"
+"""Group of the objects of the class `torl.Command`."""
+MONITORS: Final = "torl.monitors"
+"""Group of the subclasses of `torl.Monitor`."""
+
+
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by their names, sorted.
+
+    Raises:
+        ConfigError: Two packages use the same name.
+    """
+    with importing_nothing_from_here():
+        found = sorted(entry_points(group=group), key=lambda each: each.name)
+    for one, other in pairwise(found):
+        if one.name == other.name and one != other:
+            raise ConfigError(
+                f"{group}: {one.name!r} is the name of {one.value} and of {other.value}; uninstall one of the packages "
+                f"{_package(one)} and {_package(other)}"
+            )
+    return {each.name: each for each in found}
+
+
+def load_plugin(point: EntryPoint, kind: type[Kind]) -> Kind:
+    """Import the object of an entry point, which must be of a class.
+
+    Raises:
+        ConfigError: The object cannot be imported, or is something else.
+    """
+    found = _load(point)
+    if not isinstance(found, kind):
+        raise ConfigError(f"{_subject(point)} must be of the class {kind.__name__}, got {found!r}")
+    return found
+
+
+def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
+    """Import the class of an entry point, which must be a subclass of a class.
+
+    Raises:
+        ConfigError: The class cannot be imported, or is something else.
+    """
+    found = _load(point)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(f"{_subject(point)} must be a subclass of {base.__name__}, got {found!r}")
+    return found
+
+
+def _load(point: EntryPoint) -> object:
+    try:
+        loaded: object = point.load()
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"{_subject(point)} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        ) from error
+    return loaded
+
+
+def _subject(point: EntryPoint) -> str:
+    return f"{point.group}: {point.name} = {point.value} of the package {_package(point)}"
+
+
+def _package(point: EntryPoint) -> str:
+    return "unknown" if point.dist is None else point.dist.name

@@ -1,0 +1,1 @@
+"""The grader for other programs: `torl grader`."""

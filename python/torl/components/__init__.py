@@ -1,0 +1,1 @@
+"""The components that a configuration chooses by name: a folder for each kind."""

@@ -1,0 +1,17 @@
+"""Agents: programs that drive an episode through an OpenAI-compatible API."""
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from torl.components.agents.base import Agent, AgentLimits, limits_of
+from torl.components.agents.programs import CommandAgent, FunctionAgent
+
+AGENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+    {"command": CommandAgent, "function": FunctionAgent}
+)
+"""Agents by their names in a configuration."""
+AGENT_SHORTHANDS = ("command", "function")
+"""Names of `AGENTS` that an option of the same name selects: `command = "python agent.py"`."""
+
+__all__ = ["AGENTS", "AGENT_SHORTHANDS", "Agent", "AgentLimits", "CommandAgent", "FunctionAgent", "limits_of"]

@@ -1,0 +1,36 @@
+"""The built-in advantage estimators. No torch."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from torl.components.algorithms.advantages import TokenAdvantages
+from torl.components.algorithms.distillation import distillation
+from torl.components.algorithms.group_advantages import dr_grpo, grpo, gtpo, rloo
+from torl.components.algorithms.reward_advantages import gdpo, maxrl
+from torl.components.algorithms.token_advantages import (
+    optimal_token_baseline,
+    ppo,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
+)
+from torl.components.algorithms.tool_advantages import adatir, aspo, gtpo_similar_code
+
+ESTIMATORS: Mapping[str, Callable[..., TokenAdvantages]] = MappingProxyType(
+    {
+        "grpo": grpo,
+        "dr_grpo": dr_grpo,
+        "rloo": rloo,
+        "reinforce_plus_plus": reinforce_plus_plus,
+        "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
+        "ppo": ppo,
+        "gtpo": gtpo,
+        "optimal_token_baseline": optimal_token_baseline,
+        "maxrl": maxrl,
+        "gdpo": gdpo,
+        "aspo": aspo,
+        "adatir": adatir,
+        "gtpo_similar_code": gtpo_similar_code,
+        "distillation": distillation,
+    }
+)
+"""Built-in estimators by their names in configurations."""

@@ -1,0 +1,289 @@
+"""The base classes of tools, and functions as tools."""
+
+import inspect
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from pydantic import PydanticUserError, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, to_json
+
+from torl.base.component import Component
+from torl.base.errors import ConfigError, TorlError
+from torl.base.guard import Guarded, InvalidResultError, describe, guarded
+from torl.base.options import arguments_of, load_object, suggestion
+from torl.base.runtime.processes.supervision import call_function
+from torl.base.types import Outcome, OutcomeStatus
+
+_SCALARS = (str, bool, int, float, type(None))
+
+
+def check_outcome(outcome: object, *_: object, **__: object) -> None:
+    """Check the outcome of a custom component's call.
+
+    Raises:
+        InvalidResultError: The result is not an `Outcome`, or one of its attributes has another type.
+    """
+    if not isinstance(outcome, Outcome):
+        raise InvalidResultError(f"expected Outcome, such as Outcome(OutcomeStatus.OK, text); got {describe(outcome)}")
+    if not isinstance(outcome.text, str):
+        raise InvalidResultError(f"expected str as the text of the Outcome, got {describe(outcome.text)}")
+    if not isinstance(outcome.status, OutcomeStatus):
+        raise InvalidResultError(f"expected OutcomeStatus as its status, got {describe(outcome.status)}")
+    if not isinstance(outcome.error, str | None):
+        raise InvalidResultError(f"expected the type of its error as str, or None; got {describe(outcome.error)}")
+    if not isinstance(outcome.details, Mapping):
+        raise InvalidResultError(f"expected a mapping as its details, got {describe(outcome.details)}")
+    for name, value in outcome.details.items():
+        if not isinstance(name, _SCALARS) or not (isinstance(value, _SCALARS) or _is_json(value)):
+            raise InvalidResultError(f"expected plain JSON as its details, got {name!r}: {describe(value)}")
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, default=_as_object)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _as_object(value: object) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"not JSON: {describe(value)}")
+    return dict(value)
+
+
+def _check_session(session: object, *_: object, **__: object) -> None:
+    if not isinstance(session, ToolSession):
+        raise InvalidResultError(f"expected ToolSession, got {describe(session)}")
+
+
+class ToolSession(Guarded, ABC, kind="tool"):
+    """A tool within one episode. Its calls run one after the other, and each sees the state after the previous one."""
+
+    @guarded(check_outcome, fails_episode=True)
+    @abstractmethod
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        """Execute a call. Mistakes of the model, such as invalid arguments, are outcomes with an error.
+
+        Raises:
+            ToolUnavailableError: The call has no outcome this time. It is retried in another fork of the session; after
+                the last retry, its episode fails and is left out of training.
+            TorlError: The host has failed. The run stops. Any other exception fails the episode.
+        """
+
+    @guarded(_check_session, fails_episode=True)
+    def fork(self) -> Self:
+        """Return an independent session that continues from the state of this one.
+
+        A session without state returns itself; its calls may then run concurrently.
+        """
+        return self
+
+
+class BaseTool(Component, kind="tool"):
+    """The common base of `Tool` and `StatefulTool`: a description for the model, and a session for each episode.
+
+    Attributes:
+        description: Description of the tool, for the model.
+        parameters: JSON schema of the arguments.
+        speculative: Whether a call may start before its turn ends, in a fork of the session. The call is cancelled if
+            the turn does not make it.
+        has_own_limits: Whether the tool enforces its own limits. All other tools are wrapped in `BoundedTool`.
+    """
+
+    description: str
+    parameters: Mapping[str, Any]
+    speculative: bool = False
+    has_own_limits: bool = False
+
+    @guarded(_check_session, fails_episode=True)
+    @abstractmethod
+    def session(self, seed: int) -> ToolSession:
+        """Open a session for one episode.
+
+        Args:
+            seed: Seed of the problem. Equal seeds and equal calls must yield equal outcomes.
+        """
+
+    @guarded()
+    def provided_tools(self, name: str) -> "Mapping[str, BaseTool]":
+        """Return the tools that the model may call, by name. Also works before `start`.
+
+        Args:
+            name: Key of the tool's section in the configuration.
+        """
+        return {name: self}
+
+
+class Tool(BaseTool, ToolSession):
+    '''A tool without state: every call is independent. Use `StatefulTool` if calls depend on earlier ones. Example:
+
+        import json
+        from collections.abc import Mapping
+        from pathlib import Path
+        from typing import Any
+
+        import torl
+        from torl import Outcome, OutcomeStatus
+
+        class Dictionary(torl.Tool):
+            """Looks words up."""
+
+            description = "The meaning of a word."
+            parameters = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+
+            def __init__(self, path: str) -> None:
+                self.meanings = json.loads(Path(path).read_text())
+
+            async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+                meaning = self.meanings.get(arguments["word"])
+                if meaning is None:
+                    return Outcome(OutcomeStatus.ERROR, "there is no such word", error="UnknownWord")
+                return Outcome(OutcomeStatus.OK, meaning)
+
+        [rollout.tools.dictionary]
+        name = "my_package.tools:Dictionary"
+        path = "words.json"
+
+    Formats call the tool by the key of its section. The parameters of `__init__` are its options.
+
+    Attributes:
+        description: Description of the tool, for the model.
+        parameters: JSON schema of the arguments.
+        speculative: Whether a call may start before its turn ends.
+    '''
+
+    def session(self, seed: int) -> Self:
+        return self
+
+    def fork(self) -> Self:
+        return self
+
+
+class StatefulTool(BaseTool):
+    '''A tool whose calls depend on earlier calls of the same episode. Example:
+
+        from collections.abc import Mapping
+        from typing import Any, Self
+
+        import torl
+        from torl import Outcome, OutcomeStatus
+
+        class Notebook(torl.StatefulTool):
+            """Collects notes."""
+
+            description = "Adds a note and returns all notes."
+            parameters = {"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]}
+
+            def session(self, seed: int) -> "NotebookSession":
+                return NotebookSession([])
+
+        class NotebookSession(torl.ToolSession):
+            def __init__(self, notes: list[str]) -> None:
+                self.notes = notes
+
+            async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+                self.notes.append(arguments["note"])
+                return Outcome(OutcomeStatus.OK, "; ".join(self.notes))
+
+            def fork(self) -> Self:
+                return type(self)([*self.notes])
+
+        [rollout.tools.notes]
+        name = "my_package.tools:Notebook"
+
+    `fork` must copy the state: a call is retried, or started early, in a fork of the session.
+    '''
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
+
+
+class FunctionTool(Tool):
+    """Calls a function: a coroutine function in the event loop, any other function in a thread.
+
+    The schema comes from the type hints, and the descriptions from the docstring and its "Args:". The model sees the
+    result as text, and an exception as an error: the call is the model's own. A `TorlError` is a failure of the host.
+    """
+
+    def __init__(self, function: str) -> None:
+        """Import the function.
+
+        Args:
+            function: Location of the function, as package.module:look_up.
+
+        Raises:
+            ConfigError: `function` cannot be imported, or lacks a docstring or a type hint.
+        """
+        try:
+            self._function = load_object(function)
+            self._arguments = arguments_of(self._function)
+            self.description, self.parameters = describe_function(self._function)
+        except ValueError as error:
+            raise ConfigError(f"the tool {function!r}: {error}") from error
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        try:
+            validated = self._arguments.model_validate(dict(arguments))
+        except ValidationError as errors:
+            return Outcome(OutcomeStatus.ERROR, f"TypeError: {self._explain(errors)}", "TypeError")
+        values = {name: getattr(validated, name) for name in type(validated).model_fields}
+        try:
+            return Outcome(OutcomeStatus.OK, as_text(await call_function(self._function, **values)))
+        except TorlError:
+            raise
+        except Exception as error:
+            name = type(error).__name__
+            return Outcome(OutcomeStatus.ERROR, f"{name}: {error}", name)
+
+    def _explain(self, errors: ValidationError) -> str:
+        names = list(self._arguments.model_fields)
+        return "; ".join(_explain(error, names) for error in errors.errors())
+
+
+def describe_function(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
+    """Return the description of a function for the model, and the JSON schema of its arguments.
+
+    Raises:
+        ValueError: The function lacks a docstring or a type hint, or has a parameter without a JSON schema.
+    """
+    try:
+        parameters = arguments_of(function).model_json_schema(schema_generator=_UntitledSchema)
+    except PydanticUserError as error:
+        raise ValueError(f"a parameter has no JSON schema: {error}") from error
+    description = _SECTION.split(inspect.getdoc(function) or "")[0].strip()
+    if not description:
+        raise ValueError("it has no docstring, which the model needs as the description")
+    return description, parameters
+
+
+class _UntitledSchema(GenerateJsonSchema):
+    """JSON schemas without titles, which repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def generate(self, schema: CoreSchema, mode: Any = "validation") -> dict[str, Any]:
+        generated = super().generate(schema, mode)
+        generated.pop("title", None)
+        return generated
+
+
+def as_text(value: Any) -> str:
+    """Return a result as text for the model: text unchanged, None as an empty text, other values as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else to_json(value, fallback=str).decode()
+
+
+def _explain(error: Any, names: list[str]) -> str:
+    argument = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        return f"there is no argument {argument!r}{suggestion(argument, names)}"
+    if error["type"] == "missing":
+        return f"the argument {argument!r} is missing"
+    return f"the argument {argument!r}: {error['msg']}"

@@ -1,0 +1,257 @@
+"""Python code on a server with SandboxFusion's interface, SandboxFusion's own or torl's, as a tool."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import model_validator
+
+from torl.base.component import RunContext
+from torl.base.errors import ConfigError, SandboxError
+from torl.base.inputs import parse_json
+from torl.base.options import NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.base.runtime.http import client_session, read_reply
+from torl.base.trust import require_trust
+from torl.base.types import Outcome, OutcomeStatus
+from torl.components.tools.base import StatefulTool, ToolSession
+from torl.components.tools.python import MISSING_CODE, PythonTool, code_argument
+from torl.components.tools.retry import TransientError, retry
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Json = dict[str, Any]
+
+_HEALTH_CHECK = ("print(6 * 7)", "42\n")
+_TRANSIENT_STATUSES = {408, 425, 429}  # in addition to 5xx
+_MAX_SHOWN = 300  # characters of an invalid reply
+_FINAL_STATUSES = ("Finished", "TimeLimitExceeded")
+_TRACEBACK = "Traceback (most recent call last):\n"
+# The line of the exception, after the indented frames.
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: .*)?$", re.MULTILINE)
+# The code of torl's server for an exceeded output limit: minus the signal.
+_SIGXFSZ = -25
+
+
+class SandboxFusionOptions(Section):
+    """Options of the tool "sandbox_fusion": a server that runs the model's code."""
+
+    url: str
+    """Address of the server, such as http://host:port."""
+    run_timeout_seconds: PositiveFloat = 10.0
+    """Timeout of a run on the server, in seconds."""
+    memory_mib: PositiveInt | None = None
+    """Memory limit of a run, in MiB. Default: the limit of the server."""
+    timeout_seconds: PositiveFloat = 60.0
+    """Timeout of a request, in seconds, including the time that it waits on the server."""
+    retries: NonNegativeInt = 8
+    """Maximum number of retries of a request without an outcome. After the last retry, the episode fails."""
+    max_concurrent: PositiveInt = 256
+    """Maximum number of concurrent requests."""
+
+    @model_validator(mode="after")
+    def _require_valid_url_and_timeouts(self) -> Self:
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url must begin with http:// or https://, not {self.url!r}")
+        if self.timeout_seconds <= self.run_timeout_seconds:
+            raise ValueError("timeout_seconds must be longer than run_timeout_seconds")
+        return self
+
+
+class SandboxFusionTool(StatefulTool):
+    """Runs each call in a fresh state on the server. A failure of the server fails the episode."""
+
+    description = PythonTool.description
+    parameters = PythonTool.parameters
+    speculative = True
+    has_own_limits = True
+
+    def __init__(self, options: SandboxFusionOptions) -> None:
+        require_trust(options.url, "connected to")
+        self.options = options
+        self._exit_stack = AsyncExitStack()
+        self._client: FusionClient | None = None
+
+    def session(self, seed: int) -> ToolSession:
+        """Open a session of independent calls. torl's server uses the seed; SandboxFusion's own ignores it."""
+        if self._client is None:
+            raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
+        request: Json = {"language": "python", "run_timeout": self.options.run_timeout_seconds, "seed": seed}
+        if self.options.memory_mib is not None:
+            request["memory_limit_MB"] = self.options.memory_mib
+        return _FusionSession(self._client, request)
+
+    async def start(self, context: RunContext) -> None:
+        """Connect to the server and run a health check.
+
+        Raises:
+            SandboxError: The health check failed.
+            ToolUnavailableError: The server cannot be reached.
+            ConfigError: aiohttp is not installed.
+        """
+        self._client = await self._exit_stack.enter_async_context(FusionClient(self.options))
+        await self.check()
+
+    async def close(self) -> None:
+        self._client = None
+        await self._exit_stack.aclose()
+
+    async def check(self) -> None:
+        """Run a program with a known result.
+
+        Raises:
+            SandboxError: The result is wrong.
+            ToolUnavailableError: The server returned no outcome.
+        """
+        code, output = _HEALTH_CHECK
+        outcome = await self.session(0).call({"code": code})
+        if not outcome.ok or outcome.text != output:
+            raise SandboxError(f"the SandboxFusion server at {self.options.url} ran {code!r} and gave {outcome}")
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the number of requests, and of retries among them."""
+        return {} if self._client is None else {"requests": self._client.requests, "retried": self._client.retried}
+
+
+@dataclass(frozen=True, slots=True)
+class _FusionSession(ToolSession):
+    client: "FusionClient"
+    request: Json
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        code = code_argument(arguments)
+        if code is None:
+            return MISSING_CODE
+        return outcome_of_result(await self.client.run_code({**self.request, "code": code}))
+
+    def fork(self) -> Self:
+        return self
+
+
+class FusionClient:
+    """The connections to a server. Requests without an outcome are retried."""
+
+    def __init__(self, options: SandboxFusionOptions) -> None:
+        self._options = options
+        self._url = options.url.rstrip("/").removesuffix("/run_code")
+        self._slots = asyncio.Semaphore(options.max_concurrent)
+        self._session: aiohttp.ClientSession | None = None
+        self.requests = 0
+        self.retried = 0
+
+    async def __aenter__(self) -> Self:
+        try:
+            import aiohttp
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[serve]'") from error
+        # The slots limit the connections. A limit here would count the wait for a connection as time of the request.
+        self._session = client_session(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=self._options.timeout_seconds),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def run_code(self, request: Json) -> Json:
+        """Run a program and return its `run_result`: status, return_code, stdout, stderr, execution_time.
+
+        Cancellation closes the connection.
+
+        Raises:
+            ToolUnavailableError: The server returned no outcome, after all retries.
+            SandboxError: The server rejects the request.
+        """
+        body = json.dumps(request).encode()
+        async with self._slots:
+            return await retry(
+                lambda: self._attempt(body),
+                retries=self._options.retries,
+                failure=f"the SandboxFusion server at {self._url} returned no outcome",
+                on_retry=self._count_retry,
+            )
+
+    def _count_retry(self) -> None:
+        self.retried += 1
+
+    async def _attempt(self, body: bytes) -> Json:
+        import aiohttp
+
+        self.requests += 1
+        if self._session is None:
+            raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
+        try:
+            async with self._session.post(
+                f"{self._url}/run_code", data=body, headers={"Content-Type": "application/json"}
+            ) as response:
+                reply = await read_reply(response)
+        except TimeoutError as error:
+            raise TransientError(f"no reply within {self._options.timeout_seconds:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransientError(f"{type(error).__name__}: {error}") from error
+        text = reply[:_MAX_SHOWN].decode(errors="replace")
+        if response.status in _TRANSIENT_STATUSES or response.status >= 500:
+            raise TransientError(f"HTTP {response.status}: {text}", _seconds(response.headers.get("Retry-After")))
+        if response.status != 200:
+            raise SandboxError(f"the SandboxFusion server at {self._url} refuses: HTTP {response.status}: {text}")
+        return _run_result(reply, text)
+
+
+def outcome_of_result(result: Json) -> Outcome:
+    """Convert the `run_result` of a reply to an outcome, like `torl.components.tools.python.outcome_of`."""
+    stdout, stderr = result["stdout"], result["stderr"]
+    details: Json = {"stdout": stdout, "stderr": stderr, "traceback": None}
+    details["wall_seconds"] = result.get("execution_time") or 0.0
+    if result["status"] == "TimeLimitExceeded":
+        return Outcome(OutcomeStatus.TIMEOUT, "", None, details)
+    code = result["return_code"]
+    if code == 0:
+        return Outcome(OutcomeStatus.OK, stdout, None, details)
+    if code < 0:
+        status = OutcomeStatus.OUTPUT_LIMIT if code == _SIGXFSZ else OutcomeStatus.CRASH
+        return Outcome(status, "", None, details)
+    details["traceback"], line, error = _exception(stderr, code)
+    return Outcome(OutcomeStatus.MEMORY if error == "MemoryError" else OutcomeStatus.ERROR, line, error, details)
+
+
+def _exception(stderr: str, code: int) -> tuple[str | None, str, str]:
+    """Return the traceback in stderr, its last line and the exception type; `SystemExit` without an exception."""
+    start = stderr.rfind(_TRACEBACK)
+    if start >= 0 and (found := _EXCEPTION.search(stderr, start + len(_TRACEBACK))):
+        return f"{stderr[start : found.end()]}\n", found.group(0), found.group(1)
+    line = stderr.rstrip("\n").rpartition("\n")[2]
+    if found := _EXCEPTION.fullmatch(line):  # a SyntaxError has no frames
+        return None, line, found.group(1)
+    return None, f"SystemExit: {line or code}", "SystemExit"
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text is not None and text.isdecimal() else 0.0
+
+
+def _run_result(reply: bytes, text: str) -> Json:
+    """Return the `run_result` of a reply; raise `TransientError` if it has no outcome."""
+    try:
+        fields = parse_json(reply)
+    except ValueError as error:
+        raise TransientError(f"a reply that is not JSON: {text}") from error
+    result = fields.get("run_result") if isinstance(fields, dict) else None
+    if not isinstance(result, dict) or fields.get("status") not in ("Success", "Failed"):
+        raise TransientError(f"a reply without an outcome: {text}")
+    status = result.get("status")
+    outputs = [result.get(name) or "" for name in ("stdout", "stderr")]
+    if status not in _FINAL_STATUSES or not all(isinstance(each, str) for each in outputs):
+        raise TransientError(f"a reply without an outcome: {text}")
+    if status == "Finished" and not isinstance(result.get("return_code"), int):
+        raise TransientError(f"a reply without a return code: {text}")
+    return {**result, "stdout": outputs[0], "stderr": outputs[1]}

@@ -1,0 +1,140 @@
+"""The interface of trackers, and the facts of a run that they attach."""
+
+import importlib
+import platform
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from torl.base.errors import ConfigError
+from torl.base.guard import Guarded, guarded
+from torl.base.options import dotted_leaves, read_toml
+from torl.base.version import __version__
+
+_CONFIG_FILE: Final = "config.toml"
+_LIBRARIES: Final = ("torch", "vllm", "deepspeed", "transformers", "math-verify")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A trajectory as trackers show it.
+
+    Attributes:
+        problem: Id of the problem.
+        question: Text of the problem.
+        response: Text of the response, with the results of its calls.
+        reference: Reference answer.
+        correct: Whether the final answer is correct.
+        reward: Total reward.
+    """
+
+    problem: str
+    question: str
+    response: str
+    reference: str
+    correct: bool
+    reward: float
+
+    def row(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
+
+
+class Tracker(Guarded, ABC, kind="tracker"):
+    """A destination of a run's metrics, such as an experiment tracker.
+
+        class Prints(torl.Tracker):
+            def __init__(self, run_directory: Path, resume_step: int | None, every: int = 1) -> None:
+                self.every = every
+
+            def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+                if step % self.every == 0:
+                    print(step, metrics.get("reward/mean"))
+
+        [run.trackers.prints]
+        name = "mine:Prints"
+        every = 10
+
+    torl constructs it with the run directory and the first step that a resumed run writes again (None for a new run);
+    the other parameters are its options. An exception of the constructor stops the run before it starts. Later calls
+    come from one thread, in order. Their exceptions do not stop the run, because its own files have everything: the
+    first one is a warning, all are in `logs/trackers.log`.
+    """
+
+    @guarded()
+    @abstractmethod
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        """Write the metrics of a step or an evaluation. docs/reference/metrics.md lists the names.
+
+        Args:
+            step: Training step.
+            metrics: Values by name.
+            wall_time: Seconds since the epoch.
+        """
+
+    @guarded()
+    def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
+        """Write example trajectories of a step or an evaluation. The default ignores them.
+
+        Args:
+            step: Training step.
+            examples: Few trajectories: right and wrong ones, those that use tools first.
+            evaluation_set: Name of the evaluation set. None for a training step.
+        """
+
+    @guarded()
+    def close(self, failed: bool = False) -> None:
+        """Write all pending metrics. Called at the end of the run.
+
+        Args:
+            failed: Whether an exception ended the run.
+        """
+
+
+def import_client(module: str, extra: str) -> Any:
+    """Import the library of a tracker.
+
+    Raises:
+        ConfigError: The library is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # a broken installation
+        raise ConfigError(f"the tracker {extra!r} needs its library: pip install 'torl[{extra}]'") from error
+
+
+def run_settings(run_directory: Path) -> dict[str, Any]:
+    """Return the settings of a run by their dotted names, and the versions of libraries after "versions."."""
+    path = run_directory / _CONFIG_FILE
+    tree = read_toml(path) if path.exists() else {}
+    return {**dict(dotted_leaves(tree)), **{f"versions.{name}": version for name, version in _versions()}}
+
+
+def examples_due(every: int, step: int, evaluation_set: str | None) -> bool:
+    """Whether example trajectories are due: each evaluation, and every `every` training steps; 0 disables them."""
+    return every > 0 and (evaluation_set is not None or step % every == 0)
+
+
+def run_id(run_directory: Path, tracker: str) -> str:
+    """Return the id of the run in a tracker, which a resumed run finds again in the file `logs/<tracker>.id`."""
+    path = run_directory / "logs" / f"{tracker}.id"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(uuid.uuid4().hex[:16], encoding="utf-8")
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "torl", __version__
+    yield "python", platform.python_version()
+    for name in _LIBRARIES:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue

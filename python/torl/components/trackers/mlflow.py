@@ -1,0 +1,90 @@
+"""MLflow, by its tracking client."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from torl.base.errors import ConfigError
+from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
+
+_MAX_PARAMETERS: Final = 100  # of one request
+_MAX_METRICS: Final = 1000
+_MAX_PARAMETER_CHARACTERS: Final = 6000
+_NOT_IN_NAMES: Final = re.compile(r"[^/\w.\- :]")
+
+
+class MLflow(Tracker):
+    """A run in MLflow. Characters that MLflow forbids in the names of metrics become "_"."""
+
+    def __init__(
+        self,
+        run_directory: Path,
+        resume_step: int | None,
+        experiment: str = "torl",
+        tracking_uri: str | None = None,
+        run_name: str | None = None,
+        examples_every: int = 10,
+    ) -> None:
+        """Start the run in MLflow, or continue it.
+
+        Args:
+            experiment: Experiment of the run, created if it is missing.
+            tracking_uri: Address of the tracking server, or a location. Unset follows MLFLOW_TRACKING_URI.
+            run_name: Name of the run. Unset is the name of the run directory.
+            examples_every: Interval of example trajectories in training steps; 0 disables them.
+
+        Raises:
+            ConfigError: MLflow is not installed, or the run cannot be started.
+        """
+        mlflow = import_client("mlflow", "mlflow")
+        self._examples_every = examples_every
+        try:
+            self._start(mlflow, run_directory, experiment, tracking_uri, run_name)
+        except mlflow.exceptions.MlflowException as error:
+            uri = tracking_uri or mlflow.get_tracking_uri()
+            raise ConfigError(f"run.trackers.mlflow: no run at tracking_uri = {uri!r}: {error}") from error
+
+    def _start(
+        self, mlflow: Any, run_directory: Path, experiment: str, tracking_uri: str | None, run_name: str | None
+    ) -> None:
+        entities = import_client("mlflow.entities", "mlflow")
+        self._metric, parameter = entities.Metric, entities.Param
+        self._client: Any = mlflow.MlflowClient(tracking_uri)
+        found = self._client.get_experiment_by_name(experiment)
+        experiment_id = found.experiment_id if found else self._client.create_experiment(experiment)
+        identity = run_id(run_directory, "mlflow")
+        runs = self._client.search_runs([experiment_id], f"tags.torl_id = '{identity}'", max_results=1)
+        if runs:
+            self._id = runs[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+            settings = {}  # MLflow forbids a second value of a parameter
+        else:
+            name = run_name or run_directory.resolve().name
+            made = self._client.create_run(experiment_id, tags={"torl_id": identity}, run_name=name)
+            self._id = made.info.run_id
+            settings = run_settings(run_directory)
+        parameters = [
+            parameter(_NOT_IN_NAMES.sub("_", name), str(value)[:_MAX_PARAMETER_CHARACTERS])
+            for name, value in settings.items()
+        ]
+        for start in range(0, len(parameters), _MAX_PARAMETERS):
+            self._client.log_batch(self._id, params=parameters[start : start + _MAX_PARAMETERS])
+        if (run_directory / "config.toml").exists():
+            self._client.log_artifact(self._id, str(run_directory / "config.toml"))
+
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        now = round(wall_time * 1000)
+        rows = [self._metric(_NOT_IN_NAMES.sub("_", name), float(value), now, step) for name, value in metrics.items()]
+        for start in range(0, len(rows), _MAX_METRICS):
+            self._client.log_batch(self._id, metrics=rows[start : start + _MAX_METRICS])
+
+    def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
+        if not examples_due(self._examples_every, step, evaluation_set):
+            return
+        text = json.dumps([each.row() for each in examples], ensure_ascii=False, indent=1)
+        self._client.log_text(self._id, text, f"examples/{evaluation_set or 'training'}_{step:06d}.json")
+
+    def close(self, failed: bool = False) -> None:
+        self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")

@@ -1,0 +1,61 @@
+"""trackio, on this machine or in a Space of the Hugging Face Hub."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
+
+
+class Trackio(Tracker):
+    """A run in trackio. Steps that a resumed run writes again are there twice."""
+
+    def __init__(
+        self,
+        run_directory: Path,
+        resume_step: int | None,
+        project: str = "torl",
+        run_name: str | None = None,
+        group: str | None = None,
+        space_id: str | None = None,
+        examples_every: int = 10,
+    ) -> None:
+        """Start the run in trackio, or continue it.
+
+        Args:
+            project: Project of the run.
+            run_name: Name of the run. Unset is the name of the run directory and an id.
+            group: Group of the run in the project.
+            space_id: Space that shows the project. Unset keeps it on this machine.
+            examples_every: Interval of example trajectories in training steps; 0 disables them.
+
+        Raises:
+            ConfigError: trackio is not installed.
+        """
+        self._trackio = import_client("trackio", "trackio")
+        self._examples_every = examples_every
+        name = run_name or f"{run_directory.resolve().name}-{run_id(run_directory, 'trackio')}"
+        self._run: Any = self._trackio.init(
+            project=project,
+            name=name,
+            group=group,
+            space_id=space_id,
+            config=run_settings(run_directory),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
+        if not examples_due(self._examples_every, step, evaluation_set):
+            return
+        rows = [each.row() for each in examples]
+        table = self._trackio.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+        self._run.log({f"examples/{evaluation_set or 'training'}": table}, step=step)
+
+    def close(self, failed: bool = False) -> None:
+        self._run.finish()

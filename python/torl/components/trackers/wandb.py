@@ -1,0 +1,70 @@
+"""Weights & Biases, online or offline."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from torl.base.errors import ConfigError
+from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
+
+
+class WeightsAndBiases(Tracker):
+    """A run in Weights & Biases. Its x-axis is the metric "step", so that a resumed run may write steps again."""
+
+    def __init__(
+        self,
+        run_directory: Path,
+        resume_step: int | None,
+        project: str = "torl",
+        entity: str | None = None,
+        group: str | None = None,
+        run_name: str | None = None,
+        mode: Literal["online", "offline"] | None = None,
+        examples_every: int = 10,
+    ) -> None:
+        """Start the run in W&B, or continue it.
+
+        Args:
+            project: Project of the run.
+            entity: User or team. Unset is the user's default.
+            group: Group of the run in the project.
+            run_name: Name of the run. Unset is the name of the run directory.
+            mode: Whether to send the metrics, or to keep them in `wandb/` for `wandb sync`. Unset follows WANDB_MODE.
+            examples_every: Interval of example trajectories in training steps; 0 disables them.
+
+        Raises:
+            ConfigError: wandb is not installed, or the run cannot be started.
+        """
+        self._wandb = import_client("wandb", "wandb")
+        self._examples_every = examples_every
+        try:
+            self._run: Any = self._wandb.init(
+                project=project,
+                entity=entity,
+                group=group,
+                name=run_name or run_directory.resolve().name,
+                id=run_id(run_directory, "wandb"),
+                resume="allow",
+                dir=str(run_directory),
+                mode=mode,
+                config=run_settings(run_directory),
+                settings=self._wandb.Settings(silent=True, console="off"),
+            )
+        except self._wandb.Error as error:
+            raise ConfigError(
+                f"run.trackers.wandb: no run in W&B: {error}; mode = 'offline' needs no account"
+            ) from error
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
+        self._run.log({"step": step, **metrics})
+
+    def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
+        if not examples_due(self._examples_every, step, evaluation_set):
+            return
+        rows = [each.row() for each in examples]
+        table = self._wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+        self._run.log({"step": step, f"examples/{evaluation_set or 'training'}": table})
+
+    def close(self, failed: bool = False) -> None:
+        self._run.finish(exit_code=int(failed))

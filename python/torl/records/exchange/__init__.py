@@ -1,8 +1,0 @@
-"""Trajectories in the formats of other libraries, as rows of torl's files: read, and written as ATIF."""
-
-from torl.records.exchange.decoding import Decode as Decode
-from torl.records.exchange.decoding import model_decoder as model_decoder
-from torl.records.exchange.decoding import model_token_bytes as model_token_bytes
-from torl.records.exchange.readers import READERS as READERS
-from torl.records.exchange.readers import foreign_format as foreign_format
-from torl.records.exchange.readers import read_foreign as read_foreign

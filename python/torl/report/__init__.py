@@ -1,1 +1,0 @@
-"""Views of a run: the console while it runs, and HTML pages made from its records."""

@@ -1,0 +1,132 @@
+"""The sections on a run itself: directory, length, evaluations, checkpoints, checks while it runs, and ablations."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from torl.base.options import (
+    NonNegativeInt,
+    OutputPath,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Section,
+    Seed,
+    default_choice,
+    named_by_key,
+)
+from torl.run.config.choices import TRACKER, RewardChoice, TrackerChoice
+from torl.run.config.rollout import PromptConfig, RolloutConfig
+
+
+class RunSettings(Section):
+    """Directory and seed of a run."""
+
+    directory: OutputPath
+    """Directory that the run writes all its files to."""
+    seed: Seed = 0
+    """Random seed; all other seeds of the run are derived from it."""
+    note: str = ""
+    """Note on the run, shown in its report."""
+    group_metrics_by: str | None = None
+    """Metadata field, such as source, subject or level, to break down accuracy and code ratio by."""
+    trackers: Annotated[dict[str, TrackerChoice], named_by_key(TRACKER)] = default_choice({"tensorboard": {}})
+    """Destinations of the metrics in addition to `metrics.jsonl`. A table replaces the default, "tensorboard"."""
+    resume: bool = False
+    """Resume from the latest checkpoint in `directory`. When false, a directory that already contains a run is an
+    error."""
+
+
+class RunConfig(RunSettings):
+    """Directory, seed and length of the run."""
+
+    steps: PositiveInt
+    """Number of training steps. Each makes `algorithm.epochs` x `algorithm.mini_batches` optimizer steps."""
+    token_groups: NonNegativeInt | Literal["all"] = 2
+    """Number of groups of each step whose tokens the learner records, drawn by `seed` from those that it learns from:
+    log-probability, entropy, importance weight, clipping and advantage in the last optimizer step with the token. "all"
+    records every group."""
+    signal_report: bool = True
+    """Lines after the first step that say what its groups offer to learn from, as `torl try` does before a run."""
+
+
+class EvaluationConfig(Section):
+    """Evaluations during the run."""
+
+    every_steps: NonNegativeInt = 4
+    """Evaluation interval, in steps. 0 evaluates only after the last step, and before the first."""
+    before_training: bool = True
+    """Evaluate before the first step."""
+    max_problems: PositiveInt | None = None
+    """Number of problems used of each set, from its beginning. Unset uses all."""
+    max_prompt_tokens: PositiveInt | None = None
+    """Maximum prompt length, in tokens; problems with longer prompts count as not solved. Unset uses
+    `data.max_prompt_tokens`."""
+    greedy: bool = True
+    """Measure greedy accuracy (pass@1 at temperature 0)."""
+    samples_per_problem: NonNegativeInt = 0
+    """Number of trajectories per problem sampled at `temperature`, to measure their mean accuracy. 0 samples none."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature of `samples_per_problem`."""
+    top_p: PositiveFraction | None = None
+    """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
+    max_tool_calls: NonNegativeInt | None = None
+    """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
+    """Stop sequences of an evaluation. Unset uses `rollout.stop`."""
+    max_response_tokens: PositiveInt | None = None
+    """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
+    reward: RewardChoice | None = None
+    """Reward that grades evaluations. Unset uses `reward`, the reward of training."""
+
+    def longest_prompt(self, data: PromptConfig) -> int:
+        """Return the maximum prompt length, in tokens."""
+        return self.max_prompt_tokens or data.max_prompt_tokens
+
+    def longest_response(self, rollout: RolloutConfig) -> int:
+        """Return the maximum response length, in tokens."""
+        return self.max_response_tokens or rollout.max_response_tokens
+
+    def episodes(self, problems: int) -> int:
+        """Return the number of episodes that an evaluation on this many problems plays."""
+        return problems * (self.greedy + self.samples_per_problem)
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> Self:
+        if not self.greedy and self.samples_per_problem == 0:
+            raise ValueError("greedy = false requires samples_per_problem of at least 1")
+        return self
+
+
+class CheckpointConfig(Section):
+    """Checkpoints of the run."""
+
+    every_steps: NonNegativeInt = 20
+    """Checkpoint interval, in steps. A run always writes one after the last step; 0 disables all others."""
+    keep_last: PositiveInt = 2
+    """Number of most recent checkpoints that are kept. Older ones are removed once a newer one is complete."""
+    keep_best: str | None = None
+    """Evaluation metric, such as `evaluation/heldout/reward/accuracy`, whose best checkpoint is kept in addition to the
+    most recent ones: the one with the highest value, or the lowest `validation/loss`. `every_steps` must be a multiple
+    of `evaluation.every_steps`, so that each checkpoint is evaluated."""
+
+
+class HealthConfig(Section):
+    """The checks of `torl doctor` on the run's own records while it trains."""
+
+    mode: Literal["off", "warn", "stop"] = "warn"
+    """Effect of a diagnosis: "warn" prints it, and "stop" ends the run after a checkpoint, from which it can be
+    resumed. "off" runs no check."""
+    every_steps: PositiveInt = 1
+    """Interval of the checks, in steps. All steps in between are examined."""
+    ignore: tuple[str, ...] = ()
+    """Names of diseases that are not checked, also by `torl doctor`."""
+
+
+class AblationConfig(Section):
+    """Ablations that break one causal link on purpose. A run with one of them should not learn to use the tool."""
+
+    shuffle_observations: bool = False
+    """Reply to each tool call with the outcome of another episode's call."""
+    shuffle_rewards: bool = False
+    """Permute the rewards between the trajectories of a step."""

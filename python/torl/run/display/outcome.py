@@ -1,0 +1,167 @@
+"""The outcome of a run in a dozen lines: changes, costs, its losses, and the next thing to do."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+from torl.run.display.changes import AccuracyChange, accuracy_changes
+from torl.run.display.series import Row, evaluation_sets, values_of
+from torl.run.records import metric_names as names
+from torl.run.records.reading import read_metrics
+from torl.run.records.signal import MANY_TRUNCATED
+
+_WINDOW: Final = 5  # steps at the beginning and at the end that are compared
+_CHANGES: Final = (
+    ("code ratio", names.CODE_RATIO, "{:.2f}"),
+    ("pass ratio", names.PASS_RATIO, "{:.2f}"),
+    ("response tokens", names.RESPONSE_TOKENS, "{:.0f}"),
+    ("entropy", names.ENTROPY, "{:.3f}"),
+    ("loss", names.LOSS, "{:.4f}"),
+)
+_PARTS: Final = (
+    ("sampling", names.TIME_WAIT),
+    ("learning", names.TIME_LEARN),
+    ("weights", names.TIME_SYNC),
+)
+_LOSSES: Final = (
+    ("failed episodes", names.FAILED_EPISODES),
+    ("groups with equal rewards", names.SELECTION_ZERO_VARIANCE),
+    ("groups out of the accuracy range", names.SELECTION_OUT_OF_RANGE),
+    ("surplus groups", names.SELECTION_SURPLUS),
+    ("missing groups", names.SELECTION_MISSING),
+)
+_MANY_UNIFORM: Final = 0.5  # miles' alarm
+_LITTLE_ENTROPY: Final = 0.1  # of the first steps'
+
+
+def describe_outcome(run_directory: Path) -> list[str]:
+    """Return the outcome of a run, finished or running, from its records; empty before its first step.
+
+    Raises:
+        RecordError: The records are missing or damaged.
+    """
+    return outcome_of(read_metrics(run_directory), accuracy_changes(run_directory))
+
+
+def outcome_of(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> list[str]:
+    """Return the outcome of a run from its metrics and the changes of its accuracies; empty before its first step."""
+    steps = [row for row in rows if row.get(names.TIME_STEP) is not None]
+    if not steps:
+        return []
+    lines = [*_accuracies(rows, changes), *_changes(steps), _cost(rows, steps), _lost(steps)]
+    return [*lines, *(f"next: {advice}" for advice in _advice(rows, steps, changes))]
+
+
+def _accuracies(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> Iterator[str]:
+    """Yield a line for each evaluation set, with the interval where the same problems were played twice."""
+    for metric, label in ((names.ACCURACY, ""), (names.GREEDY_ACCURACY, ".greedy")):
+        for name, values in _evaluations(rows, metric).items():
+            title = f"{name}, greedy" if label else name
+            change = changes.get(f"{name}{label}")
+            width = f" ± {change.half_width:.3f}" if change and change.half_width is not None else ""
+            before, after = values[0][1], values[-1][1]
+            last = f" -> {after:.3f} ({after - before:+.3f}{width})" if len(values) > 1 else ""
+            yield f"{title}: accuracy {before:.3f}{last}"
+    _, losses = values_of(rows, names.VALIDATION_LOSS)
+    if losses:
+        yield "validation loss " + " -> ".join(f"{loss:.4f}" for loss in (losses[0], losses[-1])[-len(losses) :])
+
+
+def _evaluations(rows: Sequence[Row], metric: str) -> dict[str, list[tuple[int, float]]]:
+    """Return steps and values of a metric in the evaluations of each set that has it."""
+    found = {
+        name: list(zip(*values_of(rows, names.evaluation_name(name, metric)), strict=True))
+        for name in evaluation_sets(rows)
+    }
+    return {name: values for name, values in found.items() if values}
+
+
+def _changes(steps: Sequence[Row]) -> Iterator[str]:
+    """Yield the metrics of the first and the last training steps in one line."""
+    count = min(_WINDOW, len(steps) // 2)  # no step is at both ends
+    ends = (steps[:count], steps[-count:]) if count else (steps,)
+    pieces = []
+    for title, name, form in _CHANGES:
+        means = [_mean(rows, name) for rows in ends]
+        if any(mean is not None for mean in means):
+            shown = ("-" if mean is None else form.format(mean) for mean in means)
+            pieces.append(f"{title} {' -> '.join(shown)}")
+    if pieces:
+        which = f" (first and last {count} steps)" if count > 1 else ""
+        yield f"training: {', '.join(pieces)}{which}"
+
+
+def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
+    seconds = _total(steps, names.TIME_STEP)
+    shares = [f"{title} {_total(steps, name) / seconds:.0%}" for title, name in _PARTS if seconds and name in steps[-1]]
+    others = ((names.TIME_EVALUATION, "evaluations"), (names.TIME_CHECKPOINT, "checkpoints"))
+    more = [f"{title} {total:.0f} s" for name, title in others if (total := _total(rows, name)) >= 0.5]
+    tokens = _total(steps, names.TRAINED_TOKENS)
+    rate = f", {tokens:,.0f} trained tokens ({tokens / seconds:,.0f} per second)" if seconds else ""
+    parts = f" ({', '.join([*shares, *more])})" if shares or more else ""
+    return f"cost: {len(steps)} step{'s' * (len(steps) != 1)} in {seconds:.0f} s{parts}{rate}"
+
+
+def _lost(steps: Sequence[Row]) -> str:
+    lost = [f"{total:.0f} {title}" for title, name in _LOSSES if (total := _total(steps, name))]
+    prefix = names.masked("")
+    masked = sum(value or 0 for row in steps for name, value in row.items() if name.startswith(prefix))
+    if masked:
+        lost.append(f"{masked:.0f} masked responses")
+    skipped = sum(names.LOSS not in row for row in steps)
+    if skipped:
+        lost.append(f"{skipped} steps without an update")
+    return f"lost: {', '.join(lost) or 'nothing'}"
+
+
+def _advice(rows: Sequence[Row], steps: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> Iterator[str]:
+    last = steps[-_WINDOW:]
+    accuracy = _mean(last, names.ACCURACY)
+    if (uniform := _mean(last, names.UNIFORM_GROUPS)) is not None and uniform > _MANY_UNIFORM and accuracy is not None:
+        which = "harder problems" if accuracy > 0.5 else "easier problems, or a warm start"
+        yield f"{uniform:.0%} of the last groups have equal rewards: {which} (selection, data.train)"
+    if (truncated := _mean(last, names.TRUNCATED)) is not None and truncated > MANY_TRUNCATED:
+        yield f"{truncated:.0%} of the last responses are cut: raise rollout.max_response_tokens"
+    first_entropy, entropy = _mean(steps[:_WINDOW], names.ENTROPY), _mean(last, names.ENTROPY)
+    rising = list(_rising(rows))
+    is_sampled = accuracy is not None  # a fine-tuned model is meant to become sure of its examples
+    if (
+        is_sampled
+        and first_entropy
+        and entropy is not None
+        and entropy < _LITTLE_ENTROPY * first_entropy
+        and not rising
+    ):
+        yield "entropy fell below a tenth and accuracy no longer rises: clip_high of the loss, or a lower learning rate"
+    for name, best_step, best, final in _fallen(rows, changes):
+        best_was = f"{name} was best after step {best_step} ({best:.3f}, now {final:.3f})"
+        yield f"{best_was}: keep it (checkpoint.keep_best, and a checkpoint at each evaluation)"
+    if rising:
+        yield f"accuracy still rises on {', '.join(rising)}: more steps (run.steps, --run.resume true)"
+
+
+def _rising(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the sets whose last evaluation is the best of at least three."""
+    for name, values in _evaluations(rows, names.ACCURACY).items():
+        if len(values) > 2 and values[-1][1] > max(value for _, value in values[:-1]):
+            yield name
+
+
+def _fallen(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> Iterator[tuple[str, int, float, float]]:
+    """Yield the sets whose accuracy fell from its best by more than the interval of a change."""
+    for name, values in _evaluations(rows, names.ACCURACY).items():
+        change = changes.get(name)
+        step, best = max(values, key=lambda value: value[1])
+        final = values[-1][1]
+        if change is not None and change.half_width is not None and best - final > change.half_width:
+            yield name, step, best, final
+
+
+def _mean(rows: Sequence[Row], name: str) -> float | None:
+    _, values = values_of(rows, name)
+    return fmean(values) if values else None
+
+
+def _total(rows: Sequence[Row], name: str) -> float:
+    return float(sum(values_of(rows, name)[1]))

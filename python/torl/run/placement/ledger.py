@@ -1,0 +1,136 @@
+"""The bytes of a run on every GPU and in CPU memory, in every stage of a step (`torl.training.residency`)."""
+
+from dataclasses import dataclass
+
+from torl.base.errors import ConfigError
+from torl.run.config import LearningConfig
+from torl.run.placement.assign import Placement
+from torl.run.placement.cores import core_stages
+from torl.run.placement.engine_bytes import CoreEngineBytes, EngineBytes, GpuEngineBytes
+from torl.run.placement.learner_bytes import LearnerBytes
+from torl.run.placement.resolve import ResolvedConfig, local_engine_options
+from torl.run.placement.shape import ModelShape
+from torl.run.placement.stages import Bytes, Stage, add_bytes
+from torl.run.placement.states import page_locked_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The memory of a run in all stages.
+
+    Attributes:
+        placement: Devices of the run.
+        stages: Stages of a step, in order.
+        learner: Bytes of the learner.
+        engine: Bytes of an engine. None for a run without episodes.
+    """
+
+    placement: Placement
+    stages: tuple[Stage, ...]
+    learner: LearnerBytes
+    engine: EngineBytes | None
+
+    def excess(self) -> list[tuple[Stage, str, int, int]]:
+        """List shortages of memory as (stage, location, bytes needed, bytes available).
+
+        The locations are the first GPU of each stage that is too small, the host, and the cache of an engine.
+        """
+        shortages = []
+        for stage in self.stages:
+            for gpu, card in enumerate(self.placement.machine.gpus):
+                needed = sum(stage.on_gpu(gpu, self.placement).values())
+                if needed > card.free_bytes:
+                    shortages.append((stage, f"GPU {gpu}", needed, card.free_bytes))
+                    break
+        host = sum(self.fullest.host.values())
+        if host > self.placement.machine.host_bytes:
+            shortages.append((self.fullest, "host", host, self.placement.machine.host_bytes))
+        engine = self.engine
+        if engine is not None and engine.cache_tokens < self.min_cache_tokens:
+            needed = engine.share + self.min_cache_tokens * engine.token_bytes - engine.cache
+            sampling = next(stage for stage in self.stages if stage.name == "sample")
+            shortages.append((sampling, "cache for one sample", needed, engine.share))
+        return shortages
+
+    @property
+    def fullest(self) -> Stage:
+        """Stage that needs the most CPU memory."""
+        return max(self.stages, key=lambda stage: sum(stage.host.values()))
+
+    @property
+    def min_cache_tokens(self) -> int:
+        """Number of tokens of the longest sample. An engine whose cache is smaller does not start."""
+        config = self.learner.config
+        return config.longest_prompt + config.longest_response
+
+
+def compute_ledger(resolved: ResolvedConfig[LearningConfig], shape: ModelShape) -> Ledger:
+    """Compute the memory of a run, on GPUs or on cores.
+
+    Raises:
+        ConfigError: The memory of the engine cannot be predicted.
+    """
+    config, placement = resolved.config, resolved.placement
+    options = local_engine_options(config)
+    if options is None and config.plays_episodes:
+        raise ConfigError(f"the memory of the engine {config.engine.name!r} cannot be predicted")
+    gpus = placement.machine.gpus
+    learner = LearnerBytes(config, shape, placement.ranks, on_cores=not gpus)
+    if not gpus:
+        on_cores = None if options is None else CoreEngineBytes(options, shape)
+        workers = 0 if options is None else placement.replicas * options.tensor_parallel
+        return Ledger(placement, core_stages(learner, on_cores, workers), learner, on_cores)
+    engine = None
+    if options is not None:
+        memory = min(gpus[device].memory_bytes for devices in placement.engine_devices for device in devices)
+        engine = GpuEngineBytes(options, shape, memory)
+    return Ledger(placement, _gpu_stages(learner, engine, placement), learner, engine)
+
+
+def _gpu_stages(learner: LearnerBytes, engine: GpuEngineBytes | None, placement: Placement) -> tuple[Stage, ...]:
+    config = learner.config
+    offloaded = learner.always()
+    resident = offloaded | learner.parameters() | learner.optimizer()
+    between = offloaded | learner.parameters()
+    moves = bool(config.learner.offload_while_sampling)
+    sleeps = engine is not None and engine.options.sleep_while_learning
+    awake = {} if engine is None else engine.awake()
+    idle = engine.asleep() if engine is not None and sleeps else awake
+    receiving = engine.with_weights() if engine is not None and sleeps else awake
+    waiting = offloaded if moves else resident
+    starts_alone = placement.colocated
+    host = {name: size * placement.ranks for name, size in _host_bytes(learner).items()}
+    loading = {"tensor being read": learner.shape.embedding_parameters * learner.itemsize}  # by rank 0
+    return (
+        Stage("load", add_bytes(offloaded, _loading_bytes(learner)), {} if starts_alone else awake, loading),
+        Stage("sample", waiting, awake, host),
+        Stage("update", add_bytes(resident, learner.backward()), idle, host),
+        Stage("step", add_bytes(resident, learner.step()), idle, host),
+        Stage("wake", between if moves else resident, receiving, host),
+        Stage("sync", add_bytes(between if moves else resident, learner.gathering()), receiving, host),
+        # The checkpoint is written during the next rollouts, the export after the last step.
+        Stage("checkpoint", waiting, awake, add_bytes(host, {"copy": learner.written * placement.ranks})),
+        Stage("export", add_bytes(resident, learner.gathering()), idle, add_bytes(host, {"model": learner.exported})),
+    )
+
+
+def _loading_bytes(learner: LearnerBytes) -> Bytes:
+    """Return the bytes on a GPU while the model is loaded. Adam's state is allocated in the first step."""
+    states = {name: size for name, size in learner.optimizer().items() if name != "Adam"}
+    return learner.parameters() | states | learner.gathering()
+
+
+def _host_bytes(learner: LearnerBytes) -> Bytes:
+    """Return the bytes of a rank in CPU memory, including page-locked buffers of states that are on the GPU again.
+
+    Gradients are not offloaded: between steps they are zero.
+    """
+    config = learner.config.learner
+    if config.offload_while_sampling:
+        return learner.page_locked()
+    host: Bytes = {}
+    if config.offload_optimizer:
+        host["optimizer"] = learner.page_locked_optimizer()
+    if config.offload_parameters:
+        host["parameters"] = sum(page_locked_bytes(model.weights) for model in learner.models)
+    return host

@@ -1,0 +1,292 @@
+"""The checks of a fine-tuning run: examples and their order, tokens, learning rates, and losses of known weights."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from torl.base.errors import NotTrustedError, RecordError, TorlError
+from torl.base.types import TrainingSample
+from torl.components.hub import resolve_model
+from torl.components.text.sources import digest_examples, is_digest
+from torl.components.text.tokenizer import load_tokenizer
+from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, read_controller_state
+from torl.rollout.model_directory import ModelDirectory
+from torl.run.config import FinetuneConfig
+from torl.run.records import metric_names as names
+from torl.run.records.files import EXAMPLES_FILE, METRICS_FILE
+from torl.run.records.reading import read_rows
+from torl.training.examples import Example, Examples
+from torl.training.policy_versions import PolicyVersions, has_weights
+from torl_lab.audit.checks import order_mismatch
+from torl_lab.audit.evaluations import Checks
+from torl_lab.audit.history import RunHistory
+from torl_lab.audit.measured import measured_metrics
+from torl_lab.audit.metrics import check_row
+
+_SAMPLER = "the sampler (run.seed)"
+# Limits of |difference| of a loss to plain transformers in float32, by the learner's dtype.
+_LIMITS = {"float32": 1e-4, "bfloat16": 5e-2}
+
+
+def check_finetuning(
+    config: FinetuneConfig,
+    history: RunHistory,
+    checks: Checks,
+    steps: Sequence[int],
+    evaluations: Sequence[int],
+    positions: dict[int, Any],
+) -> None:
+    """Check the steps of a fine-tuning run, if its examples are available unchanged.
+
+    Unchanged examples that the configuration leaves out are a mismatch: the run has trained on them.
+
+    Args:
+        config: Configuration of the steps.
+        history: History of the run.
+        checks: Results of the checks.
+        steps: Numbers of the steps.
+        evaluations: Numbers of steps before each validation.
+        positions: States of the sampler by the number of steps before, to which those of these steps are added.
+
+    Raises:
+        TorlError: The model cannot be read.
+    """
+    path, rollout = resolve_model(config.model.path), config.rollout
+    model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
+    try:
+        audit = FinetuneAudit.open(config, history, checks, model, positions)
+    except (TorlError, LookupError) as error:
+        changed = changed_sources(config, history)
+        if changed == [] and not isinstance(error, NotTrustedError):
+            checks.selection.add(False, f"the examples cannot be compared, although they are unchanged: {error}")
+        earlier = "; an earlier version did not record which they were" if changed is None else ""
+        checks.selection.add_note(f"the examples cannot be compared: {error}{earlier}")
+        return
+    audit.check_losses(audit.check_steps(steps), evaluations)
+
+
+def changed_sources(config: FinetuneConfig, history: RunHistory) -> list[str] | None:
+    """Return the settings whose examples have changed since the run, or cannot be read; None if that is unknown."""
+    found = []
+    choices = {"finetune.train": config.finetune.train, "finetune.validation": config.finetune.validation}
+    for name, choice in choices.items():
+        recorded = history.source_of(config, name)
+        if recorded is None and name == "finetune.train":
+            return None
+        try:
+            same = recorded is None if choice is None else is_digest(digest_examples(choice.bind()()), recorded or {})
+        except TorlError:
+            same = False
+        if not same:
+            found.append(name)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FinetuneAudit:
+    """Compares the steps of a fine-tuning run with its examples and its weights."""
+
+    config: FinetuneConfig
+    history: RunHistory
+    checks: Checks
+    examples: Examples
+    positions: dict[int, Any]
+    """States of the sampler by the number of steps before, also of steps with earlier configurations."""
+    drawn: dict[int, list[str]] = field(default_factory=dict)
+    """Examples of each step by the sampler."""
+
+    @classmethod
+    def open(
+        cls,
+        config: FinetuneConfig,
+        history: RunHistory,
+        checks: Checks,
+        model: ModelDirectory,
+        positions: dict[int, Any],
+    ) -> "FinetuneAudit":
+        """Read the examples.
+
+        Raises:
+            TorlError: The examples cannot be read, or have changed since the run.
+        """
+        examples = Examples.read(config, model)
+        start = examples.sampler.state_dict()
+        for step in checkpoint_steps(history.directory)[-1:]:
+            examples.sampler.load_state_dict(read_controller_state(checkpoint_path(history.directory, step))["sampler"])
+        examples.sampler.load_state_dict(start)
+        return cls(config, history, checks, examples, positions)
+
+    def check_steps(self, steps: Sequence[int]) -> Mapping[int, Sequence[Example]]:
+        """Check the examples and the tokens of steps, and return the examples of each."""
+        recorded = self._recorded_examples()
+        batches: dict[int, list[Example]] = {}
+        uses = ExampleUses(self.examples.train)
+        if steps:
+            self._draw(steps)
+        for step in range(max(steps, default=-1) + 1):
+            ids = recorded.get(step)
+            if ids is None:
+                if step in steps and not self.history.may_lack_row(step):
+                    self.checks.files.add(False, f"{EXAMPLES_FILE}: expected a row of step {step}, found none")
+                continue
+            uses.add(ids)
+            if step in steps:
+                self.checks.files.add(True, "")
+                self._check_order(step, ids, uses)
+                if all(each in self.examples.train for each in ids):
+                    batches[step] = [self.examples.train[each] for each in ids]
+        for step, batch in batches.items():
+            row = self.history.rows.steps.get(step)
+            if row is None:
+                self.checks.metrics.add(
+                    self.history.may_lack_row(step), f"{METRICS_FILE}: expected a row of step {step}, found none"
+                )
+            else:
+                measured, counted = measured_metrics(self.config, learned=True)
+                expected = self._expected(step, batch)
+                check_row(self.checks.metrics, f"step {step}", expected, row, counted, measured)
+        return batches
+
+    def _draw(self, steps: Sequence[int]) -> None:
+        """Draw the examples of steps again, after the steps of earlier configurations."""
+        if (before := self.positions.get(steps[0])) is not None:
+            self.examples.sampler.load_state_dict(before)
+        elif steps[0] > 0:
+            self.checks.selection.add_note("the order of examples is unknown")
+            return
+        for step in steps:
+            drawn = self.examples.next_batch(self.config.finetune.batch_size)
+            self.drawn[step] = [example.id for example in drawn]
+            self.positions[step + 1] = self.examples.position["sampler"]
+
+    def _recorded_examples(self) -> dict[int, list[str]]:
+        try:
+            rows = list(read_rows(self.history.directory / EXAMPLES_FILE))
+            wanted = self.history.steps if self.history.finished else len(rows)
+            right = [row["step"] for row in rows] == list(range(wanted))
+            self.checks.files.add(
+                right, f"{EXAMPLES_FILE}: expected one row for each of {wanted} steps, in their order"
+            )
+            if unknown := sorted({name for row in rows for name in row} - {"step", "examples"}):
+                self.checks.files.add(False, f"{EXAMPLES_FILE}: expected no {', '.join(unknown)}")
+            return {row["step"]: row["examples"] for row in rows}
+        except (RecordError, LookupError, TypeError) as error:
+            self.checks.files.add(False, f"{EXAMPLES_FILE}: cannot be read: {error}")
+            return {}
+
+    def _check_order(self, step: int, ids: Sequence[str], uses: "ExampleUses") -> None:
+        """Check that a step has distinct known examples, and that none is used twice more often than another."""
+        check, size = self.checks.selection, self.config.finetune.batch_size
+        check.expect(f"step {step}", f"{size} distinct examples", f"{len(set(ids))} distinct examples")
+        unknown = sorted(set(ids) - self.examples.train.keys())
+        check.add(not unknown, f"step {step}: the examples {unknown[:3]} are not in finetune.train")
+        if step in self.drawn:
+            check.add(list(ids) == self.drawn[step], f"step {step}: {order_mismatch(self.drawn[step], ids, _SAMPLER)}")
+        most, least = uses.most, uses.least
+        check.add(most - least <= 1, f"step {step}: an example was used {most} times, another {least} times")
+
+    def _expected(self, step: int, batch: Sequence[Example]) -> dict[str, float]:
+        samples = [sample for example in batch for sample in example.samples]
+        observed = sum(
+            int(np.count_nonzero(weights)) for each in samples if (weights := each.imitation_weights) is not None
+        )
+        return {
+            names.SAMPLES: len(samples),
+            **({names.EPOCH: self.positions[step + 1]["epoch"]} if step in self.drawn else {}),
+            names.LEARNED_TOKENS: sum(map(len, samples)),
+            names.TRAINED_TOKENS: sum(int(sample.loss_mask.sum()) for sample in samples),
+            **({names.IMITATED_TOKENS: observed} if observed else {}),
+            names.LEARNING_RATE: self._learning_rate(step),
+        }
+
+    def _learning_rate(self, step: int) -> float:
+        """Return the rate of a step: linear warmup, then constant, or decayed to zero at the end of the run."""
+        learner, steps = self.config.learner, self.config.total_steps
+        warmup = learner.warmup_steps
+        if step < warmup:
+            return learner.learning_rate * (step + 1) / (warmup + 1)
+        progress = (step - warmup) / max(1, steps - warmup)
+        factor = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
+        return learner.learning_rate * factor[learner.lr_schedule]
+
+    def check_losses(self, batches: Mapping[int, Sequence[Example]], evaluations: Sequence[int]) -> None:
+        """Compare losses with plain transformers in float32, at the steps whose weights before the update exist."""
+        measured = {*batches, *(evaluations if self.examples.validation else ())}
+        versions = [step for step in sorted(measured) if has_weights(self.history.directory, step)]
+        policies = PolicyVersions(self.history.directory, self.config) if versions else None
+        for version in versions:
+            with self.checks.logprobs.reading(f"policy version {version}"):
+                assert policies is not None
+                policy = policies.load(version)
+                for place, found, expected in self._losses(policy, version, batches.get(version, ())):
+                    gap = abs(found - expected)
+                    limit = _LIMITS[self.config.learner.dtype]
+                    self.checks.logprobs.add(gap <= limit, f"{place}: expected {expected:.6g}, found {found:.6g}", gap)
+        self.checks.logprobs.add_note(f"losses of policy versions {', '.join(map(str, versions)) or 'none'}")
+
+    def _losses(self, policy: Any, version: int, batch: Sequence[Example]) -> Iterator[tuple[str, float, float]]:
+        """Yield place, recorded and expected value of the losses under a policy version."""
+        row, evaluation = self.history.rows.steps.get(version), self.history.rows.evaluations.get(version)
+        if batch and row is not None and names.LOSS in row:
+            samples = [sample for example in batch for sample in example.samples]
+            yield f"loss of step {version}", row[names.LOSS], mean_loss(policy, samples)
+        if self.examples.validation and evaluation is not None and names.VALIDATION_LOSS in evaluation:
+            samples = [sample for example in self.examples.validation for sample in example.samples]
+            place = f"validation loss after step {version}"
+            yield place, evaluation[names.VALIDATION_LOSS], mean_loss(policy, samples, observations=False)
+
+
+class ExampleUses:
+    """Counts the uses of examples. A step costs as much as it has examples, however many there are in all."""
+
+    def __init__(self, examples: Iterable[str]) -> None:
+        """Begin with no use of any of the examples."""
+        self._uses = dict.fromkeys(examples, 0)
+        self._examples = Counter(self._uses.values())  # number of examples by their number of uses
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Add a use of each of these examples; unknown ones have no count."""
+        for each in ids:
+            if each in self._uses:
+                self._examples[self._uses[each]] -= 1
+                self._uses[each] += 1
+                self._examples[self._uses[each]] += 1
+        self._examples = +self._examples  # without numbers of uses that no example has
+
+    @property
+    def most(self) -> int:
+        """Largest number of uses of an example."""
+        return max(self._examples)
+
+    @property
+    def least(self) -> int:
+        """Smallest number of uses of an example."""
+        return min(self._examples)
+
+
+def mean_loss(policy: Any, samples: Sequence[TrainingSample], *, observations: bool = True) -> float:
+    """Return the loss of samples by torch's cross-entropy, one sample at a time.
+
+    Args:
+        policy: Model of transformers, in float32.
+        samples: Samples of examples.
+        observations: Whether to add the loss of observed tokens.
+    """
+    import torch
+
+    parts: list[list[float]] = [[], []]
+    with torch.inference_mode():
+        for sample in samples:
+            ids = torch.from_numpy(sample.token_ids).long()
+            logits = policy(input_ids=ids[None, :-1], use_cache=False).logits[0].float()
+            losses = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none").tolist()
+            for values, weights in zip(parts, (sample.advantages, sample.imitation_weights), strict=True):
+                pairs = zip(losses, () if weights is None else weights[1:].tolist(), strict=False)
+                values += [weight * loss for loss, weight in pairs if weight > 0]
+    trained, observed = parts
+    term = math.fsum(observed) / len(observed) if observed and observations else 0.0
+    return math.fsum(trained) / len(trained) + term

@@ -1,0 +1,151 @@
+"""The check of the learner's metrics against the numbers of tokens that it recorded of some groups.
+
+The numbers of all groups would give the values; the numbers of some groups give bounds: each metric is a mean over the
+tokens of an optimizer step, and then over the optimizer steps.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from torl.base.types import UpdateNumbers
+from torl.run.config import TrainConfig
+from torl.run.records import metric_names as names
+from torl.run.records.tokens import TokenKey
+from torl_lab.audit.checks import Check
+from torl_lab.audit.learning import CLIPPING_LOSSES, LearnedBatch
+
+Numbers = npt.NDArray[np.float64]
+
+_RELATIVE: Final = 1e-4  # of sums of float32 numbers
+_ABSOLUTE: Final = 1e-6
+_MIN_RATE: Final = 1e-7  # above it, AdamW changes some weight in float32
+
+
+def check_learner_numbers(
+    check: Check,
+    row: Mapping[str, Any],
+    batch: LearnedBatch,
+    numbers: Mapping[TokenKey, UpdateNumbers],
+    step: int,
+    config: TrainConfig,
+) -> None:
+    """Check the metrics of a step that the recorded numbers of tokens bound.
+
+    Args:
+        check: Result that the comparisons are counted in.
+        row: Row of metrics of the step.
+        batch: Batch of the step.
+        numbers: The learner's numbers of tokens.
+        step: Step.
+        config: Configuration of the step.
+    """
+    parts = batch.parts(step, config)
+    if not parts:
+        return
+    bounds = _Bounds(check, f"step {step}", row, batch, _weights(batch, parts))
+    recorded = {index: numbers[key].arrays for index, key in enumerate(batch.keys) if key in numbers}
+    gaps, own_gaps = {}, {}
+    for index, arrays in recorded.items():
+        trajectory = batch.records[index].trajectory
+        mask_T = trajectory.loss_mask_T
+        gap = arrays.get("old_logprobs", arrays["learner_logprobs"]).astype(np.float64)
+        gaps[index] = np.abs(gap - trajectory.rollout_logprobs_T[mask_T])
+        own_gaps[index] = gaps[index] * (trajectory.policy_versions_T[mask_T] == step)
+    highest = bounds.check_maximum(names.LOGPROB_GAP_MAX, names.LOGPROB_GAP_MEAN, gaps)
+    bounds.check_mean(names.LOGPROB_GAP_MEAN, gaps, highest)
+    own = float(row.get(names.ON_POLICY_FRACTION) or 0.0)
+    if own > 0:
+        bounds.check_mean(names.LOGPROB_GAP_ON_POLICY, own_gaps, highest, divisor=own)
+    kl = {index: np.expm1(gap) - gap for index, gap in gaps.items()}  # of the larger direction
+    bounds.check_mean(names.LOGPROB_GAP_KL, kl, math.expm1(min(highest, 20.0)), minimum=0.0)
+    if config.algorithm.epochs == 1:
+        bounds.check_mean(names.ENTROPY, _arrays(recorded, "entropies"), math.inf)
+        if config.algorithm.policy_loss.target in CLIPPING_LOSSES:
+            bounds.check_mean(names.CLIP_FRACTION, _arrays(recorded, "clipped"), 1.0)
+    if config.algorithm.importance_correction is not None:
+        weights = _arrays(recorded, "importance_weights")
+        bounds.check_mean(names.IMPORTANCE_WEIGHT, weights, math.inf)
+        bounds.check_mean(names.IMPORTANCE_MASKED, {index: each == 0.0 for index, each in weights.items()}, 1.0)
+    _check_changed_weights(bounds, row, config)
+
+
+def _arrays(recorded: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, Numbers]:
+    return {index: arrays[name].astype(np.float64) for index, arrays in recorded.items()}
+
+
+def _weights(batch: LearnedBatch, parts: Sequence[Sequence[int]]) -> dict[int, float]:
+    """Return the weight of a token of each trajectory in the metrics of a step."""
+    weights = dict.fromkeys(sorted(batch.learned), 0.0)
+    for part in parts:
+        tokens = max(1, sum(batch.tokens[index] for index in part))
+        for index in part:
+            weights[index] += 1 / tokens / len(parts)
+    return weights
+
+
+def _check_changed_weights(bounds: "_Bounds", row: Mapping[str, Any], config: TrainConfig) -> None:
+    """A step of AdamW changes weights in float32 unless its rate is tiny or its gradient 0."""
+    rate, norm = (bounds.value(name) for name in (names.LEARNING_RATE, names.GRADIENT_NORM))
+    moves = config.learner.dtype == "float32" and rate > _MIN_RATE and norm > 0
+    lowest = math.nextafter(0.0, 1.0) if moves else 0.0
+    bounds.check(names.CHANGED_WEIGHTS, lowest, 1.0, exact=True)
+
+
+class _Bounds:
+    """Counts comparisons of metrics with bounds."""
+
+    def __init__(
+        self, check: Check, place: str, row: Mapping[str, Any], batch: LearnedBatch, weights: Mapping[int, float]
+    ) -> None:
+        self._check, self._place, self._row, self._batch, self._weights = check, place, row, batch, weights
+
+    def value(self, name: str) -> float:
+        """Return a metric; NaN if it is missing or no number."""
+        value = self._row.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+    def check(self, name: str, low: float, high: float, *, exact: bool = False) -> None:
+        """Count a comparison of a metric with its bounds."""
+        found = self.value(name)
+        slack = 0.0 if exact else _ABSOLUTE + _RELATIVE * abs(found)
+        right = low - slack <= found <= high + slack
+        self._check.add(right, f"{self._place}, {name}: expected {low:.6g} to {high:.6g}, found {found:.6g}")
+
+    def check_mean(
+        self,
+        name: str,
+        arrays: Mapping[int, Numbers],
+        ceiling: float,
+        *,
+        minimum: float | None = None,
+        divisor: float = 1.0,
+    ) -> None:
+        """Check a mean over all tokens, from the numbers of some that are not negative.
+
+        Args:
+            name: Metric.
+            arrays: Numbers of the tokens of recorded trajectories.
+            ceiling: The largest number that another token can have.
+            minimum: Lower bound, if it does not follow from the recorded numbers.
+            divisor: Divisor of the mean.
+        """
+        known = sum(self._weights.get(index, 0.0) * float(each.sum()) for index, each in arrays.items())
+        rest = sum(weight * self._batch.tokens[index] for index, weight in self._weights.items() if index not in arrays)
+        above = rest * ceiling if rest else 0.0
+        self.check(name, known / divisor if minimum is None else minimum, (known + above) / divisor)
+
+    def check_maximum(self, name: str, mean: str, arrays: Mapping[int, Numbers]) -> float:
+        """Check a maximum over all tokens, and return it.
+
+        A token that is not recorded and has the maximum is part of the mean.
+        """
+        known = max((float(each.max(initial=0.0)) for each in arrays.values()), default=0.0)
+        others = [
+            weight for index, weight in self._weights.items() if index not in arrays and self._batch.tokens[index]
+        ]
+        self.check(name, known, max(known, self.value(mean) / min(others)) if others else known)
+        return self.value(name)

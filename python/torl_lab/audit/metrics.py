@@ -1,0 +1,152 @@
+"""The check of metrics: the values that follow from trajectories, computed again."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from torl.base.inputs import parse_json, read_file
+from torl.base.types import ScoredGroup
+from torl.run.config import LearningConfig, TrainConfig
+from torl.run.display.summary import summarize
+from torl.run.records import metric_names as names
+from torl.run.records.dynamics import code_ratio, dynamics_by_value, staleness, training_dynamics
+from torl.run.records.files import SUMMARY_FILE
+from torl.run.records.reading import read_metrics
+from torl_lab.audit.checks import Check
+from torl_lab.audit.history import RunHistory
+from torl_lab.audit.replay import is_complete
+
+_TOLERANCE = 1e-6
+_LOSS_TOLERANCE = 1e-5  # a sum of float32 numbers over all tokens
+_OF_ALL_PROBLEMS = (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)
+# They depend on a tool's complete output, which a record may truncate.
+_OF_OUTPUTS = (
+    names.CROSS_CHECKED,
+    names.CROSS_CHECK_AGREED,
+    names.CROSS_CHECK_CHANGED,
+    names.CROSS_CHECK_CORRECTED,
+)
+
+_BY_KIND = names.kind_name("", "").removesuffix("/")
+
+
+def check_row(
+    check: Check,
+    place: str,
+    expected: Mapping[str, float],
+    row: Mapping[str, Any],
+    unknown: tuple[str, ...] = (),
+    measured: Collection[str] = (),
+) -> None:
+    """Compare recomputed metrics with a row of metrics, which must have no others but measured ones.
+
+    Args:
+        check: Result that the comparisons are counted in.
+        place: Place of the row, as text.
+        expected: Recomputed metrics.
+        row: Row of metrics.
+        unknown: Beginnings of plain names of metrics that are not recomputed from these records.
+        measured: Plain names of metrics that are not recomputed.
+    """
+    for name, found in row.items():
+        _, plain = names.split_evaluation(name) or ("", name)
+        if name not in expected and plain not in measured and not plain.startswith(unknown):
+            check.add(False, f"{place}, {name}: expected no value, found {found!r:.60}")
+    for name, value in expected.items():
+        found = row.get(name)
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        tolerance = _LOSS_TOLERANCE if name == names.LOSS else _TOLERANCE
+        right = is_number and math.isclose(value, found or 0, rel_tol=tolerance, abs_tol=tolerance)
+        gap = abs(value - (found or 0)) if is_number else 0.0
+        text = "no value" if name not in row else f"{found:.6g}" if is_number else repr(found)
+        check.add(right, f"{place}, {name}: expected {value:.6g}, found {text}", gap)
+
+
+def check_summary(check: Check, history: RunHistory) -> None:
+    """Compare the summary of a finished run with its metrics. The report's path may change with the directory.
+
+    A run without it has not ended, also if it has written its model: it may have been killed between the two. If the
+    summary was removed, the receipt has its hash.
+    """
+    path = history.directory / SUMMARY_FILE
+    if not history.finished:
+        return
+    with check.reading(SUMMARY_FILE):
+        found = parse_json(read_file(path))
+        for name, value in summarize(history.directory, read_metrics(history.directory)).items():
+            if name != "report":
+                check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
+
+
+def unknown_metrics(groups: Sequence[ScoredGroup], *, metadata: bool, accuracies: bool = True) -> tuple[str, ...]:
+    """Return the beginnings of the metrics that the records of these groups do not determine.
+
+    Args:
+        groups: Groups of a step or an evaluation.
+        metadata: Whether the problems have their metadata, as for `step_metrics`.
+        accuracies: Whether the number of problems is known.
+    """
+    unknown = () if metadata else (names.RIGHT_TOOL, _BY_KIND)
+    return unknown + (() if accuracies else _OF_ALL_PROBLEMS) + (() if _have_outputs(groups) else _OF_OUTPUTS)
+
+
+def step_metrics(groups: Sequence[ScoredGroup], step: int, config: TrainConfig, *, metadata: bool) -> dict[str, float]:
+    """Return the metrics of a step that follow from its trajectories.
+
+    Args:
+        groups: Groups of the step.
+        step: Number of the step.
+        config: Configuration of the step.
+        metadata: Whether the problems have their metadata, and prompts their variants, which records lack.
+    """
+    trajectories = [
+        each for group in groups for member in group.members for each in member.trajectory.episode_trajectories
+    ]
+    return _dynamics(groups, config, metadata=metadata) | staleness(trajectories, step)
+
+
+def evaluation_metrics(
+    set_name: str,
+    groups: Sequence[ScoredGroup],
+    greedy: Sequence[ScoredGroup],
+    config: LearningConfig,
+    *,
+    too_long: int,
+    problems: int | None,
+    metadata: bool,
+) -> dict[str, float]:
+    """Return the metrics of an evaluation that follow from its trajectories, under their names in a row.
+
+    Args:
+        set_name: Name of the evaluation set.
+        groups: Groups whose dynamics are measured.
+        greedy: Groups of the greedy accuracy. Empty if it is not measured.
+        config: Configuration of the run.
+        too_long: Number of problems whose prompts are too long.
+        problems: Number of the other problems. None if it is unknown, which leaves out the fractions of all problems.
+        metadata: Whether the problems have their metadata, as for `step_metrics`.
+    """
+    metrics = _dynamics(groups, config, metadata=metadata)
+    if greedy:
+        metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in greedy) / len(greedy)
+        metrics[names.GREEDY_CODE_RATIO] = code_ratio([member for group in greedy for member in group.members])
+    for name in metrics.keys() & set(_OF_ALL_PROBLEMS):
+        metrics[name] *= 1.0 if problems is None else problems / (problems + too_long)
+    if problems is None and too_long:
+        metrics = {name: value for name, value in metrics.items() if name not in _OF_ALL_PROBLEMS}
+    return names.evaluation_metrics(set_name, metrics)
+
+
+def _dynamics(groups: Sequence[ScoredGroup], config: LearningConfig, *, metadata: bool) -> dict[str, float]:
+    metrics = training_dynamics(groups)
+    if metadata and config.run.group_metrics_by is not None:
+        metrics |= dynamics_by_value(groups, config.run.group_metrics_by)
+    unknown = unknown_metrics(groups, metadata=metadata)
+    return {name: value for name, value in metrics.items() if not name.startswith(unknown)}
+
+
+def _have_outputs(groups: Sequence[ScoredGroup]) -> bool:
+    """Whether the records have the complete outputs of all tools."""
+    members = (member.trajectory for group in groups for member in group.members)
+    calls = (call for member in members for each in member.episode_trajectories for call in each.tool_calls)
+    return all(is_complete(call.outcome) for call in calls)

@@ -1,0 +1,131 @@
+"""The check of the order of problems: each step's problems are drawn from the sampler of the run again."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torl.base.errors import NotTrustedError, TorlError
+from torl.components.data import PromptSampler, Sampler, StreamSampler
+from torl.components.text.prompts import PromptStream
+from torl.run.config import RolloutConfig, TrainConfig
+from torl.run.records.rows import TrajectoryRecord
+from torl.training.selection import prompts_for_next_round, select_batch
+from torl_lab.audit.checks import Check, order_mismatch
+from torl_lab.audit.groups import Groups, rewarded_groups, scored_group
+
+_SOURCE = "the sampler (data.sampler, run.seed)"
+_IGNORE_ACCURACIES = (PromptSampler.record_accuracies, StreamSampler.record_accuracies)
+
+
+class ProblemOrder:
+    """The problems of each step, drawn again. Call `open` for each configuration, then `check_step` for its steps."""
+
+    def __init__(self, check: Check) -> None:
+        """Count the steps in `check`."""
+        self._check = check
+        self._sampler: Sampler | None = None
+        self._rollout: RolloutConfig | None = None
+        self.positions: dict[int, Any] = {}
+        """State of the sampler at the start of each step, as in a checkpoint, and after the last one."""
+        self.problems: dict[int, Sequence[str]] = {}
+        """Ids of the problems of each step that has drawn once, and has played all of them."""
+
+    def open(
+        self, config: TrainConfig, prompts: PromptStream, step: int, source_has_changed: Callable[[], bool]
+    ) -> None:
+        """Make the sampler of a configuration, which continues that of the last one, unless the order is unknown.
+
+        Args:
+            config: Configuration of the next steps.
+            prompts: Prompts of the training set.
+            step: First of these steps.
+            source_has_changed: Whether the problem source has changed since the run, called if no sampler can be made.
+        """
+        before, self._rollout = self._rollout, config.rollout
+        if step > 0 and self._sampler is None:
+            return
+        if before is not None and before.max_staleness and _divides_otherwise(before, config):
+            self.drop("a resumed run divided the problems of the steps that had been played ahead in another way")
+            return
+        try:
+            sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
+            if self._sampler is not None:
+                sampler.load_state_dict(self._sampler.state_dict())
+        except TorlError as error:
+            if not isinstance(error, NotTrustedError) and not source_has_changed():
+                self._check.add(False, f"the problems of step {step} cannot be drawn again: {error}")
+            self.drop(str(error))
+            return
+        self._sampler = sampler
+        uses_accuracies = getattr(type(sampler), "record_accuracies", None) not in _IGNORE_ACCURACIES
+        if config.rollout.max_staleness and (config.selection.dynamic_sampling or uses_accuracies):
+            self.drop("it depends on the time at which accuracies were known (rollout.max_staleness)")
+        self._keep_position(step)
+
+    @property
+    def epoch(self) -> int | None:
+        """Epoch after the last step that was checked; None if the order is unknown."""
+        return None if self._sampler is None else self._sampler.epoch
+
+    def drop(self, reason: str) -> None:
+        """Leave the order of later steps unchecked."""
+        self._sampler = None
+        self._check.add_note(f"the order of problems was not checked: {reason}")
+
+    def check_step(
+        self, step: int, groups: Groups, config: TrainConfig, *, failed: int, source_has_changed: Callable[[], bool]
+    ) -> None:
+        """Draw the problems of a step again and compare.
+
+        Args:
+            step: Number of the step.
+            groups: Groups of the step. Empty if they cannot be read.
+            config: Configuration of the step.
+            failed: Number of failed episodes, for which whole groups may be missing.
+            source_has_changed: Whether the problem source has changed since the run, called before a mismatch.
+        """
+        found = [members[0].trajectory.prompt.problem.id for members in groups.values()]
+        if found and not failed and not config.selection.dynamic_sampling:
+            self.problems[step] = found
+        if self._sampler is None:
+            return
+        if config.selection.dynamic_sampling and (failed or not found):
+            self.drop(f"the rounds of step {step} are unknown")
+            return
+        expected = self._draw(self._sampler, step, groups, config)
+        if failed:
+            expected = [name for name in expected if name in found]
+        if found and found != expected and source_has_changed():
+            self.drop("data.train has changed since the run")
+            return
+        self._keep_position(step + 1)
+        if found:
+            self._check.add(found == expected, f"step {step}: {order_mismatch(expected, found, _SOURCE)}")
+
+    def _draw(self, sampler: Sampler, step: int, groups: Groups, config: TrainConfig) -> list[str]:
+        """Return the ids of a step's problems in the order in which it plays them."""
+        wanted = config.rollout.prompts_per_step
+        by_id = {members[0].trajectory.prompt.problem.id: members for members in groups.values()}
+        names: dict[str, Sequence[TrajectoryRecord] | None] = {}
+        count, rounds = wanted, 0
+        while True:
+            drawn = [prompt.problem.id for prompt in sampler.take(count)]
+            new = {name: by_id.get(name) for name in drawn if name not in names}
+            sampler.record_accuracies({name: scored_group(each).accuracy for name, each in new.items() if each})
+            names |= new
+            rounds += 1
+            if not config.selection.dynamic_sampling or None in new.values():
+                return list(names)
+            chosen = select_batch(rewarded_groups([each for each in names.values() if each], step, config), config)
+            if not chosen.missing or rounds == config.selection.max_rounds or len(names) == len(sampler):
+                return list(names)
+            count = min(prompts_for_next_round(wanted, chosen.kept, len(names)), len(sampler))
+
+    def _keep_position(self, step: int) -> None:
+        if self._sampler is not None:
+            self.positions[step] = json.loads(json.dumps(self._sampler.state_dict()))
+
+
+def _divides_otherwise(before: RolloutConfig, config: TrainConfig) -> bool:
+    """Whether steps may draw other numbers of problems than the steps before them."""
+    return before.prompts_per_step != config.rollout.prompts_per_step or config.selection.dynamic_sampling

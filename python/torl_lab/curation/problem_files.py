@@ -1,0 +1,136 @@
+"""Encoding of problems, and the arguments of a command that name problem files and their layouts."""
+
+import argparse
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torl.base.errors import ConfigError
+from torl.base.types import Problem
+from torl.components.data.layout import FIELDS, Layout
+from torl.components.data.problems import make_layout
+from torl.components.data.public_sets import public_sets
+from torl.components.hub.dataset_files import without_suffixes
+
+_READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
+"""Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""
+_OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
+
+
+def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe the layout of files, each for all files or for the file NAME."""
+    options = {
+        "--column": (
+            "[NAME:]FIELD=COLUMN",
+            "column of the field problem, answer, id or pass_rate: answer=solution.text",
+        ),
+        "--split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
+        "--files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
+        "--answer-from": (
+            "[NAME:]COLUMN",
+            "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
+        ),
+        "--where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
+        "--keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
+    }
+    for name, (metavar, text) in options.items():
+        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
+
+
+def find_layouts(
+    arguments: argparse.Namespace, labels: Collection[str], others: Collection[str] = ()
+) -> dict[str, Layout]:
+    """Return the layouts of files by label.
+
+    Args:
+        arguments: Values of the options of `add_layout_arguments`.
+        labels: Labels of the files that options without a name apply to.
+        others: Labels of files to which only options with their name apply.
+
+    Raises:
+        ConfigError: An option is malformed or names an unknown file.
+    """
+    options = {option: _by_file(option, getattr(arguments, option), labels, others) for option in _OPTIONS}
+    return {
+        label: _layout({option: values[label] for option, values in options.items()}) for label in (*labels, *others)
+    }
+
+
+def label_files(names: Sequence[str]) -> dict[str, str]:
+    """Return names of files by label. Labels of files with equal names include the directory.
+
+    Raises:
+        ConfigError: Two files have the same label.
+    """
+    labels = [_label(name) for name in names]
+    labels = [
+        f"{Path(name).parent.name}-{label}" if labels.count(label) > 1 else label
+        for name, label in zip(names, labels, strict=True)
+    ]
+    if duplicate := next((label for label in labels if labels.count(label) > 1), None):
+        raise ConfigError(f"several files are called {duplicate}, which names the source of their problems: rename one")
+    return dict(zip(labels, names, strict=True))
+
+
+def _label(name: str) -> str:
+    public = name.partition("=")[0].partition("@")[0]
+    return public if public in public_sets() else without_suffixes(Path(name).name)
+
+
+def _layout(options: Mapping[str, Sequence[str]]) -> Layout:
+    """Return a layout; of an option with one value, the last one counts."""
+    where: dict[str, list[str]] = {}
+    for condition in options["where"]:
+        column, equals, value = condition.partition("=")
+        if not column or not equals:
+            raise ConfigError(f"--where must be COLUMN=VALUE, got {condition!r}")
+        where.setdefault(column, []).append(value)
+    keep = next(reversed(options["keep"]), None)
+    return make_layout(
+        columns=dict(map(_field_and_column, options["column"])),
+        split=next(reversed(options["split"]), None),
+        files=options["files"],
+        answer_from=next(reversed(options["answer_from"]), None),
+        where=where,
+        keep=None if keep is None else [name for name in keep.split(",") if name],
+    )
+
+
+def _by_file(
+    option: str, arguments: Sequence[str], labels: Collection[str], others: Collection[str]
+) -> dict[str, list[str]]:
+    """Return the values for each file, after the values for all files."""
+    common: list[str] = []
+    specific: dict[str, list[str]] = {name: [] for name in (*labels, *others)}
+    flag = f"--{option.replace('_', '-')}"
+    for argument in arguments:
+        name, colon, value = argument.partition(":")
+        if colon and name in specific:
+            specific[name].append(value)
+        elif colon and "=" not in name:
+            raise ConfigError(f"{flag} {argument}: unknown file {name!r}; the files are {', '.join(sorted(specific))}")
+        else:
+            common.append(argument)
+    return {name: common * (name in labels) + values for name, values in specific.items()}
+
+
+def _field_and_column(argument: str) -> tuple[str, str]:
+    field, _, column = argument.partition("=")
+    if field not in FIELDS or not column:
+        raise ConfigError(f"--column must be FIELD=COLUMN with FIELD one of {', '.join(FIELDS)}, got {argument!r}")
+    return field, column
+
+
+def encode_problems(problems: Iterable[Problem]) -> bytes:
+    """Encode problems as JSON lines: id, problem, answer, and metadata that does not name one of them."""
+    return encode_rows(
+        {"id": problem.id, "problem": problem.question, "answer": problem.answer}
+        | {name: value for name, value in problem.metadata.items() if name not in _READ_FIRST}
+        for problem in problems
+    )
+
+
+def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Encode rows as JSON lines. Values that JSON lacks, such as the dates of a parquet file, become text."""
+    return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode()

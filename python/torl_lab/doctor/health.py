@@ -1,0 +1,127 @@
+"""The doctor in a run: its checks on the records of each step while the run trains (`health` in the configuration)."""
+
+import traceback
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from torl.base.errors import ConfigError, HealthError
+from torl.base.types import UpdateNumbers
+from torl.run.config import LearningConfig, TrainConfig
+from torl.run.records import metric_names as names
+from torl.run.records.files import METRICS_FILE, append_atomically
+from torl.run.records.reading import MetricsTail
+from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.tokens import TokenKey
+from torl.training.monitor import Monitor, Verdict
+from torl_lab.doctor.history import RECENT, read_evaluated_questions
+from torl_lab.doctor.registry import DISEASES, Diagnosis, History, examine, read_history
+
+LOG: Final = "logs/health.log"
+"""Log of the diagnoses, relative to the run directory."""
+_GRACE: Final = 2 * RECENT
+"""Steps of a resumed run before its first check, so that it is judged by steps after the change of a setting. Also the
+steps without a disease after which it is reported again."""
+
+
+def require_known_diseases(config: TrainConfig) -> None:
+    """Raise ConfigError if `health.ignore` names an unknown disease."""
+    for name in config.health.ignore:
+        if name not in DISEASES:
+            close = get_close_matches(name, DISEASES, 1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            raise ConfigError(f"health.ignore: {name!r} is not a disease{meant} (torl doctor --list has all)")
+
+
+class Health(Monitor):
+    """The checks of a run, whose history is extended by each step. It does not watch if `health.mode` is "off"."""
+
+    def __init__(self, config: LearningConfig, directory: Path, first_step: int) -> None:
+        """Read the history of a resumed run.
+
+        Raises:
+            RecordError: The records are damaged.
+        """
+        assert isinstance(config, TrainConfig)  # `wants` no other
+        self._config = config
+        self._directory = directory
+        self._history = read_history(directory, config, before=first_step) if first_step else History(config)
+        self._first_check = first_step + _GRACE if first_step else 0
+        self._tail = MetricsTail(directory / METRICS_FILE)
+        self._seen: dict[str, int] = {}  # latest step of each disease
+        self._failed: set[str] = set()
+        self._is_off = False
+
+    @classmethod
+    def wants(cls, config: LearningConfig) -> bool:
+        """Whether the configuration is of training, with checks.
+
+        Raises:
+            ConfigError: `health.ignore` names an unknown disease.
+        """
+        if not isinstance(config, TrainConfig):
+            return False
+        require_known_diseases(config)
+        return config.health.mode != "off"
+
+    def observe(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        records: Sequence[TrajectoryRecord],
+        numbers: Mapping[TokenKey, UpdateNumbers],
+    ) -> Verdict:
+        """Add a step, and check the run if a check is due. A bug of a check is a warning and does not end the run."""
+        if self._is_off:
+            return Verdict()
+        try:
+            self._history.add(step, metrics, records, numbers)
+            self._read_evaluations()
+        except Exception as error:
+            self._is_off = True
+            self._log_failure(step, "the records", error)
+            return Verdict(warnings=[f"step {step + 1}: health checks are off from now on: {error!r} ({LOG})"])
+        if step < self._first_check or (step + 1) % self._config.health.every_steps:
+            return Verdict()
+        examination = examine(self._history)
+        diagnoses = examination.diagnoses
+        found = {names.DIAGNOSES: len(diagnoses)} | {names.diagnosis(each.disease.id): 1 for each in diagnoses}
+        new = [each for each in diagnoses if step - self._seen.get(each.disease.id, -_GRACE - 1) > _GRACE]
+        self._seen |= {each.disease.id: step for each in diagnoses}
+        self._log(step, new)
+        failed = {name: error for name, error in examination.failed.items() if name not in self._failed}
+        self._failed |= failed.keys()
+        for name, raised in failed.items():
+            self._log_failure(step, name, raised)
+        if diagnoses and self._config.health.mode == "stop" and step + 1 < self._config.run.steps:
+            return Verdict(found, error=HealthError(_message(step, diagnoses)))
+        warnings = [f"step {step + 1}: {each}" for each in new]
+        warnings += [f"step {step + 1}: the check {name} failed: {raised!r} ({LOG})" for name, raised in failed.items()]
+        return Verdict(found, warnings)
+
+    def _read_evaluations(self) -> None:
+        rows = [row for row in self._tail.read() if names.TIME_EVALUATION in row]
+        self._history.evaluations += rows
+        if rows and not self._history.evaluated:
+            self._history.evaluated = read_evaluated_questions(self._directory)
+
+    def _log(self, step: int, diagnoses: Sequence[Diagnosis]) -> None:
+        lines = [line for each in diagnoses for line in (f"step {step + 1}: {each.lines()[0]}", *each.lines()[1:])]
+        if lines:
+            append_atomically(self._directory / LOG, ("\n".join(lines) + "\n").encode())
+
+    def _log_failure(self, step: int, name: str, error: Exception) -> None:
+        text = "".join(traceback.format_exception(error))
+        append_atomically(self._directory / LOG, f"step {step + 1}: {name}: {text}".encode())
+
+
+def _message(step: int, diagnoses: Sequence[Diagnosis]) -> str:
+    named = ", ".join(each.disease.id for each in diagnoses)
+    lines = [
+        f"step {step + 1}: a diagnosis stopped the run (health.mode): {named}",
+        *(line for each in diagnoses for line in each.lines()),
+        f"The checkpoint of step {step + 1} is written. Change the setting and resume (--run.resume), or continue with "
+        f"the disease in health.ignore",
+    ]
+    return "\n".join(lines)

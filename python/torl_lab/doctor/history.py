@@ -1,0 +1,231 @@
+"""The history of a run as the doctor sees it: metrics of all steps, facts of the first and the latest ones."""
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from torl.base.types import UpdateNumbers
+from torl.run.config import TrainConfig
+from torl.run.records import metric_names as names
+from torl.run.records.files import evaluation_files, trajectory_file
+from torl.run.records.reading import read_metrics, read_rows, read_trajectories
+from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.tokens import TokenKey, read_token_numbers
+from torl_lab.doctor.facts import Member, members_of
+from torl_lab.doctor.token_facts import TokenFacts, token_facts
+from torl_lab.doctor.trends import is_rising
+
+RECENT: Final = 5
+"""Number of steps whose mean is compared with a threshold, and of first steps that it is compared with."""
+MIN_RECENT: Final = 3
+"""Minimum number of these steps."""
+MIN_RESPONSES: Final = 32
+"""Minimum number of responses whose facts are examined without regard to steps."""
+KEPT: Final = 20
+"""Number of latest steps whose episodes are examined, in addition to the first `RECENT`."""
+
+
+class MissingInputError(Exception):
+    """An input of a diagnosis that the records do not have. The message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A training step.
+
+    Attributes:
+        number: Number of the step, from 0.
+        metrics: Row of metrics. A value that is not finite is None.
+        members: Facts of its episodes. Empty for steps that are not examined.
+        tokens: Facts of the recorded tokens, if any.
+        groups: Members of each group.
+    """
+
+    number: int
+    metrics: Mapping[str, Any]
+    members: tuple[Member, ...] = ()
+    tokens: TokenFacts | None = None
+    groups: Sequence[list[Member]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        groups: dict[str, list[Member]] = {}
+        for member in self.members:
+            groups.setdefault(member.group, []).append(member)
+        object.__setattr__(self, "groups", tuple(groups.values()))
+
+
+@dataclass(slots=True)
+class History:
+    """The history of a run.
+
+    Attributes:
+        config: Configuration of the latest start.
+        steps: Training steps in their order.
+        evaluations: Rows of metrics of evaluations.
+        evaluated: Questions of the evaluation sets. None before the first evaluation.
+    """
+
+    config: TrainConfig
+    steps: list[Step] = field(default_factory=list)
+    evaluations: list[Mapping[str, Any]] = field(default_factory=list)
+    evaluated: frozenset[str] | None = None
+    _learning: tuple[int, bool] | None = None  # number of steps, and `is_learning` then
+
+    def add(
+        self,
+        step: int,
+        metrics: Mapping[str, Any],
+        records: Sequence[TrajectoryRecord],
+        numbers: Mapping[TokenKey, UpdateNumbers],
+    ) -> None:
+        """Add a step, and drop the facts of episodes that are neither among the first nor the latest steps."""
+        finite = {
+            name: value if value is not None and math.isfinite(value) else None for name, value in metrics.items()
+        }
+        self.steps.append(Step(step, finite, members_of(step, records), token_facts(step, records, numbers)))
+        dropped = len(self.steps) - 1 - KEPT
+        if dropped >= RECENT:
+            old = self.steps[dropped]
+            self.steps[dropped] = Step(old.number, old.metrics, (), old.tokens)
+
+    def add_row(self, directory: Path, row: Mapping[str, Any], *, with_episodes: bool = True) -> None:
+        """Add a recorded step by its row of metrics. Its episodes are read from the run's directory.
+
+        Raises:
+            RecordError: The records are damaged.
+        """
+        step, metrics = row["step"], {name: value for name, value in row.items() if name not in ("step", "time")}
+        path = trajectory_file(directory, step)
+        if with_episodes and os.path.lexists(path):
+            self.add(step, metrics, list(read_trajectories(path)), read_token_numbers(directory, step))
+        else:
+            self.add(step, metrics, [], {})
+
+    @property
+    def first(self) -> list[Step]:
+        """The first steps; empty if they are also the recent ones."""
+        return self.steps[:RECENT] if len(self.steps) >= 2 * RECENT else []
+
+    @property
+    def recent(self) -> list[Step]:
+        """The latest steps, at most `RECENT`.
+
+        Raises:
+            MissingInputError: The run has fewer than `MIN_RECENT` steps.
+        """
+        if len(self.steps) < MIN_RECENT:
+            raise MissingInputError(f"{len(self.steps)} of {MIN_RECENT} steps")
+        return self.steps[-RECENT:]
+
+    def before(self, name: str) -> float:
+        """Return the mean of a metric over the first steps.
+
+        Raises:
+            MissingInputError: The run has fewer than 2 `RECENT` steps, or the steps lack the metric.
+        """
+        if not self.first:
+            raise MissingInputError(f"{len(self.steps)} of {2 * RECENT} steps")
+        return _mean_of(self.first, name)
+
+    def now(self, name: str) -> float:
+        """Return the mean of a metric over the latest steps.
+
+        Raises:
+            MissingInputError: The run has fewer than `MIN_RECENT` steps, or the steps lack the metric.
+        """
+        return _mean_of(self.recent, name)
+
+    def series(self, name: str, count: int | None = None) -> list[float]:
+        """Return the finite values of a metric over the latest `count` steps, or all.
+
+        Raises:
+            MissingInputError: No step has the metric.
+        """
+        steps = self.steps if count is None else self.steps[-count:]
+        values = [value for step in steps if (value := step.metrics.get(name)) is not None]
+        if not values:
+            raise MissingInputError(f"no step has {name}")
+        return values
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the reward still rises: over the run's second half, or over its latest 2 `RECENT` steps."""
+        if self._learning is None or self._learning[0] != len(self.steps):
+            values = self.series(names.REWARD_MEAN)
+            rises = is_rising(values[len(values) // 2 :]) or is_rising(values[-2 * RECENT :])
+            self._learning = len(self.steps), rises
+        return self._learning[1]
+
+    @property
+    def members(self) -> list[Member]:
+        """Facts of the episodes of the latest steps.
+
+        Raises:
+            MissingInputError: The steps have fewer than `MIN_RESPONSES` records of episodes.
+        """
+        members = members_in(self.steps[-RECENT:])
+        if len(members) < MIN_RESPONSES:
+            raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
+        return members
+
+
+def members_in(steps: Iterable[Step]) -> list[Member]:
+    """Return the facts of the episodes of steps.
+
+    Raises:
+        MissingInputError: The steps have no records of episodes.
+    """
+    members = [member for step in steps for member in step.members]
+    if not members:
+        raise MissingInputError("no trajectories of the steps")
+    return members
+
+
+def read_history(directory: Path, config: TrainConfig, before: int | None = None) -> History:
+    """Read the history of a run.
+
+    Args:
+        directory: Directory of the run.
+        config: Its configuration.
+        before: First step that is left out. None reads all.
+
+    Raises:
+        RecordError: The records are missing or damaged.
+    """
+    rows = read_metrics(directory)
+    steps = [row for row in rows if names.TIME_STEP in row and (before is None or row["step"] < before)]
+    evaluations = [row for row in rows if names.TIME_EVALUATION in row and (before is None or row["step"] < before)]
+    examined = {row["step"] for row in [*steps[:RECENT], *steps[-KEPT:]]}
+    history = History(config, evaluations=[*evaluations], evaluated=read_evaluated_questions(directory))
+    for row in steps:
+        history.add_row(directory, row, with_episodes=row["step"] in examined)
+    return history
+
+
+def read_evaluated_questions(directory: Path) -> frozenset[str]:
+    """Return the questions of the evaluation sets, from their first evaluation."""
+    first = [files[0] for files in evaluation_files(directory).values()]
+    return frozenset(str(row.get("question", "")) for path in first for row in read_rows(path))
+
+
+def _mean_of(steps: Sequence[Step], name: str) -> float:
+    values = [value for step in steps if (value := step.metrics.get(name)) is not None]
+    if not values:
+        raise MissingInputError(f"no step has {name}")
+    return fmean(values)
+
+
+def evaluation_series(history: History, metric: str) -> Iterator[tuple[str, list[float]]]:
+    """Yield the values of a metric in the evaluations of each set that has it."""
+    sets = dict.fromkeys(
+        part[0] for row in history.evaluations for name in row if (part := names.split_evaluation(name)) is not None
+    )
+    for set_name in sets:
+        full = names.evaluation_name(set_name, metric)
+        values = [row[full] for row in history.evaluations if row.get(full) is not None]
+        if values:
+            yield set_name, values

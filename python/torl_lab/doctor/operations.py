@@ -1,0 +1,119 @@
+"""Diseases of the machinery and the data: stalls, lost episodes, evaluation problems among the training problems."""
+
+import re
+from functools import lru_cache
+from statistics import median
+
+from torl.run.records import metric_names as names
+from torl_lab.doctor.diagnosis import Finding, Limit, disease
+from torl_lab.doctor.history import KEPT, RECENT, History, MissingInputError, Step
+
+_STALL = Limit(6.0, "6 times the median of the steps before, and above 30 minutes", "miles' dashboard")
+_STALL_SECONDS = 1800.0
+_WAITED = Limit(0.2, "above 0.2", "torl, after a run on a GPU")
+_LOST = Limit(0.05, "above 0.05", "miles' dashboard")
+_SHARED = Limit(0.01, "above 0.01 of the evaluation problems, by all of their 13-grams", "provenir")
+_NGRAM = 13
+_WORD = re.compile(r"\w+")
+
+
+@disease(
+    "stall",
+    "A step took far longer than those before.",
+    metric=names.TIME_STEP,
+    limits=(_STALL,),
+    remedy="the logs of the step; rollout.stall_timeout_seconds, tool timeouts (rollout.tools)",
+)
+def stall(history: History) -> Finding | None:
+    """Find a stalled step among the latest."""
+    values = history.series(names.TIME_STEP)
+    if len(values) <= RECENT:
+        raise MissingInputError(f"{len(values)} of {RECENT + 1} steps")
+    now = values[-1]
+    usual = median(values[:-1][-KEPT:])
+    if now <= _STALL.value * usual or now <= _STALL_SECONDS:
+        return None
+    return Finding(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s")
+
+
+@disease(
+    "slow-calls",
+    "Steps wait for a single tool call, long after the other episodes have ended.",
+    metric="fraction of the steps' time in which all wait for the episode with the slowest call",
+    limits=(_WAITED,),
+    remedy="the tool's time limits, such as rollout.tools.python.cpu_seconds; rollout.max_staleness",
+    fires="above",
+)
+def slow_calls(history: History) -> Finding:
+    """Compare each step's longest episode with the longest without its slowest call."""
+    if history.config.rollout.max_staleness:
+        raise MissingInputError("the learner does not wait for all episodes of a step")
+    steps = [step for step in history.recent if any(each.calls for each in step.members)]
+    if not steps:
+        raise MissingInputError("no episode of the latest steps has a call")
+    if any(step.metrics.get(name) is None for step in steps for name in (names.TIME_ROLLOUT, names.TIME_STEP)):
+        raise MissingInputError(f"a step lacks {names.TIME_ROLLOUT} or {names.TIME_STEP}")
+    fraction = sum(map(_waited_seconds, steps)) / max(1e-9, sum(step.metrics[names.TIME_STEP] for step in steps))
+    slowest = sorted((each for step in steps for each in step.members), key=lambda each: -each.longest_wait)
+    text = f"{fraction:.0%} of the steps' time passes waiting for one call, of up to {slowest[0].longest_wait:.1f} s"
+    return Finding(fraction, text, slowest)
+
+
+def _waited_seconds(step: Step) -> float:
+    """Return a lower bound of the seconds that a step waits for its slowest call."""
+    longest = max(each.seconds for each in step.members)
+    without = max(each.seconds - each.longest_wait for each in step.members)
+    # Episodes that started later may have ended last: what their durations do not explain is not counted.
+    unexplained: float = max(0.0, step.metrics[names.TIME_ROLLOUT] - longest)
+    return max(0.0, longest - without - unexplained)
+
+
+@disease(
+    "lost-episodes",
+    "Many episodes fail for reasons of the host, and are missing from their groups.",
+    metric=f"{names.FAILED_EPISODES} / episodes",
+    limits=(_LOST,),
+    remedy="the tool, server or agent program that fails (the run's log names its last error); rollout.tools, "
+    "rollout.max_failed_fraction",
+    fires="above",
+)
+def lost_episodes(history: History) -> Finding:
+    """Compare failed with complete episodes."""
+    failed = history.now(names.FAILED_EPISODES)
+    per_step = len(history.members) / len(history.recent)
+    fraction = failed / (failed + per_step)
+    size = history.config.rollout.samples_per_prompt
+    short = (each for step in history.recent for group in step.groups if len(group) < size for each in group)
+    return Finding(fraction, f"{fraction:.1%} of the latest episodes failed", short)
+
+
+@disease(
+    "contamination",
+    "Problems of an evaluation set are trained on.",
+    metric="fraction of evaluation problems whose words occur in a training problem",
+    limits=(_SHARED,),
+    remedy="data.train without these problems: torl data prepare --against",
+    fires="above",
+)
+def contamination(history: History) -> Finding:
+    """Find evaluation problems of which every 13-gram, or the whole text if shorter, is in the training problems."""
+    if not history.evaluated:
+        raise MissingInputError("no trajectories of an evaluation")
+    members = [member for step in history.steps for member in step.members]
+    trained: set[tuple[str, ...]] = set()
+    for question in {member.question for member in members}:
+        trained |= _ngrams(question)
+    texts = {question: _ngrams(question) for question in history.evaluated}
+    shared = {question for question, ngrams in texts.items() if ngrams and ngrams <= trained}
+    fraction = len(shared) / len(history.evaluated)
+    found = {ngram for question in shared for ngram in texts[question]}
+    text = f"{len(shared)} of {len(history.evaluated)} evaluation problems are among the training problems"
+    return Finding(fraction, text, (each for each in members if _ngrams(each.question) & found))
+
+
+@lru_cache(maxsize=1 << 14)
+def _ngrams(text: str) -> frozenset[tuple[str, ...]]:
+    """Return the 13-grams of the words of a text, or all of its words if it is shorter."""
+    words = _WORD.findall(text.lower())
+    size = min(_NGRAM, len(words))
+    return frozenset(tuple(words[start : start + size]) for start in range(len(words) - size + 1) if words)

@@ -1,0 +1,252 @@
+"""Diseases of rewards: hacking, noise, parts that rule or are dead, advantages that do not follow them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import StatisticsError, correlation, fmean, pvariance
+
+from torl.run.records import metric_names as names
+from torl_lab.doctor.diagnosis import Finding, Limit, disease
+from torl_lab.doctor.facts import Member
+from torl_lab.doctor.groups import compared_groups, is_uniform
+from torl_lab.doctor.history import RECENT, History, MissingInputError, evaluation_series, members_in
+
+_MIN_GROUPS = 8
+_HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
+_FLAT = 0.02  # of a held-out accuracy: no rise
+_UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
+_UNRELATED_ADVANTAGE = Limit(
+    0.9, "mean correlation within a group below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
+)
+_OFFSET = 0.2  # of the mean size of an advantage
+_CENTERED = ("grpo", "dr_grpo", "rloo")  # estimators whose advantages are linear in a group's rewards, with mean 0
+_RULING = Limit(0.9, "above 0.9 of the variance, by a part that does not follow the answers", "rldoctor")
+_FOLLOWS = 0.5  # correlation of a part with correctness
+_DEAD = Limit(
+    0.0, "no variance since the first step, in at least 10 steps, while the reward does not rise", "rldoctor; torl"
+)
+_DUST = Limit(0.01, "differences below 0.01 of the range of rewards in more than a quarter of the groups", "torl")
+_PENALTIES = ("overlong", "failed_code", "malformed_turn")
+_EXPLAINED = 0.3  # mean correlation within groups with a property of the response
+_MANY = 0.25
+
+
+def _within(groups: Sequence[Sequence[Member]], value: Callable[[Member], float]) -> list[float]:
+    """Return the deviations of a value from the mean of its group."""
+    found = []
+    for group in groups:
+        center = fmean(map(value, group))
+        found += [value(member) - center for member in group]
+    return found
+
+
+def _correlated(
+    groups: Sequence[Sequence[Member]], one: Callable[[Member], float], other: Callable[[Member], float]
+) -> float | None:
+    """Return the correlation of two values within groups; None if one of them never differs."""
+    try:
+        return correlation(_within(groups, one), _within(groups, other))
+    except StatisticsError:
+        return None
+
+
+def _reward(member: Member) -> float:
+    return member.reward
+
+
+def _advantage(member: Member) -> float:
+    return member.advantage or 0.0
+
+
+def _part(name: str, member: Member) -> float:
+    return member.parts.get(name, 0.0)
+
+
+def _is_correct(member: Member) -> float:
+    return float(member.correct)
+
+
+def _span(history: History) -> float:
+    rewards = [member.reward for step in history.steps for member in step.members]
+    return max(rewards) - min(rewards) if rewards else 0.0
+
+
+@disease(
+    "reward-hacking",
+    "The training reward rises and held-out accuracy does not: the policy learns the grader, not the problems.",
+    metric="rise of the training reward minus rise of the held-out accuracy",
+    limits=(_HACKED,),
+    remedy="a stricter grader (reward.parts), hidden checks, more problems (data.train)",
+)
+def reward_hacking(history: History) -> Finding | None:
+    """Compare the rises of the training reward and of the accuracy on evaluation sets."""
+    series = [values for _, values in evaluation_series(history, names.ACCURACY) if len(values) > 1]
+    series = series or [values for _, values in evaluation_series(history, names.GREEDY_ACCURACY) if len(values) > 1]
+    if not series:
+        raise MissingInputError("fewer than two evaluations")
+    span = _span(history)
+    if not span:
+        raise MissingInputError("all rewards are equal")
+    rise = (history.now(names.REWARD_MEAN) - history.before(names.REWARD_MEAN)) / span
+    held_out = fmean(values[-1] - values[0] for values in series)
+    if rise - max(0.0, held_out) <= _HACKED.value or held_out > _FLAT:
+        return None
+    text = f"the training reward rose by {rise:.2f} of its range, held-out accuracy by {held_out:+.3f}"
+    ranked = sorted(history.members, key=lambda member: (member.correct, -member.reward))
+    return Finding(rise - held_out, text, ranked)
+
+
+@disease(
+    "reward-without-answer",
+    "The reward does not follow the answers: differences within groups have another cause.",
+    metric="correlation of reward and correctness within groups",
+    limits=(_UNRELATED,),
+    remedy="the weights of reward.parts, and the part that differs",
+    fires="below",
+)
+def reward_without_answer(history: History) -> Finding | None:
+    """Correlate rewards with correctness within the groups in which both differ."""
+    groups = [
+        group
+        for group in compared_groups(history.recent)
+        if not is_uniform(group) and len({member.correct for member in group}) > 1
+    ]
+    if len(groups) < _MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with right and wrong answers")
+    found = _correlated(groups, _reward, _is_correct)
+    if found is None:
+        return None
+    ranked = sorted((each for group in groups for each in group), key=lambda member: (member.correct, -member.reward))
+    return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+
+
+@disease(
+    "advantage-without-reward",
+    "The advantages do not follow the rewards: responses are trained by the rewards of others.",
+    metric="correlation of advantage and reward within groups",
+    limits=(_UNRELATED_ADVANTAGE,),
+    remedy="custom components that select or reorder responses; torl verify computes the advantages again",
+    fires="below",
+)
+def advantage_without_reward(history: History) -> Finding | None:
+    """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
+    algorithm = history.config.algorithm
+    is_changed = (
+        history.config.ablation.shuffle_rewards or algorithm.penalizes_rewards or algorithm.normalize_advantages
+    )
+    if is_changed or algorithm.estimator.name not in _CENTERED:
+        raise MissingInputError("the advantages depend on more than the rewards of the group")
+    batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
+    groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
+    if len(groups) < _MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with different rewards in the batch")
+    if uncentered := _uncentered(groups):
+        return uncentered
+    # Estimators scale each group by another factor: deviations of several groups are not compared.
+    found = fmean(_correlated([group], _reward, _advantage) or 0.0 for group in groups)
+    ranked = sorted((each for group in groups for each in group), key=lambda each: each.reward * _advantage(each))
+    return Finding(found, f"the mean correlation within a group is {found:+.2f}", ranked)
+
+
+def _uncentered(groups: Sequence[Sequence[Member]]) -> Finding | None:
+    """Find groups whose mean advantage is not 0, as if responses were compared with those of other groups."""
+    offset = fmean(abs(fmean(map(_advantage, group))) for group in groups)
+    size = fmean(abs(_advantage(each)) for group in groups for each in group)
+    if offset <= _OFFSET * size:
+        return None
+    text = f"the mean advantage of a group is off 0 by {offset:.2f}, an advantage by {size:.2f}"
+    return Finding(0.0, text, (each for group in groups for each in group))
+
+
+@disease(
+    "ruling-part",
+    "One part of the reward rules, and it is not the part that follows the answers.",
+    metric="fraction of the variance of the reward within groups",
+    limits=(_RULING,),
+    remedy="reward.parts: lower its weight, or normalize the parts separately (GDPO)",
+    fires="above",
+)
+def ruling_part(history: History) -> Finding | None:
+    """Find a part with nearly all variance that does not follow correctness."""
+    groups = compared_groups(history.recent)
+    parts = {name for group in groups for member in group for name in member.parts}
+    if len(parts) < 2:
+        raise MissingInputError("the reward has a single part")
+    variances = {part: pvariance(_within(groups, partial(_part, part))) for part in parts}
+    total = sum(variances.values())
+    if not total:
+        return None
+    name, variance = max(variances.items(), key=lambda item: item[1])
+    follows = _correlated(groups, lambda member: member.parts.get(name, 0.0), _is_correct)
+    if follows is None or follows > _FOLLOWS:
+        return None
+    text = f"{name} has {variance / total:.0%} of the variance, and a correlation of {follows:+.2f} with correctness"
+    ranked = sorted((each for group in groups for each in group), key=lambda member: -member.parts.get(name, 0.0))
+    return Finding(variance / total, text, ranked)
+
+
+@disease(
+    "dead-part",
+    "A part of the reward has had the same value for every response: it teaches nothing.",
+    metric="variance of a part of the reward over all responses",
+    limits=(_DEAD,),
+    remedy="the function of this part in reward.parts, or its removal",
+    while_flat=True,
+)
+def dead_part(history: History) -> Finding | None:
+    """Find parts that never differed. A penalty that no response earned is healthy."""
+    if not history.first:
+        raise MissingInputError(f"{len(history.steps)} of {2 * RECENT} steps")
+    members = members_in(history.steps)
+    if all(len(member.parts) < 2 for member in history.members):
+        raise MissingInputError("the reward has a single part")
+    values: defaultdict[str, set[float]] = defaultdict(set)
+    for member in members:
+        for name, value in member.parts.items():
+            values[name].add(value)
+    penalties = _penalties(history)
+    dead = {name: value for name, (value, *others) in values.items() if not others and (value or name not in penalties)}
+    if not dead:
+        return None
+    text = ", ".join(f"{name} is {value:g}" for name, value in dead.items())
+    return Finding(0.0, f"{text} for all of {len(members)} examined responses", members[::-1])
+
+
+def _penalties(history: History) -> set[str]:
+    """Return the names of the parts that only lower the reward."""
+    parts = getattr(history.config.reward.options, "parts", {}).items()
+    return {name for name, part in parts if part.name in _PENALTIES or getattr(part.common_options, "weight", 1.0) < 0}
+
+
+@disease(
+    "jittered-rewards",
+    "Rewards of equal answers differ by dust that nothing explains, as if noise was added to avoid equal groups.",
+    metric="range of rewards among equally correct responses of a group",
+    limits=(_DUST,),
+    remedy="remove the noise from the reward; selection.drop_zero_variance_groups drops groups without a signal",
+)
+def jittered_rewards(history: History) -> Finding | None:
+    """Find groups whose equally graded responses have slightly different rewards, unrelated to any property."""
+    groups = compared_groups(history.recent)
+    span = _span(history)
+    dusty: list[list[Member]] = []
+    for group in groups:
+        equal: defaultdict[tuple[object, ...], list[Member]] = defaultdict(list)
+        for member in group:
+            equal[(member.correct, member.valid_format, member.answered)].append(member)
+        largest = max(equal.values(), key=len)
+        rewards = {member.reward for member in largest}
+        if len(largest) > 2 and len(rewards) > 2 and max(rewards) - min(rewards) < _DUST.value * span:
+            dusty.append(largest)
+    if len(dusty) <= _MANY * len(groups):
+        return None
+    for property_of in (lambda each: each.tokens, lambda each: each.calls, lambda each: each.repeated):
+        found = _correlated(dusty, _reward, property_of)
+        if found is not None and abs(found) > _EXPLAINED:
+            return None
+    largest_range = max(max(map(_reward, group)) - min(map(_reward, group)) for group in dusty)
+    text = (
+        f"in {len(dusty)} of {len(groups)} groups, equally correct responses have rewards that differ by at most "
+        f"{largest_range:.2g}, unrelated to length, calls and repetition"
+    )
+    return Finding(largest_range, text, (member for group in dusty for member in group))

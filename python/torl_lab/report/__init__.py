@@ -1,0 +1,1 @@
+"""The pages of runs as HTML: one run, or several on one page."""

@@ -1,0 +1,234 @@
+"""The facets of a target in memory, one array for each column, which follow the index as it grows."""
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from torl_lab.view.facets import FACETS
+from torl_lab.view.index import (
+    DamagedIndexError,
+    chunks_after,
+    damage_as_error,
+    has_words,
+    names_by_id,
+    open_index,
+    removals,
+    remove_index,
+)
+from torl_lab.view.sources import Target
+from torl_lab.view.words import match_words
+
+Array = npt.NDArray[Any]
+
+_MAX_WORD_RESULTS: Final = 16
+_MIN_CAPACITY: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The rows of an index at one time.
+
+    Attributes:
+        arrays: Column of each facet by name, with one entry for each row.
+        rows: Row number of each entry in the index, ascending within each chunk.
+        files: Names of files by number.
+        sets: Names of sets by number.
+        revision: Number that differs between any two states of the rows.
+    """
+
+    arrays: Mapping[str, Array]
+    rows: Array
+    files: Mapping[int, str]
+    sets: Mapping[int, str]
+    revision: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of the index.
+
+    Attributes:
+        key: Id with a checksum of the question and the answer.
+        name: Id of the problem.
+        question: Text of the question.
+        answer: Reference answer.
+    """
+
+    key: str
+    name: str
+    question: str
+    answer: str
+
+
+class IndexReader:
+    """Reads the index of a target, which another process writes. Thread-safe."""
+
+    def __init__(self, target: Target, path: Path) -> None:
+        """Set the target and the path of its index, which need not exist yet."""
+        self.target = target
+        self._path = path
+        self._lock = threading.RLock()
+        self._database: sqlite3.Connection | None = None
+        self._inode = 0
+        self._removals = -1
+        self._last_chunk = 0
+        self._count = 0
+        self._arrays: dict[str, Array] = {}
+        self._revision = 0
+        self._columns = self._empty()
+        self._found: OrderedDict[tuple[int, str], Array] = OrderedDict()
+
+    def columns(self) -> Columns:
+        """Return the rows as of the last `refresh`."""
+        return self._columns
+
+    def refresh(self) -> bool:
+        """Read the rows that were added or removed since the last call; return whether there were any.
+
+        A missing or damaged index has no rows until it was built again.
+        """
+        with self._lock:
+            try:
+                return self._refresh()
+            except FileNotFoundError:
+                return self._reset()
+            except DamagedIndexError:
+                with suppress(OSError):
+                    remove_index(self._path)  # the indexer builds it again
+                return self._reset()
+
+    def problems(self, numbers: Sequence[int]) -> dict[int, Problem]:
+        """Return at most 500 problems by number."""
+        marks = ",".join("?" * len(numbers))
+        query = f"SELECT id, key, name, question, answer FROM problems WHERE id IN ({marks}) ORDER BY id"
+        with self.database() as database:
+            return {number: Problem(*found) for number, *found in database.execute(query, list(numbers))}
+
+    def problems_matching(self, text: str, *, exactly: bool = False) -> list[int]:
+        """Return the numbers of the problems with this key or name, or with this text in the name or the question."""
+        condition = "key = ?1 OR name = ?1" if exactly else "instr(lower(name || char(10) || question), lower(?1))"
+        with self.database() as database:
+            return [number for (number,) in database.execute(f"SELECT id FROM problems WHERE {condition}", (text,))]
+
+    def rows_with_words(self, query: str, columns: Columns) -> Array:
+        """Return a mask of the rows whose response has all words of a query.
+
+        Raises:
+            ValueError: The index has no words, or the query has no word.
+        """
+        key = (columns.revision, query)
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                return self._found[key]
+        with self.database() as database:
+            if not has_words(database):
+                raise ValueError("words cannot be searched: this build of SQLite has no FTS5; use a regular expression")
+            rows = match_words(database, query)
+        found = np.zeros(int(columns.rows.max(initial=-1)) + 1, np.bool_)
+        found[rows[rows < len(found)]] = True
+        mask = found[columns.rows]
+        with self._lock:
+            self._found[key] = mask
+            if len(self._found) > _MAX_WORD_RESULTS:
+                self._found.popitem(last=False)
+        return mask
+
+    @contextmanager
+    def database(self) -> Iterator[sqlite3.Connection]:
+        """Lend the connection to one thread.
+
+        Raises:
+            LookupError: The index does not exist yet, or is being built again.
+        """
+        with self._lock:
+            if self._database is None:
+                raise LookupError(f"{self.target.label}: the index is being built")
+            try:
+                with damage_as_error():
+                    yield self._database
+            except DamagedIndexError as error:
+                self._reset()
+                raise LookupError(f"{self.target.label}: the index is being built again") from error
+
+    def close(self) -> None:
+        """Close the index."""
+        with self._lock:
+            self._reset()
+
+    def _refresh(self) -> bool:
+        inode = self._path.stat().st_ino
+        if self._database is None or inode != self._inode:
+            self._reset()
+            self._database, self._inode = open_index(self._path), inode
+        with damage_as_error():
+            self._database.execute("BEGIN")  # one state for all of the queries
+            try:
+                return self._read(self._database)
+            finally:
+                with suppress(sqlite3.Error):
+                    self._database.execute("COMMIT")
+
+    def _read(self, database: sqlite3.Connection) -> bool:
+        removed = removals(database)
+        is_reset = removed != self._removals
+        if is_reset:
+            self._removals, self._last_chunk, self._count, self._arrays = removed, 0, 0, {}
+        before = self._last_chunk
+        for chunk in chunks_after(database, self._last_chunk):
+            self._append(chunk.first, chunk.facets)
+            self._last_chunk = chunk.id
+        if not is_reset and self._last_chunk == before:
+            return False
+        self._revision += 1
+        views = {name: array[: self._count] for name, array in self._arrays.items()}
+        rows = views.pop("", np.zeros(0, np.int64))
+        files, sets = names_by_id(database, "files"), names_by_id(database, "sets")
+        self._columns = Columns(views or _no_rows(), rows, files, sets, self._revision)
+        self._found.clear()
+        return True
+
+    def _append(self, first: int, facets: Array) -> None:
+        """Append rows. Arrays that readers hold keep their entries: full ones are replaced by larger copies."""
+        count = self._count + len(facets)
+        columns = {"": np.arange(first, first + len(facets)), **{name: facets[name] for name in FACETS.fields or {}}}
+        for name, values in columns.items():
+            array = self._arrays.get(name)
+            if array is None or len(array) < count:
+                larger = np.zeros(max(_MIN_CAPACITY, count + count // 2), values.dtype)
+                if array is not None:
+                    larger[: self._count] = array[: self._count]
+                array = self._arrays[name] = larger
+            array[self._count : count] = values
+        self._count = count
+
+    def _reset(self) -> bool:
+        was_empty = not len(self._columns)
+        if self._database is not None:
+            self._database.close()
+        self._database, self._removals, self._last_chunk, self._count, self._arrays = None, -1, 0, 0, {}
+        self._revision += 1
+        self._columns = self._empty()
+        self._found.clear()
+        return not was_empty
+
+    def _empty(self) -> Columns:
+        return Columns(_no_rows(), np.zeros(0, np.int64), {}, {}, self._revision)
+
+
+def _no_rows() -> dict[str, Array]:
+    return {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}

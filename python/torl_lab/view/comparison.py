@@ -1,0 +1,110 @@
+"""Responses side by side: the tree of their common prefixes, by tokens or else by characters."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from torl.components.text.answers import shown_reference
+from torl_lab.view.detail import MAX_TOKENS, cut, token_texts
+from torl_lab.view.rows import Place, facets_json, reading_rows
+from torl_lab.view.token_colors import sampled_tokens
+
+MAX_MEMBERS: Final = 64
+
+_Symbols = npt.NDArray[np.int64]
+
+
+def compare(places: Sequence[Place]) -> dict[str, Any]:
+    """Return responses with the tree of their common prefixes as JSON.
+
+    A node has the members that share it, its positions, its first token, and its text in runs of sampled and observed
+    tokens. The first tokens of two children of a node differ. Without a vocabulary, characters replace tokens.
+
+    Raises:
+        RecordError: A row cannot be read, or is not a trajectory.
+        LookupError: The index is being built.
+    """
+    places = places[:MAX_MEMBERS]
+    rows = [place.read_row() for place in places]
+    with reading_rows():
+        return _compare(places, rows)
+
+
+def _compare(places: Sequence[Place], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    with places[0].reader.database() as database:
+        texts = [_member_texts(database, row) for row in rows]
+    has_tokens = all(text is not None for text in texts)
+    symbols, pieces, masks = [], [], []
+    for row, text in zip(rows, texts, strict=True):
+        if has_tokens and text is not None:
+            symbols.append(np.array(row["token_ids"][:MAX_TOKENS], np.int64))
+            pieces.append(text)
+            masks.append(sampled_tokens(row)[:MAX_TOKENS])
+        else:
+            characters = cut(row["text"])
+            symbols.append(np.array([ord(each) for each in characters], np.int64))
+            pieces.append(list(characters))
+            masks.append(np.ones(len(characters), np.bool_))
+    nodes: list[dict[str, Any]] = []
+    for parent, members, start, stop in prefix_tree(symbols):
+        one = members[0]
+        runs = list(_runs(pieces[one][start:stop], masks[one][start:stop].tolist()))
+        node = {"parent": parent, "members": members, "start": start, "stop": stop, "runs": runs}
+        nodes.append({**node, "first": pieces[one][start] if start < stop else ""})
+    return {
+        "unit": "token" if has_tokens else "character",
+        "question": cut(rows[0].get("question", "")),
+        "answer": cut(shown_reference(rows[0].get("reference_answer", ""))),
+        "members": [
+            {**facets_json(place), "answer": cut(row.get("answer")), "problem": row["problem"]}
+            for place, row in zip(places, rows, strict=True)
+        ],
+        "nodes": nodes,
+    }
+
+
+def prefix_tree(sequences: Sequence[_Symbols]) -> Iterator[tuple[int | None, list[int], int, int]]:
+    """Yield the nodes of the tree of common prefixes, parents first.
+
+    Yields:
+        The number of the parent, the sequences that share the node, and the node's first and last position, exclusive.
+    """
+    count = 0
+    pending: list[tuple[int | None, list[int], int]] = [(None, list(range(len(sequences))), 0)]
+    while pending:
+        parent, members, start = pending.pop(0)
+        stop = _common_length([sequences[member] for member in members], start)
+        yield parent, members, start, stop
+        children: dict[int, list[int]] = {}
+        for member in members:
+            if len(sequences[member]) > stop:
+                children.setdefault(int(sequences[member][stop]), []).append(member)
+        # A single sequence is read to its end, so that only shared nodes have children.
+        pending += [(count, each, stop) for each in children.values()]
+        count += 1
+
+
+def _common_length(sequences: Sequence[_Symbols], start: int) -> int:
+    """Return the length of the common prefix of sequences that are equal before `start`."""
+    first = sequences[0]
+    common = min(map(len, sequences))
+    for other in sequences[1:]:
+        different = np.flatnonzero(first[start:common] != other[start:common])
+        if len(different):
+            common = start + int(different[0])
+    return common
+
+
+def _member_texts(database: sqlite3.Connection, row: Mapping[str, Any]) -> list[str] | None:
+    if row["text"] and not row["token_ids"]:
+        return None  # a record of another library
+    return token_texts(database, row["token_ids"][:MAX_TOKENS])
+
+
+def _runs(pieces: Sequence[str], mask: Sequence[bool]) -> Iterator[dict[str, Any]]:
+    for is_sampled, run in groupby(zip(pieces, mask, strict=True), key=lambda pair: pair[1]):
+        yield {"sampled": bool(is_sampled), "text": "".join(piece for piece, _ in run)}

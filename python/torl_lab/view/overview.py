@@ -1,0 +1,181 @@
+"""The overview of several runs: their state, curves over the steps, and the settings in which they differ."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from torl.base.errors import ConfigError, RecordError
+from torl.base.inputs import read_file
+from torl.base.options import dotted_leaves, read_toml
+from torl.run.display.series import means_of, values_of
+from torl.run.records import metric_names as names
+from torl.run.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
+from torl.run.records.reading import read_metrics
+from torl_lab.report.panels import RunRecords, panels_of
+from torl_lab.view.columns import IndexReader
+from torl_lab.view.history import changes
+
+_NOT_COMPARED: Final = ("run.directory", "run.resume")
+
+
+class RunRecordsReader:
+    """Reads the metrics and the configuration of a target, again when their files have changed. Thread-safe."""
+
+    def __init__(self, reader: IndexReader) -> None:
+        self.reader = reader
+        self._lock = threading.Lock()
+        self._stamp: object = None
+        self._records = RunRecords(reader.target.label, [], {})
+        self._error: str | None = None
+        self._changes: tuple[int, list[dict[str, Any]]] = (-1, [])
+
+    @property
+    def label(self) -> str:
+        """Label of the target."""
+        return self.reader.target.label
+
+    def stamp(self) -> list[Any]:
+        """Return the state of the files: inodes, sizes and times, as JSON."""
+        directory = self.reader.target.directory
+        return [_stamp(directory / name) for name in (METRICS_FILE, CONFIG_FILE, SUMMARY_FILE)]
+
+    def read(self) -> tuple[RunRecords, str | None]:
+        """Return the records, which may be empty, and the reason why some cannot be read."""
+        directory = self.reader.target.directory
+        with self._lock:
+            stamp = self.stamp()
+            if stamp != self._stamp:
+                self._stamp, self._error = stamp, None
+                rows: Sequence[Mapping[str, Any]] = []
+                try:
+                    if self.reader.target.is_run and os.path.lexists(directory / METRICS_FILE):
+                        rows = read_metrics(directory)
+                except RecordError as error:
+                    self._error = str(error)
+                self._records = RunRecords(self.label, rows, self._config(directory))
+            return self._records, self._error
+
+    def _config(self, directory: Path) -> Mapping[str, Any]:
+        if not self.reader.target.is_run:
+            return {}
+        try:
+            return read_toml(directory / CONFIG_FILE)
+        except ConfigError as error:
+            self._error = str(error)
+            return {}
+
+    def changes(self) -> list[dict[str, Any]]:
+        """Return the problems that were gained and lost (`history.changes`)."""
+        revision = self.reader.columns().revision
+        if self._changes[0] != revision:
+            self._changes = revision, changes(self.reader)
+        return self._changes[1]
+
+    def config_text(self) -> str:
+        """Return the configuration as TOML; empty without one."""
+        try:
+            return read_file(self.reader.target.directory / CONFIG_FILE).decode("utf-8", errors="replace")
+        except OSError:
+            return ""
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return []
+    return [found.st_ino, found.st_size, found.st_mtime_ns]
+
+
+def describe_run(run: RunRecordsReader) -> dict[str, Any]:
+    """Return the state of a target as JSON."""
+    records, error = run.read()
+    target, columns, config = run.reader.target, run.reader.columns(), records.config
+    steps, _ = values_of(records.rows, names.TIME_STEP)
+    times = [row["time"] for row in records.rows if "time" in row]
+    return {
+        "run": run.label,
+        "path": str(target.origin or target.path),
+        "is_run": target.is_run,
+        "rows": len(columns),
+        "sets": sorted(columns.sets.values()),
+        "steps": len(steps),
+        "planned": _get(config, "run", "steps"),
+        "model": _get(config, "model", "path"),
+        "estimator": _get(config, "algorithm", "estimator", "name"),
+        "started": min(times, default=None),
+        "written": max(times, default=None),
+        "finished": (target.directory / SUMMARY_FILE).exists(),
+        "error": error,
+    }
+
+
+def _get(tree: Any, *path: str) -> Any:
+    for key in path:
+        tree = tree.get(key) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def curves(runs: Sequence[RunRecordsReader]) -> list[dict[str, Any]]:
+    """Return the papers' figures that have data: title, note, and for each run the steps and values of its lines."""
+    records = [run.read()[0] for run in runs]
+    found = []
+    for panel in panels_of(records):
+        lines = []
+        for run in records:
+            for suffix, metrics in panel.lines.items():
+                steps, values = means_of(run.rows, metrics)
+                if steps:
+                    lines.append({"run": run.label, "suffix": suffix, "steps": steps, "values": values})
+        if lines:
+            found.append(
+                {
+                    "title": panel.title,
+                    "note": panel.note,
+                    "percent": panel.percent,
+                    "ratio": panel.ratio,
+                    "evaluated": panel.evaluated,
+                    "lines": lines,
+                }
+            )
+    return found
+
+
+def metric_curve(runs: Sequence[RunRecordsReader], name: str) -> dict[str, Any]:
+    """Return one metric as a figure. A run without it has no line."""
+    lines = []
+    for run in runs:
+        steps, values = values_of(run.read()[0].rows, name)
+        if steps:
+            lines.append({"run": run.label, "suffix": "", "steps": steps, "values": values})
+    flags = {"percent": False, "ratio": False, "evaluated": names.split_evaluation(name) is not None}
+    return {"title": name, "note": "", **flags, "lines": lines}
+
+
+def metric_list(runs: Sequence[RunRecordsReader]) -> list[str]:
+    """Return the names of all metrics of all runs, sorted."""
+    return sorted({name for run in runs for row in run.read()[0].rows for name in row} - {"step", "time"})
+
+
+def setting_differences(runs: Sequence[RunRecordsReader]) -> list[dict[str, Any]]:
+    """Return the settings whose values differ between runs: dotted key, and the value of each run, None if unset."""
+    flat = [dict(dotted_leaves(run.read()[0].config)) for run in runs if run.reader.target.is_run]
+    keys = list(dict.fromkeys(key for each in flat for key in each if key not in _NOT_COMPARED))
+    rows = [{"key": key, "values": [each.get(key) for each in flat]} for key in keys]
+    return [row for row in rows if any(value != row["values"][0] for value in row["values"])]
+
+
+def overview(runs: Sequence[RunRecordsReader]) -> dict[str, Any]:
+    """Return the content of the overview."""
+    return {
+        "runs": [describe_run(run) for run in runs],
+        "curves": curves(runs),
+        "changes": [{"run": run.label, **change} for run in runs for change in run.changes()],
+        "settings": {
+            "runs": [run.label for run in runs if run.reader.target.is_run],
+            "differences": setting_differences(runs),
+        },
+        "metrics": metric_list(runs),
+    }

@@ -1,0 +1,51 @@
+"""`python -m torl_lab.view.pattern_search PARENT`: search lines of trajectory files for a regular expression.
+
+A separate process, because a regular expression may take forever, and blocks all threads of its process. The first line
+of the input is the expression as JSON; each further line is a batch `[[path, offset, length], ...]`, and is answered by
+the positions in the batch whose response matches.
+"""
+
+import json
+import os
+import re
+import sys
+from io import BufferedReader
+
+from torl.base.inputs import open_file
+from torl.base.runtime.processes.children import die_with_parent
+from torl_lab.view.members import first_members
+
+
+def main() -> None:
+    """Answer batches until the input ends."""
+    die_with_parent(int(sys.argv[1]))
+    expression = re.compile(json.loads(sys.stdin.readline()))
+    for line in sys.stdin:
+        print(json.dumps(_matching(expression, json.loads(line))), flush=True)
+
+
+def _matching(expression: re.Pattern[str], batch: list[tuple[str, int, int]]) -> list[int]:
+    found: list[int] = []
+    opened: tuple[str, BufferedReader] | None = None
+    try:
+        for index, (path, offset, length) in enumerate(batch):
+            if opened is None or opened[0] != path:
+                if opened is not None:
+                    opened[1].close()
+                    opened = None
+                try:
+                    opened = path, open_file(path)
+                except OSError:
+                    continue  # replaced by a resumed run
+            line = os.pread(opened[1].fileno(), length, offset).decode("utf-8", errors="replace")
+            text = first_members(line, ("text",)).get("text", "")
+            if isinstance(text, str) and expression.search(text):
+                found.append(index)
+    finally:
+        if opened is not None:
+            opened[1].close()
+    return found
+
+
+if __name__ == "__main__":
+    main()

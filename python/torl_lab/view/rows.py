@@ -1,0 +1,186 @@
+"""Find trajectories in an index by their place, read them from their files, and summarize them for lists."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from torl.base.errors import RecordError
+from torl.base.inputs import open_file, parse_json
+from torl.components.text.answers import shown_reference
+from torl_lab.view.columns import Array, Columns, IndexReader
+from torl_lab.view.facets import FINISHES, Flag, status_names
+from torl_lab.view.members import first_members
+from torl_lab.view.selection import Matches
+
+MAX_ROW_BYTES: Final = 256 << 20
+"""Size of the longest line that is read."""
+_HEAD_BYTES: Final = 16 << 10
+_EXCERPT: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The position of a trajectory: a target, a file and the number of a line, from 0. It is stable, unlike rows.
+
+    Attributes:
+        reader: Reader of the target.
+        columns: Columns of the target.
+        position: Index in the columns.
+    """
+
+    reader: IndexReader
+    columns: Columns
+    position: int
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return self.columns.files.get(int(self.columns["file"][self.position]), "?")
+
+    def reference(self) -> dict[str, Any]:
+        """Return the position as JSON."""
+        return {"run": self.reader.target.label, "file": self.file, "line": int(self.columns["line"][self.position])}
+
+    def read(self, max_bytes: int = MAX_ROW_BYTES) -> str:
+        """Read the line from the file, or its beginning.
+
+        Raises:
+            RecordError: The file cannot be read, or has changed since it was indexed.
+        """
+        path = self.reader.target.path_of(self.file)
+        offset, length = (int(self.columns[name][self.position]) for name in ("offset", "length"))
+        try:
+            with open_file(path) as file:
+                before = b"\n" if offset == 0 else os.pread(file.fileno(), 1, offset - 1)
+                data = os.pread(file.fileno(), min(length + 1, max_bytes), offset)
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+        is_whole = len(data) == length + 1
+        if before != b"\n" or (is_whole and data.find(b"\n") != length):
+            raise RecordError(f"{path}: has changed since it was indexed; try again in a moment")
+        return data.rstrip(b"\n").decode("utf-8", errors="replace")
+
+    def read_row(self) -> dict[str, Any]:
+        """Read the row.
+
+        Raises:
+            RecordError: The file cannot be read, or the line is not a JSON object or too long.
+        """
+        place = f"{self.file}, line {int(self.columns['line'][self.position]) + 1}"
+        if self.columns["length"][self.position] >= MAX_ROW_BYTES:
+            raise RecordError(f"{place}: longer than {MAX_ROW_BYTES >> 20} MiB")
+        try:
+            row = parse_json(self.read())
+        except ValueError as error:
+            raise RecordError(f"{place}: damaged: {error}") from error
+        if not isinstance(row, dict):
+            raise RecordError(f"{place}: damaged: not an object")
+        return row
+
+
+@contextmanager
+def reading_rows() -> Iterator[None]:
+    """Turn the errors of a row that lacks parts of a trajectory into a RecordError.
+
+    Raises:
+        RecordError: The block found such a row.
+    """
+    try:
+        yield
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise RecordError(f"the line is not a trajectory: {type(error).__name__}: {error}") from error
+
+
+def places_of(matches: Sequence[Matches], order: Array) -> list[Place]:
+    """Return the places of rows in the form of `selection.ordered`."""
+    owned = [(matches[int(owner)], int(row)) for owner, row in order]
+    return [Place(each.reader, each.columns, row) for each, row in owned]
+
+
+def find_place(reader: IndexReader, file: str, line: int) -> Place:
+    """Find a trajectory by file and line.
+
+    Raises:
+        LookupError: The index does not have it, perhaps not yet.
+    """
+    columns = reader.columns()
+    number = next((number for number, name in columns.files.items() if name == file), None)
+    if number is not None:
+        found = np.flatnonzero((columns["file"] == number) & (columns["line"] == line))
+        if len(found):
+            return Place(reader, columns, int(found[0]))
+    raise LookupError(f"{reader.target.label}: line {line} of {file!r} is not in the index")
+
+
+def group_places(place: Place) -> list[Place]:
+    """Return the members of a trajectory's group, in the order of their samples."""
+    columns, position = place.columns, place.position
+    same = (columns["file"] == columns["file"][position]) & (columns["group"] == columns["group"][position])
+    same &= columns["problem"] == columns["problem"][position]
+    members = np.flatnonzero(same)
+    members = members[np.argsort(columns["sample"][members], kind="stable")]
+    return [Place(place.reader, columns, int(each)) for each in members]
+
+
+def facets_json(place: Place) -> dict[str, Any]:
+    """Return a trajectory's facets, without its texts."""
+    columns, position = place.columns, place.position
+    flags = int(columns["flags"][position])
+    advantage, oldest = float(columns["advantage"][position]), int(columns["oldest"][position])
+    numbers = {name: int(columns[name][position]) for name in ("step", "sample", "calls", "failed", "tokens", "turns")}
+    return {
+        **place.reference(),
+        **numbers,
+        "set": columns.sets.get(int(columns["set"][position]), "?"),
+        "reward": round(float(columns["reward"][position]), 6),
+        "advantage": None if np.isnan(advantage) else round(advantage, 6),
+        "statuses": status_names(int(columns["statuses"][position])),
+        "finish": FINISHES[int(columns["finish"][position])],
+        "versions": None if oldest < 0 else [oldest, int(columns["newest"][position])],
+        "flags": [flag.name.lower() for flag in Flag if flags & flag and flag.name],
+    }
+
+
+def summaries(places: Sequence[Place]) -> list[dict[str, Any]]:
+    """Return trajectories for a list: facets, problem, answers and the end of the response."""
+    problems = {}
+    for reader in {place.reader for place in places}:
+        numbers = {int(place.columns["problem"][place.position]) for place in places if place.reader is reader}
+        problems[reader] = reader.problems(sorted(numbers))
+    found = [problems[place.reader].get(int(place.columns["problem"][place.position])) for place in places]
+    return [
+        {**facets_json(place), **_texts(place), "problem": "" if problem is None else problem.name}
+        for place, problem in zip(places, found, strict=True)
+    ]
+
+
+def _texts(place: Place) -> dict[str, Any]:
+    try:
+        head = first_members(place.read(_HEAD_BYTES), ("question", "reference_answer", "answer", "text"))
+    except RecordError as error:
+        return {"error": str(error)}
+    return {
+        "question": _excerpt(head.get("question")),
+        "reference": _excerpt(shown_reference(str(head.get("reference_answer", "")))),
+        "answer": _excerpt(head.get("answer")),
+        "end": _excerpt(head.get("text"), end=True),
+    }
+
+
+def _excerpt(text: Any, *, end: bool = False) -> str | None:
+    if not isinstance(text, str):
+        return None
+    return text[-_EXCERPT:] if end else text[:_EXCERPT]
+
+
+def brief(place: Place) -> Mapping[str, Any]:
+    """Return the facets that a list of a group's members shows."""
+    facets = facets_json(place)
+    return {
+        name: facets[name]
+        for name in (*place.reference(), "sample", "reward", "advantage", "calls", "tokens", "flags", "finish")
+    }

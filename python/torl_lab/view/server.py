@@ -1,0 +1,115 @@
+"""The HTTP server of the page: its files, its JSON interface, and the headers and checks that protect both."""
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from torl_lab.view.api import Api
+from torl_lab.view.live import LiveState
+from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send, header
+
+STATIC: Final = Path(__file__).parent / "static"
+_IMPORT_MAP: Final = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
+
+
+def application(state: LiveState, token: str | None = None) -> Application:
+    """Return the ASGI application.
+
+    Args:
+        state: State of all targets, which the application starts and closes.
+        token: Token that requests of the interface must have; none if unset.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            await state.start()
+            yield
+        finally:
+            await state.close()
+
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+
+    async def index(_: Request) -> Response:
+        return Response(page, media_type="text/html")
+
+    routes = [Route("/", index), *Api(state).routes(), Mount("/static", StaticFiles(directory=STATIC))]
+    app: Application = Starlette(routes=routes, lifespan=lifespan)
+    return SecureHeaders(RequireToken(app, token), content_policy(page))
+
+
+def content_policy(page: str) -> str:
+    """Return the content security policy of a page: its own files, and its import map by its hash.
+
+    Scripts cannot parse text as HTML or as code (`require-trusted-types-for`), so that text of models stays text.
+    """
+    found = _IMPORT_MAP.search(page)
+    assert found is not None, "index.html has no import map"
+    digest = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+class SecureHeaders:
+    """An ASGI application that adds headers to each response: the policy, and no use by other pages."""
+
+    def __init__(self, app: Application, policy: str) -> None:
+        """Wrap an application whose pages have a content security policy."""
+        self._app = app
+        self._headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-frame-options", b"DENY"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"cache-control", b"no-cache"),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a connection."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in self._headers}
+                kept = [each for each in message.get("headers", ()) if each[0].lower() not in names]
+                message = {**message, "headers": [*kept, *self._headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class RequireToken:
+    """An ASGI application that answers requests of the interface only with the token."""
+
+    def __init__(self, app: Application, token: str | None) -> None:
+        """Wrap an application. Without a token, all requests are answered."""
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a connection."""
+        if self._token is None or scope["type"] != "http" or not scope["path"].startswith("/api/"):
+            await self._app(scope, receive, send)
+            return
+        sent = header(scope, b"authorization") or ""
+        if hmac.compare_digest(sent.encode(), f"Bearer {self._token}".encode()):
+            await self._app(scope, receive, send)
+            return
+        error = json.dumps({"error": "the token is missing or wrong: open the address that torl view printed"})
+        await Response(error, 401, media_type="application/json")(scope, receive, send)

@@ -1,0 +1,122 @@
+"""The naive implementations of torl's estimators against numbers worked out by hand."""
+
+from typing import Any
+
+import pytest
+
+from torl.components.algorithms.estimators import ESTIMATORS
+from torl.run.config import AlgorithmConfig, LearnerConfig
+from torl_lab.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl, naive_learning_rate
+
+
+def found(
+    name: str,
+    *,
+    token_rewards: list[list[float]] | None = None,
+    values: list[list[float]] | None = None,
+    algorithm: dict[str, Any] | None = None,
+    **options: Any,
+) -> list[float]:
+    """Three trajectories of two groups, with two, one and one tokens and rewards 1, -1 and 1."""
+    config = AlgorithmConfig(estimator={"name": name, **options}, **(algorithm or {}))  # type: ignore[arg-type]
+    extra = token_rewards or [[0.0, 0.0], [0.0], [0.0]]
+    turns = [[1, 1], [1], [1]]
+    rows = naive_advantages(config, BatchRewards([1.0, -1.0, 1.0], ["a", "a", "b"], extra, values, turns))
+    assert rows is not None
+    assert [len(row) for row in rows] == [2, 1, 1]
+    return [value for row in rows for value in row]
+
+
+def test_naive_advantages_by_hand() -> None:
+    assert found("dr_grpo") == [1, 1, -1, 1]
+    assert found("rloo") == [2, 2, -2, 1]
+    assert found("grpo") == pytest.approx([2**-0.5, 2**-0.5, -(2**-0.5), 1], rel=1e-5)
+    assert found("reinforce_plus_plus") == pytest.approx([0.5, 0.5, -1.5, 0.5])  # 1, 1, -1, 1: mean 1/2, variance 1
+    # Errors: 1/2 * 3 - 2, 1 - 3, -1 - 4, 1 - 0; the first advantage is -1/2 - 2 / 4.
+    values = [[2.0, 3.0], [4.0], [0.0]]
+    assert found("ppo", values=values, discount=0.5, gae_lambda=0.5) == [-1, -2, -5, 1]
+
+
+def test_returns_from_turn_to_turn_by_hand() -> None:
+    """Three turns of a: returns 1/2, 1 and -1, mean 1/6, variance 13/12; with rewards 2 and 0 added: 5/2, 1, -1."""
+    deviation = (13 / 12) ** 0.5
+    assert found("gtpo", discount=0.5) == pytest.approx(
+        [(1 / 2 - 1 / 6) / deviation, (1 - 1 / 6) / deviation, (-1 - 1 / 6) / deviation, 1], rel=1e-5
+    )
+    mean, deviation = 5 / 6, ((5 / 2 - 5 / 6) ** 2 + (1 - 5 / 6) ** 2 + (-1 - 5 / 6) ** 2) ** 0.5 / 2**0.5
+    assert found("gtpo", discount=0.5, token_rewards=[[2.0, 0.0], [0.0], [0.0]]) == pytest.approx(
+        [(value - mean) / deviation for value in (5 / 2, 1, -1)] + [1], rel=1e-5
+    )
+    # First turns: 1/2 and -1, mean -1/4; the second has nothing to be compared with.
+    first = 0.75 / (2 * 0.75**2) ** 0.5
+    assert found("gtpo", discount=0.5, baseline="turn") == pytest.approx([first, 1, -first, 1], rel=1e-5)
+    # Without a discount to bring it back, the outcome is the last turn's alone.
+    assert found("gtpo", discount=0.0)[0] == 0
+
+
+def test_token_rewards_count_in_the_total_at_their_position() -> None:
+    turn_rewards = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("dr_grpo", token_rewards=turn_rewards) == [2, 2, -2, 5]  # 3 and -1: mean 1; 5 alone
+    assert found("rloo", token_rewards=turn_rewards) == [4, 4, -4, 5]
+    # Returns 2 + 1/2, 1, -1, 5 with discount 1/2.
+    mean, variance = 7.5 / 4, ((2.5 - 1.875) ** 2 + (1 - 1.875) ** 2 + (-1 - 1.875) ** 2 + (5 - 1.875) ** 2) / 3
+    expected = [(value - mean) / variance**0.5 for value in (2.5, 1, -1, 5)]
+    assert found("reinforce_plus_plus", token_rewards=turn_rewards, discount=0.5) == pytest.approx(expected)
+
+
+def test_only_the_reward_at_the_end_has_a_baseline() -> None:
+    # The group's mean is 0, and a single member is not compared: as without; then b's reward is subtracted.
+    turn_rewards = [[2.0, 0.0], [0.0], [4.0]]
+    assert found("reinforce_plus_plus_baseline", token_rewards=turn_rewards) == pytest.approx(
+        found("reinforce_plus_plus", token_rewards=turn_rewards)
+    )
+
+
+def test_rewards_and_advantages_are_normalized_on_request() -> None:
+    # 1, -1, 1: mean 1/3, standard deviation sqrt(4/3).
+    scale = (4 / 3) ** 0.5
+    normalized = found("dr_grpo", algorithm={"normalize_rewards": True})
+    assert normalized == pytest.approx([1 / scale, 1 / scale, -1 / scale, (2 / 3) / scale], rel=1e-5)
+    whitened = found("dr_grpo", algorithm={"normalize_advantages": True})
+    assert sum(whitened) == pytest.approx(0, abs=1e-9)
+    assert sum(value**2 for value in whitened) / 3 == pytest.approx(1)
+
+
+def test_the_divergence_on_a_token_by_hand() -> None:
+    assert naive_kl("k1", -1.0, -3.0) == 2
+    assert naive_kl("k2", -1.0, -3.0) == 2
+    assert naive_kl("k3", -1.0, -1.0) == 0
+    assert naive_kl("k1", 0.0, -100.0) == 20
+
+
+def test_every_estimator_of_rewards_alone_has_a_naive_implementation() -> None:
+    """The others read graded trajectories or a teacher; their slow references are in the tests of their formulas."""
+    of_others = {"optimal_token_baseline", "gdpo", "aspo", "adatir", "gtpo_similar_code", "distillation"}
+    targets = {AlgorithmConfig(estimator=name).estimator.target for name in ESTIMATORS.keys() - of_others}  # type: ignore[arg-type]
+    assert set(NAIVE_ESTIMATORS) == targets
+
+
+def test_maxrl_by_hand() -> None:
+    batch = BatchRewards([1.0, 0.0, 1.0], ["a", "a", "b"], [[0.0, 0.0], [0.0], [0.0]])
+    config = AlgorithmConfig(estimator="maxrl")  # type: ignore[arg-type]
+    assert naive_advantages(config, batch) == [[1.0, 1.0], [-1.0], [0.0]]
+
+
+def test_custom_estimator_has_no_naive_implementation() -> None:
+    config = AlgorithmConfig(estimator="custom_components:scaled")  # type: ignore[arg-type]
+    assert naive_advantages(config, BatchRewards([1.0], ["a"], [[0.0]])) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "expected"),
+    [
+        ("constant", 3, [1 / 4, 1 / 2, 3 / 4, 1, 1, 1, 1]),
+        ("linear", 0, [1, 3 / 4, 1 / 2, 1 / 4, 0, 0]),
+        ("linear", 2, [1 / 3, 2 / 3, 1, 1 / 2, 0]),
+        ("cosine", 0, [1, (1 + 0.5**0.5) / 2, 1 / 2, (1 - 0.5**0.5) / 2, 0]),
+    ],
+)
+def test_learning_rates_by_hand(schedule: Any, warmup: int, expected: list[float]) -> None:
+    config = LearnerConfig(learning_rate=2.0, lr_schedule=schedule, warmup_steps=warmup)
+    found = [naive_learning_rate(index, 4, config) for index in range(len(expected))]
+    assert found == pytest.approx([2 * rate for rate in expected])

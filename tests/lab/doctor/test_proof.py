@@ -1,0 +1,217 @@
+"""The logic of proofs: verdicts by the step made again, without and with the change. `make_step` is a script here."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sick_runs import SICK, Case, config
+from torl.base.errors import CheckpointError
+from torl.base.options import dotted_leaves
+from torl.run.config import TrainConfig
+from torl.run.config.learning import SelectionConfig
+from torl.run.config.loading import load_config
+from torl.run.records.content import KINDS
+from torl_lab.doctor.diagnosis import Diagnosis
+from torl_lab.doctor.experiments import EXPERIMENTS
+from torl_lab.doctor.history import History, Step
+from torl_lab.doctor.proof import ORIGINS, MadeStep, Proof, prove
+from torl_lab.doctor.registry import DISEASES, examine
+from torl_lab.replay.differences import Difference
+
+OF_HOST = [name for name, each in EXPERIMENTS.items() if each.changes is None]
+OF_SETTING = [name for name, each in EXPERIMENTS.items() if each.changes is not None and name != "no-gradient"]
+
+GAP = Difference("logprobs", "step 29, p1, sample 0, rollout_logprobs 3", -0.5, -0.25)
+
+
+@cache
+def diagnosed(name: str) -> tuple[History, Diagnosis]:
+    case = SICK[name]
+    if name == "numeric-gap":  # the demo has one precision
+        case = replace(case, config=config(engine__dtype="bfloat16"))
+    history = case.history()
+    return history, next(each for each in examine(history).diagnoses if each.disease.id == name)
+
+
+@cache
+def healthy_steps() -> list[Step]:
+    return Case().history().steps
+
+
+async def proved(name: str, *, again: bool, changed: bool) -> tuple[Proof, list[Mapping[str, Any]]]:
+    """The proof of a disease whose step is sick again without and with the change, or not, and the changes made."""
+    history, diagnosis = diagnosed(name)
+    made: list[Mapping[str, Any]] = []
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        made.append(changes)
+        is_sick = changed if changes else again
+        steps = history.steps if is_sick else healthy_steps()
+        return MadeStep(steps[number], () if is_sick else (GAP,))
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    return proof, made
+
+
+def test_experiments_belong_to_diseases() -> None:
+    assert EXPERIMENTS.keys() <= DISEASES.keys()
+    assert len(OF_HOST) >= 6
+    assert len(OF_SETTING) >= 4
+
+
+@pytest.mark.parametrize("name", OF_SETTING)
+async def test_symptom_that_vanishes_with_the_change_proves_the_setting(name: str) -> None:
+    proof, made = await proved(name, again=True, changed=False)
+    assert proof.verdict == "proved"
+    assert proof.text.endswith(f"Cause: {EXPERIMENTS[name].cause}")
+    assert len(made) == 2
+    ((setting, value),) = made[1].items()  # one valid setting with another value
+    changed = config(**{setting.replace(".", "__"): value})
+    assert dict(dotted_leaves(changed.model_dump(mode="json")))[setting] == value
+    assert changed != diagnosed(name)[0].config
+
+
+@pytest.mark.parametrize("name", OF_SETTING)
+async def test_symptom_that_stays_with_the_change_refutes_the_setting(name: str) -> None:
+    proof, _ = await proved(name, again=True, changed=True)
+    assert proof.verdict == "refuted"
+    assert proof.text.endswith(f"Cause: not {EXPERIMENTS[name].cause}")
+
+
+@pytest.mark.parametrize("name", OF_SETTING)
+async def test_symptom_that_vanishes_without_a_change_is_of_the_host(name: str) -> None:
+    proof, made = await proved(name, again=False, changed=False)
+    assert (proof.verdict, made) == ("proved", [{}])
+    assert proof.text.endswith(
+        "Cause: the engine, not a setting. First difference: "
+        "logprobs: step 29, p1, sample 0, rollout_logprobs 3: -0.5 -> -0.25"
+    )
+
+
+@pytest.mark.parametrize("name", OF_HOST)
+async def test_step_made_again_tells_the_host_from_the_batch(name: str) -> None:
+    proof, made = await proved(name, again=False, changed=False)
+    assert (proof.verdict, made) == ("proved", [{}])
+    assert "Cause: the engine, not a setting" in proof.text
+    proof, made = await proved(name, again=True, changed=True)
+    assert (proof.verdict, made) == ("refuted", [{}])
+    assert "not the host" in proof.text
+
+
+async def test_run_without_the_setting_is_undecided() -> None:
+    """Without filters and masks, none can drop what would have a gradient."""
+    made = await changes_without_selection(selection__drop_zero_variance_groups=False)
+    assert made == ("undecided", [{}])
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"accuracy_range": [0.05, 0.8], "mask": {"repetitive": {"above": 0.05}}, "drop_undecided_above": 0.4},
+        {"accuracy_range": [0.1, 0.9], "dynamic_sampling": True},
+    ],
+)
+async def test_no_filter_or_mask_is_left_where_they_are_removed(selection: dict[str, Any], tmp_path: Path) -> None:
+    settings = {f"selection__{name}": value for name, value in selection.items()}
+    verdict, (_, changes) = await changes_without_selection(**settings)
+    assert verdict == "proved"
+    assert {f"selection.{name}" for name in selection} <= changes.keys()
+    path = tmp_path / "config.toml"
+    path.write_text(str(config(**settings)))
+    assert load_config(TrainConfig, path, changes).selection == SelectionConfig()
+
+
+async def changes_without_selection(**settings: Any) -> tuple[str, list[Mapping[str, Any]]]:
+    """The verdict on steps without a gradient, whose cause is the selection, and the changes made."""
+    history = replace(SICK["no-gradient"], config=config(**settings)).history()
+    diagnosis = next(each for each in examine(history).diagnoses if each.disease.id == "no-gradient")
+    made: list[Mapping[str, Any]] = []
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        made.append(changes)
+        return MadeStep((healthy_steps() if changes else history.steps)[number])
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    return proof.verdict, made
+
+
+async def test_step_that_cannot_be_made_is_undecided() -> None:
+    history, diagnosis = diagnosed("clip-saturation")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        raise CheckpointError("no checkpoint")
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    assert str(proof).startswith(
+        "undecided: step 29: learner/clip_fraction: 0.6 in the record; the step cannot be made"
+    )
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict", "cause"),
+    [
+        (
+            (Difference("rewards", "step 29, p1, sample 0, reward", 1.0, 1.001),),
+            "proved",
+            "the reward, not a setting",
+        ),
+        ((), "undecided", "a setting, the data or the weights"),
+    ],
+)
+async def test_other_disease_is_proved_by_a_step_that_differs(
+    differences: tuple[Difference, ...], verdict: str, cause: str
+) -> None:
+    history, diagnosis = diagnosed("jittered-rewards")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        assert (number, changes) == (history.steps[-1].number, {})
+        return MadeStep(history.steps[-1], differences)
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    assert proof.verdict == verdict
+    assert f"Cause: {cause}" in proof.text
+
+
+async def test_step_with_a_checkpoint_is_made_first() -> None:
+    history, diagnosis = diagnosed("clip-saturation")
+    made: list[int] = []
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        made.append(number)
+        return MadeStep(healthy_steps()[number])
+
+    await prove(history, diagnosis, make_step, checkpoints=(10, 26, 30))
+    assert made == [26]  # steps 24 to 29 are sick
+
+
+async def test_disease_of_data_has_no_proof() -> None:
+    history, diagnosis = diagnosed("contamination")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        raise AssertionError("no step is needed")
+
+    assert await prove(history, diagnosis, make_step) is None
+
+
+def test_every_kind_of_difference_has_an_origin() -> None:
+    assert {*KINDS, "gradient", "metrics", "weights"} == ORIGINS.keys()
+
+
+async def test_equal_step_without_the_symptom_is_of_the_host() -> None:
+    history, diagnosis = diagnosed("stall")
+
+    async def make_step(number: int, changes: Mapping[str, Any]) -> MadeStep:
+        return MadeStep(healthy_steps()[number])
+
+    proof = await prove(history, diagnosis, make_step)
+    assert proof is not None
+    assert proof.verdict == "proved"
+    assert proof.text.endswith(". Cause: the host at that time: the step made again is equal")
