@@ -22,7 +22,7 @@ _API = {
     "Calls": "train finetune sample evaluate Policy Run History SampledGroups SandboxPool Execution Grader JudgeClient",
     "Base classes of components": "Component RunContext Tool StatefulTool ToolSession Environment EnvironmentSession "
     "Message Reply Agent Format FencedFormat TaggedFormat TaggedOptions ChatFormat Reward Tracker Engine EngineOptions "
-    "EngineSetup",
+    "LocalEngineOptions EngineMemory ModelShape Installation EngineSetup",
     "Functions of a configuration": "ProblemSource PromptTemplate PromptVariant Estimator EstimatorInputs "
     "TokenAdvantages requires PolicyLoss LossInputs BatchTokens PolicyLossValues Aggregation "
     "ImportanceCorrection CorrectionInputs Imitation",

@@ -30,13 +30,13 @@ import torch
 from benchmarks import ROOT, settings_words
 from benchmarks.learner.train_step_problem import ONE_RANK, SETTINGS, Sample, make_samples, write_model
 from torl.base.types import TrainingSample
+from torl.components.hub.shape import ModelShape
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.rank import Rank
 from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, ModelConfig, TrainConfig
 from torl.run.config.loading import load_config
 from torl.run.placement.learner_bytes import LearnerBytes
-from torl.run.placement.shape import ModelShape
 
 DEMO = ROOT / "python" / "torl" / "presets" / "demo.toml"
 VOCABULARY = 151_936

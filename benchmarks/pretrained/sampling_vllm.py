@@ -13,7 +13,8 @@ from pathlib import Path
 from benchmarks.learner.train_step_problem import serve
 from benchmarks.pretrained.sampling import MAX_PROMPT_TOKENS, REQUESTS, add_sampling_options, engine_peak_bytes
 from torl.components.engine import EngineSetup
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments, process_environment
+from torl.components.engine.vllm.arguments import EngineDevices, engine_arguments, process_environment
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.text.tokenizer import load_tokenizer, stop_token_ids
 from torl.components.text.vocabulary import build_vocabulary
 

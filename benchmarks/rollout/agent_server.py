@@ -29,7 +29,7 @@ from demo_maker.chat_model import TEMPLATE, make_tokenizer
 from torl import Agent, Outcome, OutcomeStatus, Problem, Prompt, ToolRequest, Turn
 from torl.components.agents import AgentLimits
 from torl.components.engine import EngineSetup, VllmEngine
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.formats.chat import HermesFormat
 from torl.components.formats.chat.calls import ChatCall
 from torl.components.text.prompts import encode_prompts

@@ -27,7 +27,8 @@ from torl.base.runtime.processes.heap import exclude_from_collection
 from torl.base.types import SampledTurn
 from torl.components.engine import EngineSetup, VllmEngine
 from torl.components.engine.protocol import Engine
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments
+from torl.components.engine.vllm.arguments import EngineDevices, engine_arguments
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.process_setup import log_to_file
 from torl.components.text.tokenizer import load_tokenizer
 from torl.components.text.vocabulary import build_vocabulary

@@ -43,7 +43,7 @@ from torl._core import StopCondition
 from torl.base.paths import resolve_path
 from torl.base.types import OutcomeStatus, Problem, Prompt, SampledTurn, SamplingParameters, Trajectory, TurnRequest
 from torl.components.engine import EngineSetup, VllmEngine
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.text.tokenizer import PlainTextEncoder, load_tokenizer, stop_token_ids
 from torl.components.text.vocabulary import build_vocabulary
 from torl.components.tools.python import PythonTool

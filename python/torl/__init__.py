@@ -81,8 +81,11 @@ if TYPE_CHECKING:
     from torl.components.algorithms.requirements import requires as requires
     from torl.components.data import ProblemSource as ProblemSource
     from torl.components.engine import Engine as Engine
+    from torl.components.engine import EngineMemory as EngineMemory
     from torl.components.engine import EngineOptions as EngineOptions
     from torl.components.engine import EngineSetup as EngineSetup
+    from torl.components.engine import Installation as Installation
+    from torl.components.engine import LocalEngineOptions as LocalEngineOptions
     from torl.components.environments import Environment as Environment
     from torl.components.environments import EnvironmentSession as EnvironmentSession
     from torl.components.environments import Message as Message
@@ -98,6 +101,7 @@ if TYPE_CHECKING:
     from torl.components.formats.observation import longest_prefix as longest_prefix
     from torl.components.formats.observation import render_outcome as render_outcome
     from torl.components.formats.observation import truncate_middle as truncate_middle
+    from torl.components.hub.shape import ModelShape as ModelShape
     from torl.components.rewards import Grader as Grader
     from torl.components.rewards import JudgeClient as JudgeClient
     from torl.components.rewards import Reward as Reward
@@ -129,7 +133,8 @@ _MODULES = {
     "torl.api": "History Policy Run SampledGroups evaluate finetune sample train",
     "torl.base.component": "Component RunContext",
     "torl.components.data": "ProblemSource",
-    "torl.components.engine": "Engine EngineOptions EngineSetup",
+    "torl.components.engine": "Engine EngineMemory EngineOptions EngineSetup Installation LocalEngineOptions",
+    "torl.components.hub.shape": "ModelShape",
     "torl.components.environments": "Environment EnvironmentSession Message Reply",
     "torl.base.errors": "ConfigError RewardError ToolUnavailableError TorlError",
     "torl.components.formats": "ChatFormat FencedFormat Format TaggedFormat TaggedOptions",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli import ROOT
-from torl.run.placement.shape import ModelShape
+from torl.components.hub.shape import ModelShape
 
 pytestmark = pytest.mark.skipif(
     find_spec("liger_kernel") is None or find_spec("triton") is None,

@@ -13,7 +13,8 @@ from cli import ROOT
 from sources import Package, bound_names, misfit
 from torl._core import Vocabulary
 from torl.components.engine.protocol import EngineSetup
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments, process_environment
+from torl.components.engine.vllm.arguments import EngineDevices, engine_arguments, process_environment
+from torl.components.engine.vllm.options import VllmOptions
 from vllm_modules import (
     MODULES,
     installed_hashes,

@@ -12,15 +12,16 @@ import torch
 from vllm.device_allocator import cumem, sleep_mode_backend
 
 from placement_models import QWEN_7B
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.components.engine.vllm.arguments import EngineDevices
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.weights import EngineWeights
+from torl.components.hub.shape import ModelShape
 from torl.components.weights.rendezvous import Receivers, Rendezvous
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.placement.ledger import Ledger, compute_ledger
 from torl.run.placement.machine import Machine
 from torl.run.placement.resolve import resolve
-from torl.run.placement.shape import ModelShape
 from torl.training.residency import DeviceSharing, Residency
 
 CARD = 85_520_809_984

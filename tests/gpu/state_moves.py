@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from learner_fixtures import random_samples
+from torl.components.hub.shape import ModelShape
 from torl.learner.batch import pack_batch
 from torl.learner.messages import LearnerSetup, RankSetup
 from torl.learner.publishing import full_weights
@@ -25,7 +26,6 @@ from torl.learner.rank import Rank
 from torl.run.config import AlgorithmConfig, CriticConfig, LearnerConfig, LoraConfig, ModelConfig, TrainConfig
 from torl.run.config.loading import load_config
 from torl.run.placement.learner_bytes import LearnerBytes
-from torl.run.placement.shape import ModelShape
 
 STEPS, ROW_TOKENS = 3, 4096
 LORA = LoraConfig(rank=8)

@@ -10,9 +10,8 @@ from engine_checks import assert_what_is_held_changes_no_token, moved_through_it
 from engines import make_engine
 from models import write_shape
 from tiny_model import build_tiny_model, prompt_text
+from torl.components.hub.shape import ModelShape
 from torl.components.text.tokenizer import load_tokenizer
-from torl.run.placement.engine_bytes import GpuEngineBytes
-from torl.run.placement.shape import ModelShape
 from weight_sending import sending
 
 OPTIONS: dict[str, Any] = {
@@ -44,7 +43,7 @@ async def test_engine_memory_matches_ledger_in_each_state(tmp_path: Path) -> Non
         )
     finally:
         await engine.close()
-    book = GpuEngineBytes(engine._options, ModelShape.read(model), torch.cuda.mem_get_info(0)[1])
+    book = engine._options.memory(ModelShape.read(model), torch.cuda.mem_get_info(0)[1])
     assert found["asleep"] <= sum(book.asleep().values()), found
     # vLLM's other buffers return together with the weights.
     with_weights = book.with_weights()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.components.engine import EngineSetup, VllmEngine, VllmReplicas
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 
 MAX_MODEL_TOKENS = 640
 

@@ -187,7 +187,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/training/health.py", "if not gap <= limit:", "if gap > limit:", _HEALTH),
     ("torl/training/health.py", "self._first_gaps[name] = gap", "pass", _HEALTH),
     ("torl/training/health.py", "(LOGPROB_GAP_PROBE, True)", "(LOGPROB_GAP_PROBE, self._exact)", _HEALTH),
-    ("torl/training/health.py", 'arguments.get("kv_cache_dtype", "auto") not in', '"auto" not in', _HEALTH),
+    ("torl/components/engine/vllm/options.py", "cache not in (", "None not in (", _HEALTH),
     ("torl/training/probe.py", "config.rollout.max_staleness > 0 or ", "", _PROBE),
     ("torl/training/probe.py", "if versions - {version}:", "if False:", _PROBE),
     ("torl/training/probe.py", "replica=index % replicas", "replica=0", _PROBE),
@@ -787,7 +787,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/rollout/transcript.py", "min(stop, kept)", "stop", _EPISODE_LAWS),
     ("torl/rollout/transcript.py", "shorten_outcome(call.outcome)", "call.outcome", _EPISODE),
     ("torl/rollout/transcript.py", "start_version=episode.start_version,", "", _EPISODE),
-    ("torl/rollout/model_directory.py", '.get("hf_overrides")', '.get("")', "torl/rollout/test_opening.py"),
+    ("torl/components/engine/vllm/options.py", '.get("hf_overrides")', '.get("")', "torl/rollout/test_opening.py"),
     (
         "torl/components/text/vocabulary.py",
         'len(data[: block.start].decode("utf-8", errors="replace"))',
@@ -1162,7 +1162,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("torl/run/placement/ledger.py", 'add_bytes(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
     (
-        "torl/run/placement/engine_bytes.py",
+        "torl/components/engine/vllm/memory.py",
         "max(1, self.shape.kv_heads // self",
         "max(0, self.shape.kv_heads // self",
         _LEDGER,

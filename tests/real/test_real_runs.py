@@ -15,13 +15,13 @@ from transformers import AutoModelForCausalLM
 import torl
 import torl_lab
 from settings_for_real import precision, settings
+from torl.components.hub.shape import ModelShape
 from torl.components.text.tokenizer import load_tokenizer
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.placement.ledger import compute_ledger
 from torl.run.placement.machine import this_machine
 from torl.run.placement.resolve import resolve
-from torl.run.placement.shape import ModelShape
 from torl.run.records import metric_names as names
 
 

@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from torl.components.engine import EngineSetup, VllmReplicas
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.weights.rendezvous import Rendezvous
 
 if TYPE_CHECKING:

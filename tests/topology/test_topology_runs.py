@@ -22,11 +22,10 @@ import pytest
 import tiny_model
 from cli import ROOT, running
 from held_weights import FILE, expected_checksums
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
+from torl.components.hub.shape import ModelShape
 from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
 from torl.learner.checkpoint.shards import read_policy_weights
-from torl.run.placement.engine_bytes import GpuEngineBytes
-from torl.run.placement.shape import ModelShape
 from torl_lab.audit.run import main as verify
 
 STEPS = 3
@@ -206,7 +205,7 @@ def test_three_steps(
 
     # The plan's bytes of a cached token are vLLM's, also where two workers hold the same head of keys.
     options = VllmOptions(tensor_parallel=arrangement.tensor_parallel, dtype="float32")
-    token_bytes = GpuEngineBytes(options, ModelShape.read(tiny_model_directory), card=0).token_bytes
+    token_bytes = options.memory(ModelShape.read(tiny_model_directory), 0).token_bytes
     found = re.search(r"KV cache size: ([\d,]+) tokens", (run / "logs" / "engine_0.log").read_text())
     assert found is not None
     assert int(found[1].replace(",", "")) == pytest.approx(options.cpu_kv_cache_gib * 2**30 / token_bytes, rel=0.05)

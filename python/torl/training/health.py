@@ -130,8 +130,7 @@ class PolicyComparison:
 def coarser_dtype(config: TrainConfig) -> str:
     """Return the precision that rounds most: the engine's, the learner's, or that of a quantized cache or weights."""
     options = engine_options(config)
-    arguments = getattr(options, "arguments", {})
-    if arguments.get("quantization") or arguments.get("kv_cache_dtype", "auto") not in ("auto", "bfloat16", "float32"):
+    if options.rounds_below_dtype:
         return "quantized"
     return config.learner.dtype if options.dtype == "float32" else options.dtype
 

@@ -13,6 +13,7 @@ from torl.base.runtime.cluster import Cluster
 from torl.base.types import Problem, Prompt
 from torl.components.data import Sampler
 from torl.components.hub import resolve_model_config
+from torl.components.hub.shape import ModelShape
 from torl.components.text.prompts import EncodedPrompts
 from torl.learner.checkpoint.directory import clean_checkpoints, latest_checkpoint, read_controller_state
 from torl.learner.learner import Learner
@@ -23,7 +24,6 @@ from torl.run.config import LearningConfig
 from torl.run.display.console import Console
 from torl.run.placement.fit import crowded_memory, describe_update, require_division, require_room, with_update_settings
 from torl.run.placement.resolve import ResolvedConfig, resolve, slow_precision
-from torl.run.placement.shape import ModelShape
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE
 from torl.run.records.reading import find_damage
 from torl.run.records.receipt import CHECKPOINTS, RECEIPT_FILE, find_missing, read_receipt

@@ -8,7 +8,7 @@ import pytest
 
 from placement_models import QWEN_7B, QWEN_32B
 from torl.commands.plan import main
-from torl.run.placement.shape import ModelShape
+from torl.components.hub.shape import ModelShape
 
 
 @pytest.fixture

@@ -2,16 +2,18 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
 
 from torl._core import Vocabulary
 from torl.base.errors import EngineError
-from torl.base.options import Precision, Section
+from torl.base.options import PositiveInt, Precision, Section
 from torl.base.runtime.cluster import Cluster, LocalCluster
 from torl.base.types import SampledTurn, TurnRequest
+from torl.components.engine.memory import EngineMemory
+from torl.components.hub.shape import ModelShape
 from torl.components.weights.rendezvous import Receivers, Rendezvous
 
 NO_POLICY = -1
@@ -73,11 +75,69 @@ class EngineOptions(Section):
         """Whether turns may continue on keys and values of an older policy, which makes logprobs inexact."""
         return False
 
+    @property
+    def rounds_below_dtype(self) -> bool:
+        """Whether weights or cache are quantized, so that logprobs are less exact than `dtype`."""
+        return False
+
+    @property
+    def overrides_model(self) -> bool:
+        """Whether entries of the model's config.json are replaced, such as the length of its context."""
+        return False
+
+
+class LocalEngineOptions(EngineOptions):
+    """Options of an engine on the devices of the run. Its subclass estimates the memory by which runs are placed."""
+
+    tensor_parallel: PositiveInt = 1
+    """Number of devices that share one replica's weights."""
+    replicas: PositiveInt | None = None
+    """Number of replicas, each with `tensor_parallel` devices. Unset uses all GPUs of the engines, or one replica on a
+    CPU."""
+    max_sequences: PositiveInt = 1024
+    """Maximum number of sequences in a batch."""
+
+    def divides(self, shape: ModelShape, workers: int) -> bool:
+        """Whether the engine can divide a model among this number of devices."""
+        return shape.heads % workers == 0
+
+    @abstractmethod
+    def memory(self, shape: ModelShape, gpu_bytes: int | None) -> EngineMemory:
+        """Return the memory of one of the devices of an engine.
+
+        Args:
+            shape: Shape of the model.
+            gpu_bytes: Bytes of the smallest GPU. None on cores.
+        """
+
+    def savings(self, *, on_gpus: bool) -> Iterator[tuple[str, Any, str]]:
+        """Yield changes of options that save memory, the cheapest first: option, new value, and cost in words."""
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Whether an engine can be started on a machine.
+
+    Attributes:
+        text: Installed version, or the reason why the engine cannot start.
+        remedy: Command that mends it. Empty if nothing is missing.
+        works: Whether the engine starts without the remedy.
+    """
+
+    text: str
+    remedy: str = ""
+    works: bool = True
+
 
 class Engine(ABC):
     '''An inference engine that holds one version of the policy at a time.
 
     Every method raises `EngineError`, with the cause, if the engine is dead, was never started or refuses a request.
+
+    Attributes:
+        packages: Installed packages that decide what the engine samples, whose versions a receipt has.
+
     Example: an engine that queries a server. It cannot receive weights, so it samples and evaluates only.
 
         import asyncio
@@ -113,6 +173,13 @@ class Engine(ABC):
 
     Instead of `options`, its `__init__` may take single parameters after `setup`, which become its options.
     '''
+
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def installation(cls, *, on_gpus: bool) -> Installation:
+        """Return whether the engine can be started on the GPUs or cores of this machine, for `torl check`."""
+        return Installation(cls.__name__)
 
     @property
     def policy_version(self) -> int:

@@ -6,14 +6,13 @@ from itertools import combinations
 from typing import Any
 
 from torl.base.errors import ConfigError
+from torl.components.hub.shape import ModelShape
 from torl.run.config import LearningConfig
 from torl.run.placement.ledger import Ledger, compute_ledger
 from torl.run.placement.machine import Machine
 from torl.run.placement.resolve import local_engine_options, resolve
-from torl.run.placement.shape import ModelShape
 
 _MAX_CHANGES = 4
-_FEW_SEQUENCES = 64
 _GPUS = (1, 2, 4, 8, 16, 32, 64, 128)
 _GPUS_OF_NODE = 8
 
@@ -59,20 +58,11 @@ def changes(config: LearningConfig, machine: Machine) -> Iterator[Change]:
         yield Change("learner.max_row_tokens", config.longest_sample, "shorter rows")
     if learner.max_stored_logits > 1 << 25:
         yield Change("learner.max_stored_logits", 1 << 25, "smaller products in the head")
+    if options is not None:
+        for name, value, cost in options.savings(on_gpus=bool(machine.gpus)):
+            yield Change(f"engine.{name}", value, cost)
     if not machine.gpus:
-        if options is None:
-            return
-        if options.max_sequences > _FEW_SEQUENCES:
-            yield Change("engine.max_sequences", _FEW_SEQUENCES, "smaller batches in the engine")
-        if options.cpu_kv_cache_gib > 1:
-            yield Change("engine.cpu_kv_cache_gib", 1, "fewer sequences at a time")
-        for gib in (1, 4):
-            if options.cpu_kv_cache_gib < gib:
-                yield Change("engine.cpu_kv_cache_gib", gib, "a larger cache")
         return
-    for fraction in (0.75, 0.6, 0.45, 0.3):
-        if options is not None and fraction < options.gpu_memory_utilization:
-            yield Change("engine.gpu_memory_utilization", fraction, "smaller batches in the engine")
     if learner.zero_stage < 3:
         yield Change("learner.zero_stage", 3, "parameters are gathered for every row")
     for size in (2, 4, 8):

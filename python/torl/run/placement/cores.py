@@ -1,13 +1,13 @@
 """The memory of a run on cores: every process takes its part of the same memory, in every stage of a step."""
 
-from torl.run.placement.engine_bytes import CoreEngineBytes
+from torl.components.engine.memory import Bytes, EngineMemory
 from torl.run.placement.learner_bytes import LearnerBytes
-from torl.run.placement.stages import Bytes, Stage, add_bytes
+from torl.run.placement.stages import Stage, add_bytes
 
 _CONTROLLER = 1_100_000_000  # with the graders and idle workers of the sandbox
 
 
-def core_stages(learner: LearnerBytes, engine: CoreEngineBytes | None, workers: int) -> tuple[Stage, ...]:
+def core_stages(learner: LearnerBytes, engine: EngineMemory | None, workers: int) -> tuple[Stage, ...]:
     """Return the stages of a step on cores, whose bytes are all in CPU memory.
 
     Args:

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from torl.base.errors import ConfigError
+from torl.components.engine.memory import Bytes
+from torl.components.hub.shape import ModelShape
 from torl.run.config import LearnerConfig, LearningConfig, ModelRunConfig
 from torl.run.placement.changes import advice
 from torl.run.placement.ledger import Ledger, compute_ledger
 from torl.run.placement.resolve import ResolvedConfig, local_engine_options
-from torl.run.placement.shape import ModelShape
-from torl.run.placement.stages import Bytes
 
 Config = TypeVar("Config", bound=LearningConfig)
 
@@ -24,18 +24,13 @@ _SPARE = 0.1
 def require_division(config: ModelRunConfig, shape: ModelShape) -> None:
     """Raise ConfigError if the model's heads cannot be divided among the workers of an engine."""
     options = local_engine_options(config)
-    if options is None or divides(shape, options.tensor_parallel):
+    if options is None or options.divides(shape, options.tensor_parallel):
         return
-    sizes = [str(each) for each in range(1, shape.heads + 1) if divides(shape, each)]
+    sizes = [str(each) for each in range(1, shape.heads + 1) if options.divides(shape, each)]
     raise ConfigError(
         f"engine.tensor_parallel is {options.tensor_parallel}, and the model has {shape.heads} attention heads "
         f"({shape.kv_heads} of keys and values): it can be {', '.join(sizes)}"
     )
-
-
-def divides(shape: ModelShape, size: int) -> bool:
-    """Whether vLLM can divide a model among `size` workers."""
-    return shape.heads % size == 0 and (shape.kv_heads % size == 0 or size % shape.kv_heads == 0)
 
 
 def require_room(config: LearningConfig, resolved: ResolvedConfig[LearningConfig], shape: ModelShape) -> None:

@@ -5,10 +5,10 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import chain
 
+from torl.components.engine.memory import Bytes
 from torl.components.hub import resolve_model_config
+from torl.components.hub.shape import ModelShape
 from torl.run.config import LearningConfig, reference_model
-from torl.run.placement.shape import ModelShape
-from torl.run.placement.stages import Bytes
 from torl.run.placement.states import ADAM_BYTES, BUCKET_ELEMENTS, FLOAT_BYTES, States, page_locked_bytes
 
 _CONTEXT = 1_900_000_000  # CUDA, NCCL and kernels in one process: 1.7 GB measured on an H200, before the first update

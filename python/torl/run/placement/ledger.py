@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from torl.base.errors import ConfigError
+from torl.components.engine.memory import Bytes, EngineMemory
+from torl.components.hub.shape import ModelShape
 from torl.run.config import LearningConfig
 from torl.run.placement.assign import Placement
 from torl.run.placement.cores import core_stages
-from torl.run.placement.engine_bytes import CoreEngineBytes, EngineBytes, GpuEngineBytes
 from torl.run.placement.learner_bytes import LearnerBytes
 from torl.run.placement.resolve import ResolvedConfig, local_engine_options
-from torl.run.placement.shape import ModelShape
-from torl.run.placement.stages import Bytes, Stage, add_bytes
+from torl.run.placement.stages import Stage, add_bytes
 from torl.run.placement.states import page_locked_bytes
 
 
@@ -28,7 +28,7 @@ class Ledger:
     placement: Placement
     stages: tuple[Stage, ...]
     learner: LearnerBytes
-    engine: EngineBytes | None
+    engine: EngineMemory | None
 
     def excess(self) -> list[tuple[Stage, str, int, int]]:
         """List shortages of memory as (stage, location, bytes needed, bytes available).
@@ -76,24 +76,24 @@ def compute_ledger(resolved: ResolvedConfig[LearningConfig], shape: ModelShape) 
         raise ConfigError(f"the memory of the engine {config.engine.name!r} cannot be predicted")
     gpus = placement.machine.gpus
     learner = LearnerBytes(config, shape, placement.ranks, on_cores=not gpus)
-    if not gpus:
-        on_cores = None if options is None else CoreEngineBytes(options, shape)
-        workers = 0 if options is None else placement.replicas * options.tensor_parallel
-        return Ledger(placement, core_stages(learner, on_cores, workers), learner, on_cores)
-    engine = None
+    engine, workers = None, 0
     if options is not None:
-        memory = min(gpus[device].memory_bytes for devices in placement.engine_devices for device in devices)
-        engine = GpuEngineBytes(options, shape, memory)
-    return Ledger(placement, _gpu_stages(learner, engine, placement), learner, engine)
+        used = [gpus[device].memory_bytes for devices in placement.engine_devices for device in devices] if gpus else []
+        engine, workers = options.memory(shape, min(used, default=None)), placement.replicas * options.tensor_parallel
+    if not gpus:
+        return Ledger(placement, core_stages(learner, engine, workers), learner, engine)
+    sleeps = options is not None and bool(options.sleep_while_learning)
+    return Ledger(placement, _gpu_stages(learner, engine, placement, sleeps=sleeps), learner, engine)
 
 
-def _gpu_stages(learner: LearnerBytes, engine: GpuEngineBytes | None, placement: Placement) -> tuple[Stage, ...]:
+def _gpu_stages(
+    learner: LearnerBytes, engine: EngineMemory | None, placement: Placement, *, sleeps: bool
+) -> tuple[Stage, ...]:
     config = learner.config
     offloaded = learner.always()
     resident = offloaded | learner.parameters() | learner.optimizer()
     between = offloaded | learner.parameters()
     moves = bool(config.learner.offload_while_sampling)
-    sleeps = engine is not None and engine.options.sleep_while_learning
     awake = {} if engine is None else engine.awake()
     idle = engine.asleep() if engine is not None and sleeps else awake
     receiving = engine.with_weights() if engine is not None and sleeps else awake

@@ -1,9 +1,10 @@
 """Fill in the settings that a configuration leaves to the devices of a machine."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 
-from torl.base.options import Choice, Precision
+from torl.base.options import Choice
+from torl.components.engine import LocalEngineOptions
 from torl.components.rewards import RubricOptions
 from torl.components.rewards.math import MIN_WORKERS
 from torl.run.config import LearnerConfig, LearningConfig, ModelRunConfig, RolloutConfig, TrainConfig
@@ -19,46 +20,6 @@ _EPISODES_OF_GPU_ENGINE = 512
 # For each GPU, one process of an engine and one of a rank poll it without pause.
 _CORES_OF_GPU = 2
 _CORES_OF_GRADER = 8
-
-
-@runtime_checkable
-class LocalEngineOptions(Protocol):
-    """The options of an engine that computes on the devices of the run, such as "vllm"."""
-
-    @property
-    def dtype(self) -> Precision:
-        """Precision of the weights and of the cache."""
-        ...
-
-    @property
-    def tensor_parallel(self) -> int:
-        """Number of devices of each engine."""
-        ...
-
-    @property
-    def replicas(self) -> int | None:
-        """Number of engines."""
-        ...
-
-    @property
-    def gpu_memory_utilization(self) -> float:
-        """Fraction of a GPU's memory that the engine uses."""
-        ...
-
-    @property
-    def cpu_kv_cache_gib(self) -> float:
-        """Size of the cache on cores, in GiB."""
-        ...
-
-    @property
-    def max_sequences(self) -> int:
-        """Maximum number of sequences in a batch."""
-        ...
-
-    @property
-    def sleep_while_learning(self) -> bool | None:
-        """Whether the engine frees its GPU memory while the learner trains."""
-        ...
 
 
 def local_engine_options(config: ModelRunConfig) -> LocalEngineOptions | None:

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
+from torl.components.engine.memory import Bytes
 from torl.run.placement.assign import Placement
-
-Bytes = dict[str, int]
-"""Bytes by purpose."""
 
 
 @dataclass(frozen=True, slots=True)

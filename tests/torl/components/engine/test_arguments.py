@@ -12,7 +12,8 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from torl._core import Vocabulary
 from torl.base.errors import ConfigError
 from torl.components.engine import EngineSetup
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions, engine_arguments
+from torl.components.engine.vllm.arguments import EngineDevices, engine_arguments
+from torl.components.engine.vllm.options import VllmOptions
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])

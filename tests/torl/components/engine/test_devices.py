@@ -9,7 +9,8 @@ import pytest
 from torl._core import Vocabulary
 from torl.base.errors import ConfigError
 from torl.components.engine import EngineSetup
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.components.engine.vllm.arguments import EngineDevices
+from torl.components.engine.vllm.options import VllmOptions
 
 
 def setup(*devices: tuple[int, ...]) -> EngineSetup:

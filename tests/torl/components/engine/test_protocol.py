@@ -16,7 +16,7 @@ from torl.base.errors import EngineError
 from torl.base.options import ChosenFrom
 from torl.base.types import SamplingParameters, TurnRequest
 from torl.components.engine import ENGINES, Engine, EngineSetup
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.weights.rendezvous import Rendezvous
 
 CHOICE = ChosenFrom(ENGINES, "engine", "vllm", positional_count=1, bases=(Engine,))

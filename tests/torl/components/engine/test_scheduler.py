@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rollout.lone_scheduler import BLOCK, STOP, VOCABULARY
 from scheduler_memory import Bench, Device
 from torl._core import Scanner, StopCondition
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.weights import EngineWeights
 from torl.components.weights.rendezvous import Rendezvous
 

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.components.engine.vllm.arguments import EngineDevices
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.weights import EngineWeights
 from torl.components.weights.rendezvous import Rendezvous
 

@@ -22,7 +22,7 @@ from torl._core import Scanner, StopCondition, Vocabulary
 from torl.base.errors import ConfigError, EngineDiedError, EngineError
 from torl.base.types import SampledTurn, SamplingParameters, TurnRequest
 from torl.components.engine import EngineSetup, VllmEngine
-from torl.components.engine.vllm.arguments import VllmOptions
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.processes import EngineDirectory, with_descendants
 from weight_sending import sending
 

@@ -9,6 +9,7 @@ import torch
 
 from placement_models import QWEN_1_5B
 from torl.base.errors import ConfigError
+from torl.components.hub.shape import ModelShape
 from torl.learner.exporting import MAX_FILE_BYTES
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
@@ -16,7 +17,6 @@ from torl.run.placement.fit import crowded_memory, require_room
 from torl.run.placement.ledger import compute_ledger
 from torl.run.placement.machine import Machine, combine_machines, emulates_bfloat16, this_machine
 from torl.run.placement.resolve import resolve, slow_precision
-from torl.run.placement.shape import ModelShape
 
 WITHOUT = "processor\t: 0\nflags\t\t: fpu sse4_2 fma avx avx2 f16c\n"
 CORES = Machine((), 2, 16 << 30, emulates_bfloat16=True)

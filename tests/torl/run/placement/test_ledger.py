@@ -8,6 +8,7 @@ import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from torl.base.errors import ConfigError
+from torl.components.hub.shape import ModelShape
 from torl.learner.exporting import MAX_FILE_BYTES
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config, presets
@@ -16,7 +17,6 @@ from torl.run.placement.fit import require_division, require_room, with_update_s
 from torl.run.placement.ledger import Ledger, compute_ledger
 from torl.run.placement.machine import Machine, combine_machines
 from torl.run.placement.resolve import resolve
-from torl.run.placement.shape import ModelShape
 
 GPU_BYTES = 85_520_809_984  # 81,559 MiB: what the driver says of an H100 with "80 GB"
 HOST_BYTES = 2 << 40

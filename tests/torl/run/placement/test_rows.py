@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from placement_models import QWEN_1_5B, QWEN_7B
+from torl.components.hub.shape import ModelShape
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.placement.fit import with_update_settings
 from torl.run.placement.ledger import compute_ledger
 from torl.run.placement.machine import Machine, combine_machines
 from torl.run.placement.resolve import ResolvedConfig, resolve
-from torl.run.placement.shape import ModelShape
 
 SHAPES = {"torl_1.5b": ModelShape.from_config(QWEN_1_5B), "torl_7b": ModelShape.from_config(QWEN_7B)}
 SAMPLE = 1024 + 3072  # of both presets, at most: prompts of evaluations are the longest

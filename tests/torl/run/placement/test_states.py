@@ -16,12 +16,12 @@ from placement_models import QWEN_1_5B, QWEN_7B, QWEN_32B
 from places import HELPERS
 from saved_tensors import saved_bytes
 from torl.base.errors import ConfigError
+from torl.components.hub.shape import ModelShape
 from torl.learner.model.attention import PACKED, attention_implementation
 from torl.learner.model.lora import add_adapters
 from torl.learner.model.policy import Critic
 from torl.run.config import LoraConfig, TrainConfig
 from torl.run.placement.learner_bytes import LearnerBytes
-from torl.run.placement.shape import ModelShape
 from torl.run.placement.states import States
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "vocab_size": 500}

@@ -22,11 +22,11 @@ from torl.base.inputs import open_file, read_file
 from torl.base.paths import resolve_path
 from torl.components.data.problems import load_problems
 from torl.components.hub import require_trainable, resolve_model, resolve_model_config
+from torl.components.hub.shape import ModelShape
 from torl.components.text.tokenizer import load_tokenizer, stop_token_ids
 from torl.components.tools.search_index import Corpus
 from torl.learner.checkpoint.shards import ShardIndex, read_facts
 from torl.rollout.model_directory import context_window
-from torl.run.placement.shape import ModelShape
 from torl.run.records.files import trajectory_file
 from torl.run.records.receipt import Receipt
 from torl.run.records.rows import encode_row, encode_trajectory

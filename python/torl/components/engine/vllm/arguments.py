@@ -1,56 +1,16 @@
-"""The options of the vLLM engine, vLLM's engine arguments, and the environment of its processes."""
+"""vLLM's engine arguments, its devices, and the environment of its processes."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from torl.base.errors import ConfigError
 from torl.base.inputs import parse_json, read_file
-from torl.base.options import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt, suggestion
-from torl.components.engine.protocol import EngineOptions, EngineSetup
-
-
-class VllmOptions(EngineOptions):
-    """Options of the engine "vllm"."""
-
-    tensor_parallel: PositiveInt = 1
-    """Number of devices that share one replica's weights."""
-    replicas: PositiveInt | None = None
-    """Number of replicas, each with `tensor_parallel` devices. Unset uses all GPUs of the engines, or one replica on a
-    CPU."""
-    max_restarts: NonNegativeInt = 3
-    """Maximum number of restarts of a replica before the run stops."""
-    gpu_memory_utilization: PositiveFraction = 0.85
-    """Fraction of a GPU's memory that the engine may use. Ignored on a CPU."""
-    cpu_kv_cache_gib: PositiveFloat = 1.0
-    """Size of the KV cache on a CPU, in GiB. Ignored on a GPU."""
-    cpu_threads: PositiveInt | None = None
-    """Number of compute threads on a CPU. Unset uses one per core."""
-    max_sequences: PositiveInt = 1024
-    """Maximum number of sequences in a batch."""
-    enforce_eager: bool = False
-    """Disable compilation and graph capture: a faster start, but slower steps. Always on for a CPU."""
-    on_weight_update: Literal["recompute", "keep", "drain"] = "recompute"
-    """Handling of in-flight turns on a weight update: recompute the prefix, keep the stale KV cache (cheaper, but
-    log-probabilities are inexact), or drain the turns first."""
-    stall_timeout_seconds: PositiveFloat = 900.0
-    """Timeout without a new token while requests are pending, after which the engine counts as hung. A warning is
-    logged after a fifth of it."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    """Other engine arguments of vLLM (fields of its `AsyncEngineArgs`), by name."""
-
-    @property
-    def engines(self) -> int:
-        """Number of replicas, or one before the placement has resolved it."""
-        return self.replicas or 1
-
-    @property
-    def keeps_stale_cache(self) -> bool:
-        return self.on_weight_update == "keep"
+from torl.base.options import suggestion
+from torl.components.engine.protocol import EngineSetup
+from torl.components.engine.vllm.options import VllmOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,10 @@ from torl.base.runtime.processes.children import describe_exit, first_line, log_
 from torl.base.runtime.processes.stacks import dump_stacks
 from torl.base.types import SampledTurn, TurnRequest
 from torl.components.engine.protocol import NO_POLICY, WATCH_SECONDS, Engine, EngineMemoryPart, EngineSetup
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.components.engine.vllm.arguments import EngineDevices
 from torl.components.engine.vllm.launch import Launch, LaunchPaths
 from torl.components.engine.vllm.messages import Listener, sampled_turn, sampling_params
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.processes import (
     EngineDirectory,
     EngineProcess,

@@ -17,13 +17,8 @@ from typing import Any
 
 from torl.base.runtime.processes.heap import uncollected_imports
 from torl.components.engine.protocol import EngineSetup
-from torl.components.engine.vllm.arguments import (
-    EngineDevices,
-    VllmOptions,
-    engine_arguments,
-    process_environment,
-    socket_variables,
-)
+from torl.components.engine.vllm.arguments import EngineDevices, engine_arguments, process_environment, socket_variables
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.engine.vllm.process_setup import LOG_VARIABLE, ProcessSetup, log_to_file
 from torl.components.engine.vllm.processes import end_processes, with_descendants
 

@@ -6,15 +6,22 @@ from pathlib import Path
 
 from torl.base.runtime.cluster import LocalCluster
 from torl.base.trust import require_trust
-from torl.components.engine.protocol import NO_POLICY, Engine, EngineSetup
+from torl.components.engine.protocol import NO_POLICY, Engine, EngineSetup, Installation
 from torl.components.engine.remote import RemoteEngine
 from torl.components.engine.replicas import Replicas
-from torl.components.engine.vllm.arguments import VllmOptions
 from torl.components.engine.vllm.engine import VllmEngine
+from torl.components.engine.vllm.installation import PACKAGES, find_vllm
+from torl.components.engine.vllm.options import VllmOptions
 
 
 class VllmReplicas(Replicas):
     """Replicas of vLLM's engine, in this process's machine or on the nodes of a cluster."""
+
+    packages = PACKAGES
+
+    @classmethod
+    def installation(cls, *, on_gpus: bool) -> Installation:
+        return find_vllm(on_gpus=on_gpus)
 
     def __init__(self, setup: EngineSetup, options: VllmOptions) -> None:
         """Describe the engines; `start` starts them.

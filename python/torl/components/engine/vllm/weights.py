@@ -7,7 +7,8 @@ from typing import Any
 
 from torl.base.errors import EngineError
 from torl.components.engine.protocol import EngineMemoryPart
-from torl.components.engine.vllm.arguments import EngineDevices, VllmOptions
+from torl.components.engine.vllm.arguments import EngineDevices
+from torl.components.engine.vllm.options import VllmOptions
 from torl.components.weights.rendezvous import Rendezvous
 
 _TAGS = {"weights": "weights", "cache": "kv_cache"}  # vLLM's names of the parts
