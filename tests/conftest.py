@@ -11,7 +11,7 @@ settings.load_profile("without deadlines")
 
 
 if find_spec("torl") is not None:
-    pytest_plugins = ["fixtures"]
+    pytest_plugins = ["shared_fixtures"]
 
 
 @pytest.fixture(autouse=True)

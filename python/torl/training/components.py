@@ -14,7 +14,7 @@ from torl.base.runtime.cluster import Cluster
 from torl.base.types import Problem, Prompt
 from torl.base.version import __version__
 from torl.components.data import Sampler
-from torl.components.engine import EngineOptions
+from torl.components.engine import Engine, EngineOptions
 from torl.components.hub import require_trainable, resolve_model
 from torl.components.text.prompts import EncodedPrompts
 from torl.learner.learner import Learner
@@ -195,7 +195,12 @@ def start_facts(config: LearningConfig) -> dict[str, Any]:
     threads = config.learner.cpu_threads or max(1, len(os.sched_getaffinity(0)) // (config.learner.ranks or 1))
     found = {}
     engine = config.engine.target
-    for package in ("torch", "transformers", "deepspeed", *getattr(engine, "packages", ())):
+    for package in (
+        "torch",
+        "transformers",
+        "deepspeed",
+        *(engine.packages() if isinstance(engine, type) and issubclass(engine, Engine) else ()),
+    ):
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     return {"torl": __version__, "python": platform.python_version(), "packages": found, "learner_threads": threads}

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from torl._core import Vocabulary
 from torl.base.errors import EngineError
@@ -134,10 +134,6 @@ class Engine(ABC):
     '''An inference engine that holds one version of the policy at a time.
 
     Every method raises `EngineError`, with the cause, if the engine is dead, was never started or refuses a request.
-
-    Attributes:
-        packages: Installed packages that decide what the engine samples, whose versions a receipt has.
-
     Example: an engine that queries a server. It cannot receive weights, so it samples and evaluates only.
 
         import asyncio
@@ -174,7 +170,10 @@ class Engine(ABC):
     Instead of `options`, its `__init__` may take single parameters after `setup`, which become its options.
     '''
 
-    packages: ClassVar[tuple[str, ...]] = ()
+    @classmethod
+    def packages(cls) -> Sequence[str]:
+        """Return the names of the packages that decide what the engine samples. A receipt has their versions."""
+        return ()
 
     @classmethod
     def installation(cls, *, on_gpus: bool) -> Installation:

@@ -231,7 +231,7 @@ def test_formats_come_by_name() -> None:
     choice = ChosenFrom(FORMATS, "format", "torl")
     torl = choice.choose({"max_observation_characters": 9}).make()
     assert isinstance(torl, ToRLFormat)
-    assert torl.base.options == ToRLOptions(error_style="last_line", max_observation_characters=9)
+    assert torl.options == ToRLOptions(error_style="last_line", max_observation_characters=9)
     zerotir = choice.choose({"name": "zerotir", "max_observation_tokens": 77}).make()
     assert isinstance(zerotir, ZeroTIRFormat)
     assert zerotir.options == ZeroTIROptions(error_style="traceback", max_observation_tokens=77)

@@ -117,7 +117,7 @@ async def test_other_exceptions_are_not_retried_and_fail_the_episode(error: Exce
             f'the tool "counter" (tests.torl.components.tools.test_bounded:Counter) failed in call({{}})\n{name}'
             in str(raised.value)
         )
-        assert "test_tools_bounded.py" in str(raised.value).splitlines()[2]
+        assert "tools/test_bounded.py" in str(raised.value).splitlines()[2]
     assert tool.metrics()["tries"] == 1
 
 

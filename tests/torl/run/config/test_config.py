@@ -738,8 +738,8 @@ def test_help_of_commands_that_do_not_train(command: str, own: str) -> None:
 @pytest.mark.parametrize(
     ("words", "limit"),
     [
-        ("", 75),
-        ("--help", 75),
+        ("", 170),  # with the standard library's reader of package metadata, which finds the commands
+        ("--help", 170),
         ("presets", 620),
         ("train --help", 620),
         ("sample --help", 620),
@@ -758,7 +758,7 @@ def test_help_imports_few_modules_and_no_giant(words: str, limit: int) -> None:
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     giants, pydantic, count = completed.stdout.rsplit(maxsplit=2)
     assert giants == "[]"
-    assert pydantic == str(limit > 100)
+    assert pydantic == str(limit > 200)
     assert int(count) < limit
 
 

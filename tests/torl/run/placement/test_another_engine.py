@@ -61,7 +61,9 @@ class PagedOptions(torl.LocalEngineOptions):
 class PagedEngine(torl.Engine):
     """The engine: nothing starts it here."""
 
-    packages = ("pytest", "not-installed")
+    @classmethod
+    def packages(cls) -> tuple[str, ...]:
+        return "pytest", "not-installed"
 
     def __init__(self, setup: torl.EngineSetup, options: PagedOptions) -> None:
         self.setup, self.options = setup, options

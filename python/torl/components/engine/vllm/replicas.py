@@ -1,6 +1,7 @@
 """The engine "vllm": the configured number of vLLM engines, each on its own devices."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from torl.components.engine.vllm.options import VllmOptions
 class VllmReplicas(Replicas):
     """Replicas of vLLM's engine, in this process's machine or on the nodes of a cluster."""
 
-    packages = PACKAGES
+    @classmethod
+    def packages(cls) -> Sequence[str]:
+        return PACKAGES
 
     @classmethod
     def installation(cls, *, on_gpus: bool) -> Installation:
