@@ -14,7 +14,7 @@ import torl_lab
 from torl.run.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.run.config.help import Setting, section_title, settings_of
 from torl.run.records import metric_names
-from torl_lab.doctor.registry import DISEASES
+from torl_lab.doctor.registry import CHECKS
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _NOTE = "<!-- Written by scripts/write_reference.py from the code; edit the docstrings there. -->"
@@ -54,7 +54,7 @@ def pages() -> dict[str, str]:
         "metrics": _metrics(),
         "errors": _errors(),
         "api": _api(),
-        "diseases": _diseases(),
+        "checks": _checks(),
     }
     return {f"{name}.md": "\n".join(page) + "\n" for name, page in lines.items()}
 
@@ -133,13 +133,13 @@ def _errors() -> Iterator[str]:
             yield f"| `{name}` | {bases} | {_cell(inspect.getdoc(error) or '')} |"
 
 
-def _diseases() -> Iterator[str]:
-    yield from ("# Diseases", "", _NOTE, "")
-    yield "The diseases that `torl doctor` knows. A threshold without a published source is marked torl's."
-    yield from ("", "| disease | meaning | measure | threshold (source) | change |", "|---|---|---|---|---|")
-    for each in DISEASES.values():
-        limits = "; ".join(f"{limit.text} ({limit.source})" for limit in each.limits)
-        yield f"| `{each.id}` | " + " | ".join(map(_cell, (each.sentence, each.metric, limits, each.remedy))) + " |"
+def _checks() -> Iterator[str]:
+    yield from ("# Checks of runs", "", _NOTE, "")
+    yield "The checks of [the doctor](../doctor.md). A threshold without a published source is marked torl."
+    yield from ("", "| check | finding | measure | threshold (source) | change |", "|---|---|---|---|---|")
+    for each in CHECKS.values():
+        cells = (each.sentence, each.metric, each.thresholds, each.fix)
+        yield f"| `{each.id}` | " + " | ".join(map(_cell, cells)) + " |"
 
 
 def _api() -> Iterator[str]:

@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def lines(runs: Mapping[str, Path]) -> list[str]:
-    """Format the table: the first and the last five steps of a run, its evaluations, and the doctor's diagnoses."""
+    """Format the table: the first and the last five steps of a run, its evaluations, and the doctor's findings."""
     table = ["| changed | held-out accuracy | responses with code | entropy | `torl doctor` (step) |", "|---" * 5 + "|"]
     for name, directory in runs.items():
         rows = read_metrics(directory)
@@ -117,7 +117,7 @@ def lines(runs: Mapping[str, Path]) -> list[str]:
         for _, metric, _ in CURVES[1:]:
             _, values = series(rows, metric)
             cells.append(f"{sum(values[:5]) / 5:.2f} → {sum(values[-5:]) / 5:.2f}")
-        cells.append(", ".join(f"`{disease}` ({step})" for disease, step in doctor(directory).items()) or "-")
+        cells.append(", ".join(f"`{check}` ({step})" for check, step in doctor(directory).items()) or "-")
         table.append(f"| {' | '.join(cells)} |")
     return table
 

@@ -1,10 +1,10 @@
-"""False alarms of doctors: short healthy runs of the demo, each with another seed, and the diseases found in them.
+"""False alarms of doctors: short flawless runs of the demo, each with another seed, and their alarms.
 
 python -m benchmarks.doctors.alarms runs/alarms                 a hundred seeds
 python -m benchmarks.doctors.alarms runs/alarms --seeds 20:40   some of them
 python -m benchmarks.doctors.alarms runs/alarms --count         the count of finished runs alone
 
-Each run is examined after each of its steps, from its records: by torl's checks as they are now, and by the public
+Each run is checked after each of its steps, from its records: by torl's checks as they are now, and by the public
 doctors of the museum whose environments are there (`--peers`). A finished seed is not run again.
 """
 
@@ -62,7 +62,7 @@ def run(directory: Path, seed: int) -> None:
 
 
 def count(directory: Path, peers: Path) -> dict[str, object]:
-    """Return the numbers of finished runs and of examined steps, and of runs with each alarm by doctor."""
+    """Return the numbers of finished runs and of checked steps, and of runs with each alarm by doctor."""
     runs = [summary.parent for summary in sorted(directory.glob(f"*/{SUMMARY_FILE}"))]
     alarms: defaultdict[str, list[Mapping[str, int]]] = defaultdict(list)
     for run in runs:

@@ -1,6 +1,6 @@
 """The bug museum: real bugs of public trainers as switches of a short demo run, and the doctors that look at it.
 
-    python -m benchmarks.doctors.museum [--only ID ...] [--healthy 10] [--jobs 1] [--output runs/museum]
+    python -m benchmarks.doctors.museum [--only ID ...] [--flawless 10] [--jobs 1] [--output runs/museum]
                                         [--score | --prove] [--peers DIR]
 
 Each exhibit is one `torl train demo` with the bug patched into its processes (`exhibits`). Runs that are there already
@@ -8,9 +8,9 @@ are not repeated, and neither are their scores. Prints the table in Markdown and
 `--score` trains nothing.
 
 A doctor has found a bug if it gives a name of the ground truth; for doctors with another vocabulary, any alarm that no
-healthy run has counts. Delay is the number of steps that the records have when the first right name is given.
+flawless run has counts. Delay is the number of steps that the records have when the first right name is given.
 
-`--prove` lets the doctor prove its right diagnoses instead: it makes a step of each run again, without the bug. Proofs
+`--prove` lets the doctor prove its right findings instead: it makes a step of each run again, without the bug. Proofs
 that are there already are not repeated.
 """
 
@@ -50,22 +50,22 @@ SETTINGS: dict[str, object] = {
     # torl would stop many of these runs at once. The doctors are to be compared, which need records.
     "learner.max_logprob_gap": 1000.0,
 }
-HEALTHY = "healthy"
+FLAWLESS = "flawless"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=None, help="exhibits")
-    parser.add_argument("--healthy", type=int, default=10, help="number of healthy seeds")
+    parser.add_argument("--flawless", type=int, default=10, help="number of flawless seeds")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--output", type=Path, default=Path("runs/museum"))
     parser.add_argument("--score", action="store_true", help="score the runs that are there")
-    parser.add_argument("--prove", action="store_true", help="prove the diagnoses of the runs that are there")
+    parser.add_argument("--prove", action="store_true", help="prove the findings of the runs that are there")
     parser.add_argument("--peers", type=Path, default=Path(".venv/doctors"), help="environments of other doctors")
     options = parser.parse_args()
     load_all()
     chosen = list(EXHIBITS) if options.only is None else options.only
-    names = [*chosen, *(f"{HEALTHY}-{seed}" for seed in range(options.healthy))]
+    names = [*chosen, *(f"{FLAWLESS}-{seed}" for seed in range(options.flawless))]
     if options.prove:
         proofs = {name: found for name in chosen if (found := prove(options.output, name)) is not None}
         print("\n".join(proof_lines(proofs)))
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def train(output: Path, name: str) -> None:
-    """Make the run of an exhibit, or a healthy one, unless that is done already."""
+    """Make the run of an exhibit, or a flawless one, unless that is done already."""
     directory, outcome = (output / name).resolve(), output / f"{name}.json"
     if outcome.exists():
         return
@@ -92,7 +92,7 @@ def train(output: Path, name: str) -> None:
     exhibit = EXHIBITS.get(name)
     overrides = {"run.directory": directory, **SETTINGS, **({} if exhibit is None else exhibit.settings)}
     if exhibit is None:
-        overrides["run.seed"] = int(name.removeprefix(f"{HEALTHY}-"))
+        overrides["run.seed"] = int(name.removeprefix(f"{FLAWLESS}-"))
     start = time.perf_counter()
     starts = 1 if exhibit is None else exhibit.starts
     for number in range(starts):
@@ -132,7 +132,7 @@ def score(output: Path, name: str, peers: Path) -> dict[str, Any]:
 
 
 def prove(output: Path, name: str) -> dict[str, Any] | None:
-    """Prove the diagnosis of an exhibit, unless that is done already. None without a run or a right diagnosis."""
+    """Prove the finding of an exhibit, unless that is done already. None without a run or a right finding."""
     kept = output / f"{name}.proof.json"
     if not (output / f"{name}.json").exists():
         return None

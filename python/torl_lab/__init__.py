@@ -5,16 +5,35 @@
     audit = torl_lab.verify("runs/demo")
 
 Its folders are its commands: the viewer, the audit, the doctor, replays, evaluations and sweeps, the curation of
-problems, reports, and the exchange of trajectories with other libraries. Names are imported at their first use.
+problems, reports, and the exchange of trajectories with other libraries. The other names are for a package that adds a
+check to the doctor. Names are imported at their first use.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torl.run.records.thresholds import Limit as Limit
     from torl_lab.calls import verify as verify
+    from torl_lab.doctor.facts import Member as Member
+    from torl_lab.doctor.history import MissingInputError as MissingInputError
+    from torl_lab.doctor.history import Step as Step
+    from torl_lab.doctor.history import StepHistory as StepHistory
+    from torl_lab.doctor.run_check import Measurement as Measurement
+    from torl_lab.doctor.run_check import RunCheck as RunCheck
+    from torl_lab.doctor.run_check import check as check
+    from torl_lab.doctor.run_check import fraction_of as fraction_of
+    from torl_lab.doctor.token_facts import TokenFacts as TokenFacts
 
-_MODULE_OF = {"verify": "torl_lab.calls"}
+_MODULES = {
+    "torl.run.records.thresholds": "Limit",
+    "torl_lab.calls": "verify",
+    "torl_lab.doctor.facts": "Member",
+    "torl_lab.doctor.history": "MissingInputError Step StepHistory",
+    "torl_lab.doctor.run_check": "Measurement RunCheck check fraction_of",
+    "torl_lab.doctor.token_facts": "TokenFacts",
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 __all__ = sorted(_MODULE_OF)
 

@@ -5,7 +5,7 @@ from torl.commands.command import Command, Files
 CONVERT = Command("torl_lab.exchange.command:main", "read or write trajectories in the formats of other libraries")
 DATA = Command("torl_lab.curation.command:main", "download, clean, filter and select problems", Files.BOTH)
 DIFF = Command("torl_lab.replay.command:diff", "name the first difference of two runs")
-DOCTOR = Command("torl_lab.doctor.command:main", "name the diseases of a run, with evidence and remedies")
+DOCTOR = Command("torl_lab.doctor.command:main", "name what goes wrong in a run, with evidence and settings to change")
 EVALUATE = Command(
     "torl_lab.evaluation.command:main", "measure models on problem sets, with tables as in the papers", Files.BOTH
 )

@@ -30,6 +30,7 @@ FENCED = re.compile(
 RUN_BY = {
     "README.md": "tests/project/test_readme.py",
     "crates/sandbox/README.md": "tests/sandbox/test_docs_sandbox.py",
+    "docs/doctor.md": "tests/lab/doctor/test_other_packages.py",
     "docs/extending.md": "tests/torl/components/test_extending_page.py",
     "docs/sandbox.md": "tests/sandbox/test_docs_sandbox.py",
 }

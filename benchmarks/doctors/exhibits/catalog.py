@@ -44,7 +44,7 @@ class Exhibit:
         id: Name.
         thread: Public thread: "owner/name#issue" or "owner/name!pull request".
         says: Content of the thread in a sentence.
-        truth: Names that a correct diagnosis has: diseases of `torl doctor`, "verify:CHECK", "receipt" or "replay".
+        truth: Names that a correct finding has: checks of `torl doctor`, "verify:CHECK", "receipt" or "replay".
         side: Process that is patched.
         patches: Wraps by their targets, "module:attribute" or "module:Class.method".
         settings: Settings of the run in addition to those of all runs.

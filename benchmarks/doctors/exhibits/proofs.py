@@ -1,4 +1,4 @@
-"""The proofs of the doctor's right diagnoses: a step of the run made again, without the bug."""
+"""The proofs of the doctor's right findings: a step of the run made again, without the bug."""
 
 import asyncio
 import time
@@ -12,29 +12,29 @@ from torl.run.display.console import Console
 from torl_lab.doctor.command import read_run
 from torl_lab.doctor.experiments import EXPERIMENTS
 from torl_lab.doctor.proof import Proof, StepMaker, prove
-from torl_lab.doctor.registry import examine
+from torl_lab.doctor.registry import run_checks
 
 
 def prove_exhibit(directory: Path, exhibit: Exhibit) -> dict[str, Any] | None:
-    """Return the proof of a right diagnosis, with its seconds. None without a right diagnosis that has a proof."""
+    """Return the proof of a right finding, with its seconds. None without a right finding that has a proof."""
     history = read_run(directory)
-    right = [each for each in examine(history).diagnoses if each.disease.id in exhibit.truth]
-    for diagnosis in sorted(right, key=lambda each: each.disease.id not in EXPERIMENTS):
+    right = [each for each in run_checks(history).findings if each.check.id in exhibit.truth]
+    for finding in sorted(right, key=lambda each: each.check.id not in EXPERIMENTS):
         start = time.perf_counter()
         make_step = StepMaker(directory, history.config, Console())
-        proof: Proof | None = asyncio.run(prove(history, diagnosis, make_step, checkpoint_steps(directory)))
+        proof: Proof | None = asyncio.run(prove(history, finding, make_step, checkpoint_steps(directory)))
         if proof is not None:
             seconds = round(time.perf_counter() - start, 1)
-            return {"disease": proof.disease, "verdict": proof.verdict, "text": proof.text, "seconds": seconds}
+            return {"check": proof.check, "verdict": proof.verdict, "text": proof.text, "seconds": seconds}
     return None
 
 
 def proof_lines(proofs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table of proofs, and how many were successful."""
-    yield "| bug | diagnosis | proof | seconds |"
+    yield "| bug | finding | proof | seconds |"
     yield "|---|---|---|---|"
     for name, proof in proofs.items():
-        yield f"| {name} | {proof['disease']} | {proof['verdict']}: {proof['text']} | {proof['seconds']:.0f} |"
+        yield f"| {name} | {proof['check']} | {proof['verdict']}: {proof['text']} | {proof['seconds']:.0f} |"
     proved = [proof["seconds"] for proof in proofs.values() if proof["verdict"] == "proved"]
     yield ""
     quick = sum(seconds <= 30 for seconds in proved)

@@ -17,8 +17,8 @@ from torl.run.records.run_directory import read_config
 from torl.training.health import PolicyComparison
 from torl_lab.audit.receipt import verify_receipt
 from torl_lab.audit.run import verify_run
-from torl_lab.doctor.history import History, read_evaluated_questions
-from torl_lab.doctor.registry import examine
+from torl_lab.doctor.history import StepHistory, read_evaluated_questions
+from torl_lab.doctor.registry import run_checks
 
 LOGPROB_SAMPLES: Final = 8
 """Trajectories of each policy version whose log-probabilities `torl verify` computes again. Its default is 64."""
@@ -34,17 +34,17 @@ def score_torl(directory: Path, exhibit: Exhibit | None) -> dict[str, Any]:
 
 
 def doctor(directory: Path) -> dict[str, int]:
-    """Return the diagnoses of `torl doctor`, each with the number of steps after which it was first given."""
+    """Return the findings of `torl doctor`, each with the number of steps after which it was first given."""
     config = read_config(directory)
     assert isinstance(config, TrainConfig)
-    history, named = History(config, evaluated=read_evaluated_questions(directory)), dict[str, int]()
+    history, named = StepHistory(config, evaluated=read_evaluated_questions(directory)), dict[str, int]()
     for row in read_metrics(directory):
         if names.TIME_EVALUATION in row:
             history.evaluations.append(row)
         if names.TIME_STEP in row:
             history.add_row(directory, row)
-            for diagnosis in examine(history).diagnoses:
-                named.setdefault(diagnosis.disease.id, len(history.steps))
+            for finding in run_checks(history).findings:
+                named.setdefault(finding.check.id, len(history.steps))
     return named
 
 

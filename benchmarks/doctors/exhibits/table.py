@@ -9,15 +9,15 @@ from benchmarks.doctors.exhibits.catalog import Exhibit
 TORL = ("doctor", "verify", "receipt", "replay")
 """Parts of torl whose names are compared with the ground truth."""
 OTHERS = ("rldoctor", "rlprobe", "martingale")
-"""Doctors with another vocabulary than torl's, for which any alarm counts that no healthy run has."""
-GOAL = "goal: recall 0.95, no alarm on healthy runs, delay 3"
+"""Doctors with another vocabulary than torl's, for which any alarm counts that no flawless run has."""
+GOAL = "goal: recall 0.95, no alarm on flawless runs, delay 3"
 
 
 def lines(exhibits: Mapping[str, Exhibit], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the tables: recall, false alarms and delay of each doctor, then a row for each exhibit."""
-    healthy = {name: result for name, result in results.items() if name not in exhibits}
-    false = {doctor: {alarm for run in healthy.values() for alarm in run.get(doctor, {})} for doctor in OTHERS}
-    yield from summary(exhibits, results, healthy, false)
+    flawless = {name: result for name, result in results.items() if name not in exhibits}
+    false = {doctor: {alarm for run in flawless.values() for alarm in run.get(doctor, {})} for doctor in OTHERS}
+    yield from summary(exhibits, results, flawless, false)
     yield ""
     yield f"| bug | thread | ground truth | {' | '.join((*TORL, *OTHERS))} | torl stops |"
     yield "|---" * (4 + len(TORL) + len(OTHERS)) + "|"
@@ -39,12 +39,12 @@ def lines(exhibits: Mapping[str, Exhibit], results: Mapping[str, Mapping[str, An
 def summary(
     exhibits: Mapping[str, Exhibit],
     results: Mapping[str, Mapping[str, Any]],
-    healthy: Mapping[str, Mapping[str, Any]],
+    flawless: Mapping[str, Mapping[str, Any]],
     false: Mapping[str, Collection[str]],
 ) -> Iterator[str]:
-    """Yield the table of all doctors: recall, healthy runs with an alarm, and median delay."""
+    """Yield the table of all doctors: recall, flawless runs with an alarm, and median delay."""
     run = {name: exhibits[name] for name in exhibits if name in results}
-    yield "| doctor | found | recall | healthy runs with an alarm | median delay in steps |"
+    yield "| doctor | found | recall | flawless runs with an alarm | median delay in steps |"
     yield "|---" * 5 + "|"
     rows: dict[str, Collection[str]] = {"torl, all": TORL, **{name: (name,) for name in (*TORL, *OTHERS)}}
     for label, parts in rows.items():
@@ -53,10 +53,10 @@ def summary(
             for name, exhibit in run.items()
             if (delay := _delay(results[name], parts, exhibit, false)) is not None
         }
-        alarmed = sum(any(result.get(part) for part in parts) for result in healthy.values())
+        alarmed = sum(any(result.get(part) for part in parts) for result in flawless.values())
         recall = f"{len(delays) / len(run):.2f}" if run else "-"
         delay = f"{median(delays.values()):g}" if delays else "-"
-        yield f"| {label} | {len(delays)} of {len(run)} | {recall} | {alarmed} of {len(healthy)} | {delay} |"
+        yield f"| {label} | {len(delays)} of {len(run)} | {recall} | {alarmed} of {len(flawless)} | {delay} |"
     seconds = [result["run"]["seconds"] for result in results.values()]
     if seconds:
         yield ""

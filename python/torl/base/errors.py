@@ -92,7 +92,7 @@ class EngineUnusableError(EngineError, WeightTransferError):
 
 
 class HealthError(TorlError):
-    """A diagnosis of the doctor stopped the run (`health.mode`). A checkpoint was written, from which it can resume."""
+    """A finding of the doctor stopped the run (`health.mode`). A checkpoint was written, from which it can resume."""
 
 
 class CheckpointError(TorlError):

@@ -45,7 +45,7 @@ def load_plugin(point: EntryPoint, kind: type[Kind]) -> Kind:
     """
     found = _load(point)
     if not isinstance(found, kind):
-        raise ConfigError(f"{_subject(point)} must be of the class {kind.__name__}, got {found!r}")
+        raise ConfigError(f"{subject_of(point)} must be of the class {kind.__name__}, got {found!r}")
     return found
 
 
@@ -57,7 +57,7 @@ def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
     """
     found = _load(point)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"{_subject(point)} must be a subclass of {base.__name__}, got {found!r}")
+        raise ConfigError(f"{subject_of(point)} must be a subclass of {base.__name__}, got {found!r}")
     return found
 
 
@@ -67,12 +67,13 @@ def _load(point: EntryPoint) -> object:
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigError(
-            f"{_subject(point)} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+            f"{subject_of(point)} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
         ) from error
     return loaded
 
 
-def _subject(point: EntryPoint) -> str:
+def subject_of(point: EntryPoint) -> str:
+    """Return an entry point with its package, as the subject of an error."""
     return f"{point.group}: {point.name} = {point.value} of the package {_package(point)}"
 
 

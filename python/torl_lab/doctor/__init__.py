@@ -1,1 +1,1 @@
-"""The doctor: names the diseases of a run from its records, with evidence and the setting to change."""
+"""The doctor: checks of runs by their records. A finding names its evidence and the settings to change."""

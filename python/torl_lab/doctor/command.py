@@ -1,20 +1,20 @@
-"""Name the diseases of a run from its records.
+"""Name what goes wrong in a run, from its records.
 
 torl doctor RUN...          check runs, finished or running
 torl doctor RUN --prove     and make steps again with one setting changed, which proves or refutes a cause
-torl doctor --list          list the diseases, their thresholds and their sources
+torl doctor --list          list the checks, their thresholds and their sources
 
-A diagnosis names the threshold and its source, up to three trajectories (file:line in the run directory), and the
+A finding names the threshold and its source, up to three trajectories (file:line in the run directory), and the
 settings to change. A check without its input is skipped, with the reason.
 
-Exit status: 0 without a diagnosis, 1 with one, 2 if a run cannot be read or a check failed, 3 without a diagnosis but
-with something that was left out because the run's files name it and --trust was not given.
+Exit status: 0 without a finding, 1 with one, 2 if a run cannot be read or a check failed, 3 without a finding but with
+something that was left out because the run's files name it and --trust was not given.
 """
 
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from torl.base.errors import ConfigError, TorlError
@@ -24,8 +24,10 @@ from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl.run.records.run_directory import read_config
+from torl_lab.doctor.history import StepHistory, read_history
 from torl_lab.doctor.proof import StepMaker, prove
-from torl_lab.doctor.registry import DISEASES, Examination, History, examine, read_history
+from torl_lab.doctor.registry import Results, installed_checks, one_line, run_checks
+from torl_lab.doctor.run_check import Finding
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,45 +36,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "torl doctor", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("runs", metavar="RUN", nargs="*", help="directory of a run; LABEL=RUN names it")
-    parser.add_argument("--list", action="store_true", help="list the diseases and exit")
-    parser.add_argument(
-        "--prove", action="store_true", help="make steps again to prove the diagnoses that have a proof"
-    )
+    parser.add_argument("--list", action="store_true", help="list the checks and exit")
+    parser.add_argument("--prove", action="store_true", help="make steps again to prove the causes of findings")
     add_trust_option(parser)
     options = parser.parse_args(arguments)
-    if options.list:
-        for disease in DISEASES.values():
-            limits = "; ".join(f"{limit.text} ({limit.source})" for limit in disease.limits)
-            print(f"{disease.id}: {disease.sentence}\n  {disease.metric}: {limits}")
-        return 0
-    if not options.runs:
+    if not options.runs and not options.list:
         parser.error("a RUN is required")
     with reading_runs(trust=options.trust) as opened:
-        return opened.conclude(_examine_all(options))
+        return opened.conclude(_check_all(options))
 
 
-def _examine_all(options: argparse.Namespace) -> int:
+def _check_all(options: argparse.Namespace) -> int:
     status = 0
     try:
+        if options.list:
+            for check in installed_checks():
+                print(f"{check.id}: {check.sentence}\n  {check.metric}: {check.thresholds}")
+            return 0
         for label, directory in labelled_paths(options.runs).items():
             history = read_run(directory)
-            examination = examine(history)
-            print("\n".join([f"{label}:", *(f"  {line}" for line in describe(examination))]), flush=True)
-            status = max(status, 2 if examination.failed else int(bool(examination.diagnoses)))
+            results = run_checks(history, installed_checks(history.config.health.ignore))
+            print("\n".join([f"{label}:", *(f"  {line}" for line in describe(results))]), flush=True)
+            status = max(status, 2 if results.failed else int(bool(results.findings)))
             if options.prove:
-                asyncio.run(_prove_all(directory, history, examination, trust=options.trust))
+                asyncio.run(_prove_all(directory, history, results.findings, trust=options.trust))
     except TorlError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return status
 
 
-def examine_run(directory: Path) -> Examination:
-    """Check a run for all diseases, from its records. Raises the errors of `read_run`."""
-    return examine(read_run(directory))
-
-
-def read_run(directory: Path) -> History:
+def read_run(directory: Path) -> StepHistory:
     """Read the history of a run of training.
 
     Args:
@@ -88,19 +82,19 @@ def read_run(directory: Path) -> History:
     return read_history(directory, config)
 
 
-async def _prove_all(directory: Path, history: History, examination: Examination, *, trust: bool) -> None:
-    """Print the proof of each diagnosis that has one."""
+async def _prove_all(directory: Path, history: StepHistory, findings: Iterable[Finding], *, trust: bool) -> None:
+    """Print the proof of each finding that has one."""
     with Console(sys.stderr) as console:
         make_step = StepMaker(directory, history.config, console, trust)
-        for diagnosis in examination.diagnoses:
-            proof = await prove(history, diagnosis, make_step, checkpoint_steps(directory))
-            print(f"  {diagnosis.disease.id}: {proof or 'has no proof'}", flush=True)
+        for finding in findings:
+            proof = await prove(history, finding, make_step, checkpoint_steps(directory))
+            print(f"  {finding.check.id}: {proof or 'has no proof'}", flush=True)
 
 
-def describe(examination: Examination) -> list[str]:
-    """Return an examination as lines: diagnoses, then failed and skipped checks with their reasons, then a count."""
-    lines = [line for diagnosis in examination.diagnoses for line in diagnosis.lines()]
-    lines += [f"FAILED {name}: {error!r}" for name, error in examination.failed.items()]
-    lines += [f"SKIPPED {name}: {reason}" for name, reason in examination.skipped.items()]
-    counts = (len(examination.diagnoses), len(examination.healthy), len(examination.skipped))
-    return [*lines, "{} diagnoses, {} checks without a finding, {} skipped".format(*counts)]
+def describe(results: Results) -> list[str]:
+    """Return results as lines: findings, then failed and skipped checks with their reasons, then a count."""
+    lines = [line for finding in results.findings for line in finding.lines()]
+    lines += [f"FAILED {name}: {one_line(error)}" for name, error in results.failed.items()]
+    lines += [f"SKIPPED {name}: {reason}" for name, reason in results.skipped.items()]
+    counts = (len(results.findings), len(results.passed), len(results.skipped))
+    return [*lines, "findings: {}, passed: {}, skipped: {}".format(*counts)]

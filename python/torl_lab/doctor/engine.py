@@ -1,13 +1,14 @@
-"""Diseases of the engine: old weights, other weights, numeric differences, staleness."""
+"""Checks of the engine: old weights, other weights, numeric differences, staleness."""
 
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from torl.run.display.series import rank_correlation
 from torl.run.records import metric_names as names
+from torl.run.records.thresholds import Limit
 from torl.training.health import coarser_dtype, inexact_logprobs, rounding_limit
-from torl_lab.doctor.diagnosis import Finding, Limit, disease
-from torl_lab.doctor.history import RECENT, History, MissingInputError, Step
+from torl_lab.doctor.history import RECENT, MissingInputError, Step, StepHistory
+from torl_lab.doctor.run_check import Measurement, check
 from torl_lab.doctor.token_facts import DISAGREEMENT, ENGINE_SURE, TokenFacts
 
 _CONFIDENT = Limit(
@@ -35,7 +36,7 @@ class _Gaps:
     rounding: float
 
     @classmethod
-    def of(cls, history: History) -> "_Gaps":
+    def of(cls, history: StepHistory) -> "_Gaps":
         """Collect the gaps.
 
         Raises:
@@ -77,50 +78,47 @@ class _Gaps:
         trend = rank_correlation(range(len(values)), values)
         return self.first <= self.rounding and trend is not None and trend >= _TREND and len(values) > 2
 
-    def finding(self, text: str) -> Finding:
-        """Return a finding with the worst trajectories of the latest step."""
+    def measurement(self, text: str) -> Measurement:
+        """Return a measurement with the worst trajectories of the latest step."""
         found = f"{text}; {self.confident} tokens of which only the engine is sure, mean gap {self.gap:.2g} nats"
-        return Finding(self.gap, found, self.facts[-1].disagreeing)
+        return Measurement(self.gap, found, self.facts[-1].disagreeing)
 
 
-@disease(
-    "stale-engine",
+@check(
     "The engine samples with old weights: its gap to the learner began at rounding and grows with every update.",
     metric="tokens of the current version of which the engine is sure and the learner is not, and their mean gap",
     limits=(_CONFIDENT,),
-    remedy="learner.verify_weights = true, learner.weight_transfer; restart the engine from the last checkpoint",
+    fix="learner.verify_weights = true, learner.weight_transfer; restart the engine from the last checkpoint",
 )
-def stale_engine(history: History) -> Finding | None:
+def stale_engine(history: StepHistory) -> Measurement | None:
     """Find a growing gap on tokens that are recorded as sampled by the trained policy."""
     gaps = _Gaps.of(history)
     if not gaps.differs or not gaps.grows:
         return None
-    return gaps.finding(f"the mean gap grew from {gaps.first:.2g} to {gaps.facts[-1].gap:.2g} nats")
+    return gaps.measurement(f"the mean gap grew from {gaps.first:.2g} to {gaps.facts[-1].gap:.2g} nats")
 
 
-@disease(
-    "wrong-engine",
+@check(
     "The engine samples with other weights or another model than the learner trains, since its first gap or a jump.",
     metric="tokens of the current version of which the engine is sure and the learner is not",
     limits=(_CONFIDENT,),
-    remedy="model.path, model.lora, engine.arguments (quantization, adapters); learner.verify_weights = true",
+    fix="model.path, model.lora, engine.arguments (quantization, adapters); learner.verify_weights = true",
 )
-def wrong_engine(history: History) -> Finding | None:
+def wrong_engine(history: StepHistory) -> Measurement | None:
     """Find confident disagreement that does not grow with the updates."""
     gaps = _Gaps.of(history)
     if gaps.confident < _CONFIDENT.value or gaps.grows:
         return None
-    return gaps.finding(f"the mean gap was {gaps.first:.2g} nats at first and is {gaps.facts[-1].gap:.2g}")
+    return gaps.measurement(f"the mean gap was {gaps.first:.2g} nats at first and is {gaps.facts[-1].gap:.2g}")
 
 
-@disease(
-    "numeric-gap",
+@check(
     "Engine and learner compute the same model with numbers that differ too much.",
     metric="mean of exp(|learner logprob - engine logprob|), and KL divergence of the current version's tokens",
     limits=(_FACTOR, _KL, _EXACT),
-    remedy="model.head_dtype = 'float32', engine.dtype and learner.dtype, algorithm.importance_correction (tis)",
+    fix="model.head_dtype = 'float32', engine.dtype and learner.dtype, algorithm.importance_correction (tis)",
 )
-def numeric_gap(history: History) -> Finding | None:
+def numeric_gap(history: StepHistory) -> Measurement | None:
     """Find a gap above rounding without confident disagreement or growth."""
     gaps = _Gaps.of(history)
     factor, kl = median(each.factor for each in gaps.now), median(each.kl for each in gaps.now)
@@ -129,21 +127,20 @@ def numeric_gap(history: History) -> Finding | None:
     if is_rounding or gaps.confident >= _CONFIDENT.value:
         return None
     if gaps.differs and gaps.grows:
-        return None  # stale-engine has it
+        return None  # as stale-engine finds
     depth = median(each.depth for each in gaps.now)
     where = ", and grows with the position in the response, as of a bug" if depth > _TREND / 2 else ""
     text = f"the mean factor is {factor:.3f}, the KL divergence {kl:.2g} nats per token{where}"
-    return gaps.finding(text)
+    return gaps.measurement(text)
 
 
-@disease(
-    "too-stale",
-    "Tokens are trained on that a much older policy sampled.",
+@check(
+    "The batch has tokens that a much older policy sampled.",
     metric=f"{names.STALENESS_MAX}, and effective sample size of the tokens of older versions",
     limits=(_AGE, _EFFECTIVE),
-    remedy="rollout.max_staleness, fewer rollout.prompts_per_step, algorithm.importance_correction",
+    fix="rollout.max_staleness, fewer rollout.prompts_per_step, algorithm.importance_correction",
 )
-def too_stale(history: History) -> Finding | None:
+def too_stale(history: StepHistory) -> Measurement | None:
     """Compare the age of tokens and the effective sample size with their limits."""
     age = history.now(names.STALENESS_MAX)
     lagged = [step.tokens for step in history.recent if step.tokens is not None and step.tokens.lagged]
@@ -153,21 +150,20 @@ def too_stale(history: History) -> Finding | None:
     if age <= _AGE.value and effective >= _EFFECTIVE.value:
         return None
     text = f"the oldest tokens are {age:.1f} updates old, the effective sample size is {effective:.2f}"
-    return Finding(age, text, lagged[-1].disagreeing if lagged else ())
+    return Measurement(age, text, lagged[-1].disagreeing if lagged else ())
 
 
-@disease(
-    "loss-mask",
+@check(
     "The loss is not on exactly the tokens that the policy sampled: it has observations, or lacks sampled tokens.",
     metric="recorded trajectories with more or fewer tokens in the loss than sampled ones",
     limits=(_ANY,),
-    remedy="custom components and templates that build the loss mask; torl verify names the tokens",
+    fix="custom components and templates that build the loss mask; torl verify names the tokens",
     fires="above",
 )
-def loss_mask(history: History) -> Finding:
+def loss_mask(history: StepHistory) -> Measurement:
     """Compare the numbers of tokens that the learner recorded with the numbers of sampled tokens."""
     facts = [step.tokens for step in history.steps[-RECENT:] if step.tokens is not None]
     if not facts:
         raise MissingInputError("no recorded tokens (run.token_groups)")
     wrong = [address for each in facts for address in each.mismatched]
-    return Finding(len(wrong), f"{len(wrong)} recorded trajectories of the latest {len(facts)} steps", wrong)
+    return Measurement(len(wrong), f"{len(wrong)} recorded trajectories of the latest {len(facts)} steps", wrong)

@@ -1,4 +1,4 @@
-"""The experiments that prove a diagnosis: a step is made again, with one setting changed, and measured."""
+"""The experiments that prove the cause of a finding: a step is made again, with one setting changed, and measured."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from torl.run.records import metric_names as names
 from torl.training.health import coarser_dtype, engine_options
-from torl_lab.doctor.history import Step
-from torl_lab.doctor.registry import DISEASES, History
+from torl_lab.doctor.history import Step, StepHistory
+from torl_lab.doctor.registry import CHECKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +17,18 @@ class Experiment:
     """An experiment on one step.
 
     Attributes:
-        symptom: Measure, in words.
+        metric: Measure, in words.
         measure: Function of a step that returns the measure; None if the step lacks it.
-        is_sick: Whether a value of a run is the symptom.
+        shows: Whether a value of a run shows the problem.
         cause: Cause that the change proves or refutes, in words.
         changes: Function that returns the changed settings by dotted name. None if the step is only made again.
     """
 
-    symptom: str
+    metric: str
     measure: Callable[[Step], float | None]
-    is_sick: Callable[[History, float], bool]
+    shows: Callable[[StepHistory, float], bool]
     cause: str = ""
-    changes: Callable[[History], Mapping[str, Any]] | None = None
+    changes: Callable[[StepHistory], Mapping[str, Any]] | None = None
 
 
 _NO_SELECTION: Final[Mapping[str, Any]] = {
@@ -45,18 +45,18 @@ def _metric(name: str) -> Callable[[Step], float | None]:
     return lambda step: step.metrics.get(name)
 
 
-def _above(limit: float) -> Callable[[History, float], bool]:
+def _above(limit: float) -> Callable[[StepHistory, float], bool]:
     return lambda history, value: value > limit
 
 
-def _below(limit: float) -> Callable[[History, float], bool]:
+def _below(limit: float) -> Callable[[StepHistory, float], bool]:
     return lambda history, value: value < limit
 
 
-def _scaled(setting: str, factor: float) -> Callable[[History], Mapping[str, Any]]:
+def _scaled(setting: str, factor: float) -> Callable[[StepHistory], Mapping[str, Any]]:
     """Return the change of a number by a factor."""
 
-    def changes(history: History) -> Mapping[str, Any]:
+    def changes(history: StepHistory) -> Mapping[str, Any]:
         value: Any = history.config
         for name in setting.split("."):
             value = getattr(value, name)
@@ -65,12 +65,12 @@ def _scaled(setting: str, factor: float) -> Callable[[History], Mapping[str, Any
     return changes
 
 
-def _same_precision(history: History) -> Mapping[str, Any]:
+def _same_precision(history: StepHistory) -> Mapping[str, Any]:
     precision = history.config.learner.dtype
     return {} if engine_options(history.config).dtype == precision else {"engine.dtype": precision}
 
 
-def _without_selection(history: History) -> Mapping[str, Any]:
+def _without_selection(history: StepHistory) -> Mapping[str, Any]:
     """Return the change that keeps all groups and members, and their loss."""
     found = history.config.selection
     changes = {name: _NO_SELECTION[name] for name in _NO_SELECTION if getattr(found, name) != _NO_SELECTION[name]}
@@ -96,18 +96,18 @@ def _ungraded(step: Step) -> float | None:
     return sum(wrong) if step.members else None
 
 
-def _limit(disease: str, number: int = 0) -> float:
-    return DISEASES[disease].limits[number].value
+def _limit(check: str, number: int = 0) -> float:
+    return CHECKS[check].limits[number].value
 
 
-def _is_wide(history: History, gap: float) -> bool:
+def _is_wide(history: StepHistory, gap: float) -> bool:
     return gap > (
         _limit("numeric-gap", 2) if coarser_dtype(history.config) == "float32" else log(_limit("numeric-gap"))
     )
 
 
-def _times_median(disease: str, name: str) -> Callable[[History, float], bool]:
-    return lambda history, value: value > _limit(disease) * median(history.series(name))
+def _times_median(check: str, name: str) -> Callable[[StepHistory, float], bool]:
+    return lambda history, value: value > _limit(check) * median(history.series(name))
 
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
@@ -162,4 +162,4 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     "ungraded-answers": Experiment("answers that the grader failed on", _ungraded, _above(0)),
     "stall": Experiment(names.TIME_STEP, _metric(names.TIME_STEP), _times_median("stall", names.TIME_STEP)),
 }
-"""Experiments by the diseases that they prove."""
+"""Experiments by the checks whose findings they prove."""

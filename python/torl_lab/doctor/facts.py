@@ -1,4 +1,4 @@
-"""The facts of episodes that diseases are diagnosed from, much smaller than their records."""
+"""The facts of episodes that checks measure, much smaller than their records."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

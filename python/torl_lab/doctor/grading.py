@@ -1,10 +1,11 @@
-"""Diseases of graders: crashes, failures and missing answers that are rewarded, and answers that are not compared."""
+"""Checks of graders: crashes, failures and missing answers that are rewarded, and answers that are not compared."""
 
 import math
 from statistics import fmean
 
-from torl_lab.doctor.diagnosis import Finding, Limit, disease, fraction_of
-from torl_lab.doctor.history import History, MissingInputError
+from torl.run.records.thresholds import Limit
+from torl_lab.doctor.history import MissingInputError, StepHistory
+from torl_lab.doctor.run_check import Measurement, check, fraction_of
 from torl_lab.doctor.trends import exceeds
 
 _REWARDED = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
@@ -17,16 +18,15 @@ _UNGRADED = Limit(
 )
 
 
-@disease(
-    "graded-crash",
+@check(
     "Episodes whose tool crashed are graded and trained on: the policy is judged for a failure of the host.",
     metric="fraction of responses in the batch with a crashed call",
     limits=(_ANY,),
-    remedy="the tool's limits (rollout.tools), which must answer with an error or fail the episode "
+    fix="the tool's limits (rollout.tools), which must answer with an error or fail the episode "
     "(rollout.max_failed_fraction)",
     fires="above",
 )
-def graded_crash(history: History) -> Finding:
+def graded_crash(history: StepHistory) -> Measurement:
     """Find crashed calls in trained responses."""
     if not any(member.calls for member in history.members):
         raise MissingInputError("no response calls a tool")
@@ -34,15 +34,14 @@ def graded_crash(history: History) -> Finding:
     return fraction_of(history.members, lambda each: each.crashed and each.advantage is not None, text)
 
 
-@disease(
-    "rewarded-failures",
+@check(
     "Responses whose calls failed are correct more often than the others, as if a failure counted as a success.",
     metric="accuracy of responses with a failed call",
     limits=(_REWARDED,),
-    remedy="the reward: grade the answer, not the exit of a wrapper or the text of an error",
+    fix="the reward: grade the answer, not the exit of a wrapper or the text of an error",
     fires="above",
 )
-def rewarded_failures(history: History) -> Finding | None:
+def rewarded_failures(history: StepHistory) -> Measurement | None:
     """Compare the accuracies of responses with and without a failed call, among those with calls."""
     members = [member for member in history.members if member.calls]
     failed, others = ([each for each in members if bool(each.failed) is fails] for fails in (True, False))
@@ -53,18 +52,17 @@ def rewarded_failures(history: History) -> Finding | None:
     if rewarded - usual <= _SIGMAS * math.sqrt(pooled * (1 - pooled) * (1 / len(failed) + 1 / len(others))):
         return None
     text = f"{rewarded:.0%} of {len(failed)} responses with a failed call are correct, {usual:.0%} of the others"
-    return Finding(rewarded - usual, text, (member for member in failed if member.correct))
+    return Measurement(rewarded - usual, text, (member for member in failed if member.correct))
 
 
-@disease(
-    "credit-without-answer",
+@check(
     "Responses without an answer, or with another number than the reference, count as correct.",
     metric="fraction of correct responses without an answer or with another number, if the reward finds answers",
     limits=(_ANY,),
-    remedy="the reward: compare answers, and treat a missing one as wrong",
+    fix="the reward: compare answers, and treat a missing one as wrong",
     fires="above",
 )
-def credit_without_answer(history: History) -> Finding:
+def credit_without_answer(history: StepHistory) -> Measurement:
     """Find correct responses without the answer."""
     if not any(member.answered and member.correct for member in history.members):
         raise MissingInputError("no correct response has an answer that the reward records")
@@ -72,15 +70,14 @@ def credit_without_answer(history: History) -> Finding:
     return fraction_of(history.members, lambda each: each.correct and (each.contradicts or not each.answered), text)
 
 
-@disease(
-    "ungraded-answers",
+@check(
     "Answers are not compared with the reference, and count as wrong.",
     metric="fraction of responses that the grader failed on, and right answers that count as wrong",
     limits=(_UNGRADED,),
-    remedy="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; "
+    fix="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; "
     "selection.drop_undecided_above",
 )
-def ungraded_answers(history: History) -> Finding | None:
+def ungraded_answers(history: StepHistory) -> Measurement | None:
     """Find failures of the grader, and answers that equal the reference without credit."""
     wrong = fraction_of(
         history.members,

@@ -1,18 +1,16 @@
-"""Diseases of groups: no signal, a format that is not learned, differences that shrink, dropped episodes."""
+"""Checks of groups: no signal, a format that is not learned, differences that shrink, dropped episodes."""
 
 from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean
 
-from torl_lab.doctor.diagnosis import Finding, Limit, disease
+from torl.run.records.thresholds import EQUAL_REWARDS, Limit
 from torl_lab.doctor.facts import Member
-from torl_lab.doctor.history import KEPT, History, MissingInputError, Step, members_in
+from torl_lab.doctor.history import KEPT, MissingInputError, Step, StepHistory, members_in
+from torl_lab.doctor.run_check import Measurement, check
 from torl_lab.doctor.trends import exceeds, kolmogorov_smirnov
 
 _MIN_GROUPS = 8  # of the latest steps, below which fractions of groups are chance
-_UNIFORM = Limit(
-    0.5, "above 0.5 over the last 5 steps, by 3 standard deviations, while the reward does not rise", "miles' dashboard"
-)
 _UNFORMATTED = Limit(0.1, "fewer than 0.1 of their responses have a valid format and an answer", "torl")
 _SPREAD = Limit(0.05, "below 0.05 of the range of rewards, and below a tenth of its start", "rlprobe")
 _DISCARD = Limit(1e-3, "p below 0.001", "Kolmogorov-Smirnov test; no published threshold")
@@ -47,15 +45,14 @@ def _unformatted_fraction(groups: Sequence[Sequence[Member]]) -> float:
     return fmean(not (member.valid_format and member.answered) for member in members)
 
 
-@disease(
-    "no-signal",
+@check(
     "All responses of most groups have the same reward, so that nothing can be learned from them.",
     metric="fraction of groups with equal rewards",
-    limits=(_UNIFORM,),
-    remedy="harder or easier problems (data.train), rollout.samples_per_prompt, selection.dynamic_sampling",
+    limits=(EQUAL_REWARDS,),
+    fix="harder or easier problems (data.train), rollout.samples_per_prompt, selection.dynamic_sampling",
     while_flat=True,
 )
-def no_signal(history: History) -> Finding | None:
+def no_signal(history: StepHistory) -> Measurement | None:
     """Find uniform groups that a missing format does not explain."""
     uniform, fraction = _uniform_groups(history)
     if not uniform or _lacks_format(history, uniform):
@@ -63,28 +60,27 @@ def no_signal(history: History) -> Finding | None:
     solved = sum(all(member.correct for member in group) for group in uniform)
     failed = sum(not any(member.correct for member in group) for group in uniform)
     text = f"{fraction:.0%} of the groups have equal rewards: {solved} all correct, {failed} all wrong"
-    return Finding(fraction, text, (member for group in uniform for member in group))
+    return Measurement(fraction, text, (member for group in uniform for member in group))
 
 
-@disease(
-    "unlearned-format",
+@check(
     "Groups have equal rewards because hardly any response has the format that the reward reads.",
     metric="fraction of groups with equal rewards, and of their responses with a valid format and an answer",
-    limits=(_UNIFORM, _UNFORMATTED),
-    remedy="a warm start (torl finetune), a template with an example (data.template), or a reward part for the format",
+    limits=(EQUAL_REWARDS, _UNFORMATTED),
+    fix="a warm start (torl finetune), a template with an example (data.template), or a reward part for the format",
     while_flat=True,
 )
-def unlearned_format(history: History) -> Finding | None:
+def unlearned_format(history: StepHistory) -> Measurement | None:
     """Find uniform groups without a valid format."""
     uniform, fraction = _uniform_groups(history)
     if not uniform or not _lacks_format(history, uniform):
         return None
     missing = _unformatted_fraction(uniform)
     text = f"{fraction:.0%} of the groups have equal rewards; {missing:.0%} of their responses have no readable answer"
-    return Finding(missing, text, (each for group in uniform for each in group if not each.answered))
+    return Measurement(missing, text, (each for group in uniform for each in group if not each.answered))
 
 
-def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
+def _uniform_groups(history: StepHistory) -> tuple[list[list[Member]], float]:
     """Return the groups with equal rewards, or none if they are not more than usual, and their fraction.
 
     Raises:
@@ -97,26 +93,25 @@ def _uniform_groups(history: History) -> tuple[list[list[Member]], float]:
     groups = compared_groups(history.recent)
     uniform = [group for group in groups if is_uniform(group)]
     fraction = len(uniform) / len(groups)
-    return (uniform if exceeds(fraction, len(groups), _UNIFORM.value) else []), fraction
+    return (uniform if exceeds(fraction, len(groups), EQUAL_REWARDS.value) else []), fraction
 
 
-def _lacks_format(history: History, uniform: Sequence[Sequence[Member]]) -> bool:
+def _lacks_format(history: StepHistory, uniform: Sequence[Sequence[Member]]) -> bool:
     """Whether the format explains uniform groups. A reward that never finds an answer may not look for one."""
     reads_answers = any(member.answered for step in history.steps for member in step.members)
     demands_format = any(not member.valid_format for group in uniform for member in group)
     return (reads_answers or demands_format) and _unformatted_fraction(uniform) > 1 - _UNFORMATTED.value
 
 
-@disease(
-    "shrunken-differences",
-    "The rewards of a group still differ, but by much less than they did: normalization turns dust into advantages.",
+@check(
+    "The rewards of a group still differ, but by much less than they did: normalization amplifies noise.",
     metric="mean standard deviation of rewards in groups with different rewards, relative to the range of rewards",
     limits=(_SPREAD,),
-    remedy="harder problems (data.train), smaller weights of continuous reward parts, "
+    fix="harder problems (data.train), smaller weights of continuous reward parts, "
     "algorithm.estimator without division by the standard deviation",
     fires="below",
 )
-def shrunken_differences(history: History) -> Finding | None:
+def shrunken_differences(history: StepHistory) -> Measurement | None:
     """Compare the spread of rewards in groups with that of the first steps."""
     if not history.first:
         raise MissingInputError("too few steps to compare the first with the last")
@@ -125,24 +120,23 @@ def shrunken_differences(history: History) -> Finding | None:
     rewards = [member.reward for step in history.steps for member in step.members]
     span = max(rewards) - min(rewards)
     if not before or not now:
-        return None  # no-signal has it
+        return None  # as no-signal finds
     first, last = (
         fmean(_deviation([each.reward for each in group]) for group in groups) / span for groups in (before, now)
     )
     if last >= first / 10:
         return None
     text = f"the standard deviation in groups fell from {first:.3f} to {last:.4f} of the range of rewards"
-    return Finding(last, text, (member for group in now for member in group))
+    return Measurement(last, text, (member for group in now for member in group))
 
 
-@disease(
-    "discard-bias",
+@check(
     "The responses that are trained differ in length from those of the same groups that are dropped or lost.",
     metric="difference of the lengths' distributions, of trained and of dropped responses",
     limits=(_DISCARD,),
-    remedy="selection.members, selection.mask and tool timeouts that do not depend on length; rollout.max_staleness",
+    fix="selection.members, selection.mask and tool timeouts that do not depend on length; rollout.max_staleness",
 )
-def discard_bias(history: History) -> Finding | None:
+def discard_bias(history: StepHistory) -> Measurement | None:
     """Compare lengths within groups of which a part is trained, and of groups with lost episodes with complete ones."""
     steps = history.steps[-KEPT:]
     trained: list[Member] = []
@@ -156,7 +150,7 @@ def discard_bias(history: History) -> Finding | None:
             trained += kept
             dropped += [member for member in group if member.advantage is None]
         (with_losses if len(group) < size else complete).extend(group)
-    for one, other, finding in (
+    for one, other, form in (
         (trained, dropped, "trained responses have {:.0f} tokens, dropped ones of the same groups {:.0f}"),
         (complete, with_losses, "complete groups have {:.0f} tokens per response, groups with lost episodes {:.0f}"),
     ):
@@ -165,7 +159,7 @@ def discard_bias(history: History) -> Finding | None:
         lengths = [[member.tokens for member in members] for members in (one, other)]
         statistic, p = kolmogorov_smirnov(*lengths)
         if p < _DISCARD.value and fmean(lengths[1]) > fmean(lengths[0]):
-            text = finding.format(*map(fmean, lengths)) + f" (KS {statistic:.2f}, p {p:.1g})"
-            return Finding(statistic, text, [*sorted(other, key=lambda member: -member.tokens)])
+            text = form.format(*map(fmean, lengths)) + f" (KS {statistic:.2f}, p {p:.1g})"
+            return Measurement(statistic, text, [*sorted(other, key=lambda member: -member.tokens)])
     members_in(steps)
     return None

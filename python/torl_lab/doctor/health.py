@@ -2,11 +2,10 @@
 
 import traceback
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from torl.base.errors import ConfigError, HealthError
+from torl.base.errors import HealthError
 from torl.base.types import UpdateNumbers
 from torl.run.config import LearningConfig, TrainConfig
 from torl.run.records import metric_names as names
@@ -15,23 +14,15 @@ from torl.run.records.reading import MetricsTail
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.tokens import TokenKey
 from torl.training.monitor import Monitor, Verdict
-from torl_lab.doctor.history import RECENT, read_evaluated_questions
-from torl_lab.doctor.registry import DISEASES, Diagnosis, History, examine, read_history
+from torl_lab.doctor.history import RECENT, StepHistory, read_evaluated_questions, read_history
+from torl_lab.doctor.registry import installed_checks, one_line, require_known_checks, run_checks
+from torl_lab.doctor.run_check import Finding
 
 LOG: Final = "logs/health.log"
-"""Log of the diagnoses, relative to the run directory."""
+"""Log of the findings, relative to the run directory."""
 _GRACE: Final = 2 * RECENT
 """Steps of a resumed run before its first check, so that it is judged by steps after the change of a setting. Also the
-steps without a disease after which it is reported again."""
-
-
-def require_known_diseases(config: TrainConfig) -> None:
-    """Raise ConfigError if `health.ignore` names an unknown disease."""
-    for name in config.health.ignore:
-        if name not in DISEASES:
-            close = get_close_matches(name, DISEASES, 1)
-            meant = f"; did you mean {close[0]!r}?" if close else ""
-            raise ConfigError(f"health.ignore: {name!r} is not a disease{meant} (torl doctor --list has all)")
+steps without a finding after which it is reported again."""
 
 
 class Health(Monitor):
@@ -46,10 +37,11 @@ class Health(Monitor):
         assert isinstance(config, TrainConfig)  # `wants` no other
         self._config = config
         self._directory = directory
-        self._history = read_history(directory, config, before=first_step) if first_step else History(config)
+        self._checks = installed_checks(config.health.ignore)
+        self._history = read_history(directory, config, before=first_step) if first_step else StepHistory(config)
         self._first_check = first_step + _GRACE if first_step else 0
         self._tail = MetricsTail(directory / METRICS_FILE)
-        self._seen: dict[str, int] = {}  # latest step of each disease
+        self._seen: dict[str, int] = {}  # latest step of each finding, by its check
         self._failed: set[str] = set()
         self._is_off = False
 
@@ -58,12 +50,15 @@ class Health(Monitor):
         """Whether the configuration is of training, with checks.
 
         Raises:
-            ConfigError: `health.ignore` names an unknown disease.
+            ConfigError: `health.ignore` names an unknown check, or the check of a package is invalid.
         """
         if not isinstance(config, TrainConfig):
             return False
-        require_known_diseases(config)
-        return config.health.mode != "off"
+        require_known_checks(config)
+        if config.health.mode == "off":
+            return False
+        installed_checks(config.health.ignore)  # an invalid one is refused before the run begins
+        return True
 
     def observe(
         self,
@@ -84,20 +79,20 @@ class Health(Monitor):
             return Verdict(warnings=[f"step {step + 1}: health checks are off from now on: {error!r} ({LOG})"])
         if step < self._first_check or (step + 1) % self._config.health.every_steps:
             return Verdict()
-        examination = examine(self._history)
-        diagnoses = examination.diagnoses
-        found = {names.DIAGNOSES: len(diagnoses)} | {names.diagnosis(each.disease.id): 1 for each in diagnoses}
-        new = [each for each in diagnoses if step - self._seen.get(each.disease.id, -_GRACE - 1) > _GRACE]
-        self._seen |= {each.disease.id: step for each in diagnoses}
+        results = run_checks(self._history, self._checks)
+        findings = results.findings
+        found = {names.FINDINGS: len(findings)} | {names.finding(each.check.id): 1 for each in findings}
+        new = [each for each in findings if step - self._seen.get(each.check.id, -_GRACE - 1) > _GRACE]
+        self._seen |= {each.check.id: step for each in findings}
         self._log(step, new)
-        failed = {name: error for name, error in examination.failed.items() if name not in self._failed}
+        failed = {name: error for name, error in results.failed.items() if name not in self._failed}
         self._failed |= failed.keys()
         for name, raised in failed.items():
             self._log_failure(step, name, raised)
-        if diagnoses and self._config.health.mode == "stop" and step + 1 < self._config.run.steps:
-            return Verdict(found, error=HealthError(_message(step, diagnoses)))
+        if findings and self._config.health.mode == "stop" and step + 1 < self._config.run.steps:
+            return Verdict(found, error=HealthError(_message(step, findings)))
         warnings = [f"step {step + 1}: {each}" for each in new]
-        warnings += [f"step {step + 1}: the check {name} failed: {raised!r} ({LOG})" for name, raised in failed.items()]
+        warnings += [f"step {step + 1}: {name}: {one_line(raised)} ({LOG})" for name, raised in failed.items()]
         return Verdict(found, warnings)
 
     def _read_evaluations(self) -> None:
@@ -106,8 +101,8 @@ class Health(Monitor):
         if rows and not self._history.evaluated:
             self._history.evaluated = read_evaluated_questions(self._directory)
 
-    def _log(self, step: int, diagnoses: Sequence[Diagnosis]) -> None:
-        lines = [line for each in diagnoses for line in (f"step {step + 1}: {each.lines()[0]}", *each.lines()[1:])]
+    def _log(self, step: int, findings: Sequence[Finding]) -> None:
+        lines = [line for each in findings for line in (f"step {step + 1}: {each.lines()[0]}", *each.lines()[1:])]
         if lines:
             append_atomically(self._directory / LOG, ("\n".join(lines) + "\n").encode())
 
@@ -116,12 +111,12 @@ class Health(Monitor):
         append_atomically(self._directory / LOG, f"step {step + 1}: {name}: {text}".encode())
 
 
-def _message(step: int, diagnoses: Sequence[Diagnosis]) -> str:
-    named = ", ".join(each.disease.id for each in diagnoses)
+def _message(step: int, findings: Sequence[Finding]) -> str:
+    named = ", ".join(each.check.id for each in findings)
     lines = [
-        f"step {step + 1}: a diagnosis stopped the run (health.mode): {named}",
-        *(line for each in diagnoses for line in each.lines()),
+        f"step {step + 1}: a finding stopped the run (health.mode): {named}",
+        *(line for each in findings for line in each.lines()),
         f"The checkpoint of step {step + 1} is written. Change the setting and resume (--run.resume), or continue with "
-        f"the disease in health.ignore",
+        f"the check in health.ignore",
     ]
     return "\n".join(lines)

@@ -8,29 +8,31 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
+from torl.base.errors import TorlError
 from torl.base.types import UpdateNumbers
 from torl.run.config import TrainConfig
 from torl.run.records import metric_names as names
 from torl.run.records.files import evaluation_files, trajectory_file
 from torl.run.records.reading import read_metrics, read_rows, read_trajectories
 from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.thresholds import COMPARED_STEPS
 from torl.run.records.tokens import TokenKey, read_token_numbers
 from torl_lab.doctor.facts import Member, members_of
 from torl_lab.doctor.token_facts import TokenFacts, token_facts
 from torl_lab.doctor.trends import is_rising
 
-RECENT: Final = 5
+RECENT: Final = COMPARED_STEPS
 """Number of steps whose mean is compared with a threshold, and of first steps that it is compared with."""
 MIN_RECENT: Final = 3
 """Minimum number of these steps."""
 MIN_RESPONSES: Final = 32
-"""Minimum number of responses whose facts are examined without regard to steps."""
+"""Minimum number of responses whose facts are compared without regard to steps."""
 KEPT: Final = 20
-"""Number of latest steps whose episodes are examined, in addition to the first `RECENT`."""
+"""Number of latest steps whose episodes are kept, in addition to the first `RECENT`."""
 
 
-class MissingInputError(Exception):
-    """An input of a diagnosis that the records do not have. The message is the reason."""
+class MissingInputError(TorlError):
+    """The records lack an input of a check. The message is the reason why the check is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Step:
     Attributes:
         number: Number of the step, from 0.
         metrics: Row of metrics. A value that is not finite is None.
-        members: Facts of its episodes. Empty for steps that are not examined.
+        members: Facts of its episodes. Empty for steps whose episodes are not kept.
         tokens: Facts of the recorded tokens, if any.
         groups: Members of each group.
     """
@@ -59,8 +61,8 @@ class Step:
 
 
 @dataclass(slots=True)
-class History:
-    """The history of a run.
+class StepHistory:
+    """The training steps and evaluations of a run, to which each step adds.
 
     Attributes:
         config: Configuration of the latest start.
@@ -73,7 +75,7 @@ class History:
     steps: list[Step] = field(default_factory=list)
     evaluations: list[Mapping[str, Any]] = field(default_factory=list)
     evaluated: frozenset[str] | None = None
-    _learning: tuple[int, bool] | None = None  # number of steps, and `is_learning` then
+    _learning: tuple[int, bool] | None = field(default=None, init=False, repr=False)  # number of steps, `is_learning`
 
     def add(
         self,
@@ -107,12 +109,12 @@ class History:
 
     @property
     def first(self) -> list[Step]:
-        """The first steps; empty if they are also the recent ones."""
+        """The first 5 steps. Empty in a run of fewer than 10."""
         return self.steps[:RECENT] if len(self.steps) >= 2 * RECENT else []
 
     @property
     def recent(self) -> list[Step]:
-        """The latest steps, at most `RECENT`.
+        """The latest steps, at most 5.
 
         Raises:
             MissingInputError: The run has fewer than `MIN_RECENT` steps.
@@ -122,7 +124,7 @@ class History:
         return self.steps[-RECENT:]
 
     def before(self, name: str) -> float:
-        """Return the mean of a metric over the first steps.
+        """Return the mean of a metric over the first 5 steps.
 
         Raises:
             MissingInputError: The run has fewer than 2 `RECENT` steps, or the steps lack the metric.
@@ -132,7 +134,7 @@ class History:
         return _mean_of(self.first, name)
 
     def now(self, name: str) -> float:
-        """Return the mean of a metric over the latest steps.
+        """Return the mean of a metric over the latest steps, at most 5.
 
         Raises:
             MissingInputError: The run has fewer than `MIN_RECENT` steps, or the steps lack the metric.
@@ -153,7 +155,7 @@ class History:
 
     @property
     def is_learning(self) -> bool:
-        """Whether the reward still rises: over the run's second half, or over its latest 2 `RECENT` steps."""
+        """Whether the reward still rises: over the run's second half, or over its latest 10 steps."""
         if self._learning is None or self._learning[0] != len(self.steps):
             values = self.series(names.REWARD_MEAN)
             rises = is_rising(values[len(values) // 2 :]) or is_rising(values[-2 * RECENT :])
@@ -162,7 +164,7 @@ class History:
 
     @property
     def members(self) -> list[Member]:
-        """Facts of the episodes of the latest steps.
+        """Facts of the episodes of the latest steps, at most 5.
 
         Raises:
             MissingInputError: The steps have fewer than `MIN_RESPONSES` records of episodes.
@@ -185,7 +187,7 @@ def members_in(steps: Iterable[Step]) -> list[Member]:
     return members
 
 
-def read_history(directory: Path, config: TrainConfig, before: int | None = None) -> History:
+def read_history(directory: Path, config: TrainConfig, before: int | None = None) -> StepHistory:
     """Read the history of a run.
 
     Args:
@@ -199,10 +201,10 @@ def read_history(directory: Path, config: TrainConfig, before: int | None = None
     rows = read_metrics(directory)
     steps = [row for row in rows if names.TIME_STEP in row and (before is None or row["step"] < before)]
     evaluations = [row for row in rows if names.TIME_EVALUATION in row and (before is None or row["step"] < before)]
-    examined = {row["step"] for row in [*steps[:RECENT], *steps[-KEPT:]]}
-    history = History(config, evaluations=[*evaluations], evaluated=read_evaluated_questions(directory))
+    kept = {row["step"] for row in [*steps[:RECENT], *steps[-KEPT:]]}
+    history = StepHistory(config, evaluations=[*evaluations], evaluated=read_evaluated_questions(directory))
     for row in steps:
-        history.add_row(directory, row, with_episodes=row["step"] in examined)
+        history.add_row(directory, row, with_episodes=row["step"] in kept)
     return history
 
 
@@ -219,7 +221,7 @@ def _mean_of(steps: Sequence[Step], name: str) -> float:
     return fmean(values)
 
 
-def evaluation_series(history: History, metric: str) -> Iterator[tuple[str, list[float]]]:
+def evaluation_series(history: StepHistory, metric: str) -> Iterator[tuple[str, list[float]]]:
     """Yield the values of a metric in the evaluations of each set that has it."""
     sets = dict.fromkeys(
         part[0] for row in history.evaluations for name in row if (part := names.split_evaluation(name)) is not None

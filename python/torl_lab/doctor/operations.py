@@ -1,12 +1,13 @@
-"""Diseases of the machinery and the data: stalls, lost episodes, evaluation problems among the training problems."""
+"""Checks of the machinery and the data: stalls, lost episodes, evaluation problems among the training problems."""
 
 import re
 from functools import lru_cache
 from statistics import median
 
 from torl.run.records import metric_names as names
-from torl_lab.doctor.diagnosis import Finding, Limit, disease
-from torl_lab.doctor.history import KEPT, RECENT, History, MissingInputError, Step
+from torl.run.records.thresholds import Limit
+from torl_lab.doctor.history import KEPT, RECENT, MissingInputError, Step, StepHistory
+from torl_lab.doctor.run_check import Measurement, check
 
 _STALL = Limit(6.0, "6 times the median of the steps before, and above 30 minutes", "miles' dashboard")
 _STALL_SECONDS = 1800.0
@@ -17,14 +18,13 @@ _NGRAM = 13
 _WORD = re.compile(r"\w+")
 
 
-@disease(
-    "stall",
+@check(
     "A step took far longer than those before.",
     metric=names.TIME_STEP,
     limits=(_STALL,),
-    remedy="the logs of the step; rollout.stall_timeout_seconds, tool timeouts (rollout.tools)",
+    fix="the logs of the step; rollout.stall_timeout_seconds, tool timeouts (rollout.tools)",
 )
-def stall(history: History) -> Finding | None:
+def stall(history: StepHistory) -> Measurement | None:
     """Find a stalled step among the latest."""
     values = history.series(names.TIME_STEP)
     if len(values) <= RECENT:
@@ -33,18 +33,17 @@ def stall(history: History) -> Finding | None:
     usual = median(values[:-1][-KEPT:])
     if now <= _STALL.value * usual or now <= _STALL_SECONDS:
         return None
-    return Finding(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s")
+    return Measurement(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s")
 
 
-@disease(
-    "slow-calls",
+@check(
     "Steps wait for a single tool call, long after the other episodes have ended.",
     metric="fraction of the steps' time in which all wait for the episode with the slowest call",
     limits=(_WAITED,),
-    remedy="the tool's time limits, such as rollout.tools.python.cpu_seconds; rollout.max_staleness",
+    fix="the tool's time limits, such as rollout.tools.python.cpu_seconds; rollout.max_staleness",
     fires="above",
 )
-def slow_calls(history: History) -> Finding:
+def slow_calls(history: StepHistory) -> Measurement:
     """Compare each step's longest episode with the longest without its slowest call."""
     if history.config.rollout.max_staleness:
         raise MissingInputError("the learner does not wait for all episodes of a step")
@@ -56,7 +55,7 @@ def slow_calls(history: History) -> Finding:
     fraction = sum(map(_waited_seconds, steps)) / max(1e-9, sum(step.metrics[names.TIME_STEP] for step in steps))
     slowest = sorted((each for step in steps for each in step.members), key=lambda each: -each.longest_wait)
     text = f"{fraction:.0%} of the steps' time passes waiting for one call, of up to {slowest[0].longest_wait:.1f} s"
-    return Finding(fraction, text, slowest)
+    return Measurement(fraction, text, slowest)
 
 
 def _waited_seconds(step: Step) -> float:
@@ -68,34 +67,32 @@ def _waited_seconds(step: Step) -> float:
     return max(0.0, longest - without - unexplained)
 
 
-@disease(
-    "lost-episodes",
+@check(
     "Many episodes fail for reasons of the host, and are missing from their groups.",
     metric=f"{names.FAILED_EPISODES} / episodes",
     limits=(_LOST,),
-    remedy="the tool, server or agent program that fails (the run's log names its last error); rollout.tools, "
+    fix="the tool, server or agent program that fails (the run's log names its last error); rollout.tools, "
     "rollout.max_failed_fraction",
     fires="above",
 )
-def lost_episodes(history: History) -> Finding:
+def lost_episodes(history: StepHistory) -> Measurement:
     """Compare failed with complete episodes."""
     failed = history.now(names.FAILED_EPISODES)
     per_step = len(history.members) / len(history.recent)
     fraction = failed / (failed + per_step)
     size = history.config.rollout.samples_per_prompt
     short = (each for step in history.recent for group in step.groups if len(group) < size for each in group)
-    return Finding(fraction, f"{fraction:.1%} of the latest episodes failed", short)
+    return Measurement(fraction, f"{fraction:.1%} of the latest episodes failed", short)
 
 
-@disease(
-    "contamination",
+@check(
     "Problems of an evaluation set are trained on.",
     metric="fraction of evaluation problems whose words occur in a training problem",
     limits=(_SHARED,),
-    remedy="data.train without these problems: torl data prepare --against",
+    fix="data.train without these problems: torl data prepare --against",
     fires="above",
 )
-def contamination(history: History) -> Finding:
+def contamination(history: StepHistory) -> Measurement:
     """Find evaluation problems of which every 13-gram, or the whole text if shorter, is in the training problems."""
     if not history.evaluated:
         raise MissingInputError("no trajectories of an evaluation")
@@ -108,7 +105,7 @@ def contamination(history: History) -> Finding:
     fraction = len(shared) / len(history.evaluated)
     found = {ngram for question in shared for ngram in texts[question]}
     text = f"{len(shared)} of {len(history.evaluated)} evaluation problems are among the training problems"
-    return Finding(fraction, text, (each for each in members if _ngrams(each.question) & found))
+    return Measurement(fraction, text, (each for each in members if _ngrams(each.question) & found))
 
 
 @lru_cache(maxsize=1 << 14)

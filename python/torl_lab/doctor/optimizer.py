@@ -1,11 +1,12 @@
-"""Diseases of the update: clipping, divergence from the reference, gradients, rates without effect."""
+"""Checks of the update: clipping, divergence from the reference, gradients, rates without effect."""
 
 from statistics import fmean
 
 from torl.run.records import metric_names as names
-from torl_lab.doctor.diagnosis import Finding, Limit, disease
+from torl.run.records.thresholds import Limit
 from torl_lab.doctor.groups import is_uniform
-from torl_lab.doctor.history import KEPT, MIN_RECENT, RECENT, History, MissingInputError
+from torl_lab.doctor.history import KEPT, MIN_RECENT, RECENT, MissingInputError, StepHistory
+from torl_lab.doctor.run_check import Measurement, check
 from torl_lab.doctor.trends import robust_score, spikes
 
 _CLIPPED = Limit(0.4, "above 0.4 over 5 steps, or 0.3 over 20", "rldoctor, rlprobe")
@@ -21,15 +22,14 @@ _ZERO = Limit(0.4, "above 0.4 of the latest 10 steps, although groups have diffe
 _UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 3 steps after the warm-up", "huggingface/blog!3386; torl")
 
 
-@disease(
-    "clip-saturation",
+@check(
     "Clipping removes much of the gradient: the policy moves too far within a step.",
     metric=names.CLIP_FRACTION,
     limits=(_CLIPPED,),
-    remedy="a lower learner.learning_rate, fewer algorithm.epochs or algorithm.mini_batches, "
+    fix="a lower learner.learning_rate, fewer algorithm.epochs or algorithm.mini_batches, "
     "algorithm.policy_loss.clip_high",
 )
-def clip_saturation(history: History) -> Finding | None:
+def clip_saturation(history: StepHistory) -> Measurement | None:
     """Compare the clip fraction with its limits."""
     now, values = history.now(names.CLIP_FRACTION), history.series(names.CLIP_FRACTION, KEPT)
     long = fmean(values) if len(values) >= KEPT else 0.0
@@ -43,36 +43,34 @@ def clip_saturation(history: History) -> Finding | None:
             text += (
                 f", mostly those with a {'positive' if up > down else 'negative'} advantage ({up:.2f} and {down:.2f})"
             )
-    return Finding(now, text, history.steps[-1].members)
+    return Measurement(now, text, history.steps[-1].members)
 
 
-@disease(
-    "kl-blow-up",
+@check(
     "The policy moved far away from its reference model.",
     metric=names.REFERENCE_KL,
     limits=(_KL,),
-    remedy="algorithm.kl.coefficient, a lower learner.learning_rate, an earlier checkpoint",
+    fix="algorithm.kl.coefficient, a lower learner.learning_rate, an earlier checkpoint",
 )
-def kl_blow_up(history: History) -> Finding | None:
+def kl_blow_up(history: StepHistory) -> Measurement | None:
     """Compare the KL divergence from the reference model with that of the first steps."""
     now, members = history.now(names.REFERENCE_KL), history.steps[-1].members
     if now > _KL_SEVERE:
-        return Finding(now, f"the KL divergence is {now:.2f} nats per token", members)
+        return Measurement(now, f"the KL divergence is {now:.2f} nats per token", members)
     before = history.before(names.REFERENCE_KL)
     if now <= _KL.value or now <= _KL_GROWTH * before:
         return None
     text = f"the KL divergence rose from {before:.3f} to {now:.2f} nats per token"
-    return Finding(now, text, members)
+    return Measurement(now, text, members)
 
 
-@disease(
-    "gradient-spikes",
+@check(
     "The gradient norm leaps, or is not a number.",
     metric=names.GRADIENT_NORM,
     limits=(_SPIKE,),
-    remedy="learner.gradient_clip, a lower learner.learning_rate; look at the batch of the step",
+    fix="learner.gradient_clip, a lower learner.learning_rate; look at the batch of the step",
 )
-def gradient_spikes(history: History) -> Finding | None:
+def gradient_spikes(history: StepHistory) -> Measurement | None:
     """Find values in the latest steps that are not finite, or far above those before."""
     known = [step for step in history.steps if names.GRADIENT_NORM in step.metrics]
     if not known:
@@ -80,7 +78,7 @@ def gradient_spikes(history: History) -> Finding | None:
     for step in known[-2 * RECENT :]:
         if step.metrics[names.GRADIENT_NORM] is None:
             text = f"the gradient norm of step {step.number} is not a number"
-            return Finding(float("nan"), text, step.members)
+            return Measurement(float("nan"), text, step.members)
     values = [step.metrics[names.GRADIENT_NORM] for step in known]
     for index in reversed(spikes(values, _SPIKE.value, KEPT)):
         if index >= len(values) - 2 * RECENT and robust_score(values[index], values[index - KEPT : index]) > _SIGMAS:
@@ -89,19 +87,18 @@ def gradient_spikes(history: History) -> Finding | None:
                 f"the gradient norm of step {step.number} is {values[index]:.3g}, {_SPIKE.value:g} times those before"
             )
             ranked = sorted(step.members, key=lambda member: -abs(member.advantage or 0.0))
-            return Finding(values[index], text, ranked)
+            return Measurement(values[index], text, ranked)
     return None
 
 
-@disease(
-    "no-gradient",
+@check(
     "Steps have no gradient, although rewards differ within groups.",
     metric=f"fraction of steps with a zero {names.GRADIENT_NORM} or without an update",
     limits=(_ZERO,),
-    remedy="selection (filters and masks that drop all groups), algorithm.policy_loss, model.lora.target_modules",
+    fix="selection (filters and masks that drop all groups), algorithm.policy_loss, model.lora.target_modules",
     fires="above",
 )
-def no_gradient(history: History) -> Finding:
+def no_gradient(history: StepHistory) -> Measurement:
     """Find steps without a gradient that have groups with different rewards."""
     config = history.config
     first = config.critic_only_steps
@@ -113,17 +110,16 @@ def no_gradient(history: History) -> Finding:
     fraction = len(zero) / len(steps)
     text = f"{len(zero)} of the latest {len(steps)} steps have groups with different rewards and no gradient"
     members = (each for step in zero[-1:] for group in step.groups if not is_uniform(group) for each in group)
-    return Finding(fraction, text, members)
+    return Measurement(fraction, text, members)
 
 
-@disease(
-    "rate-without-effect",
+@check(
     "The updates are lost in rounding: the learning rate is too small to change the weights.",
     metric=names.CHANGED_WEIGHTS,
     limits=(_UNCHANGED,),
-    remedy="a higher learner.learning_rate, or learner.dtype = 'float32'",
+    fix="a higher learner.learning_rate, or learner.dtype = 'float32'",
 )
-def rate_without_effect(history: History) -> Finding | None:
+def rate_without_effect(history: StepHistory) -> Measurement | None:
     """Find steps with a gradient after which the weights have the same bits."""
     steps = [step for step in history.steps if step.metrics.get(names.CHANGED_WEIGHTS) is not None]
     steps = [step for step in steps if step.number >= history.config.learner.warmup_steps]
@@ -138,4 +134,4 @@ def rate_without_effect(history: History) -> Finding | None:
         f"({config.dtype}, learning rate {config.learning_rate:g})"
     )
     last = latest[-1]
-    return Finding(last.metrics[names.CHANGED_WEIGHTS], text, last.members)
+    return Measurement(last.metrics[names.CHANGED_WEIGHTS], text, last.members)

@@ -1,4 +1,4 @@
-"""Diseases of the policy's text: truncation, entropy, length, gibberish, repetition."""
+"""Checks of the policy's text: truncation, entropy, length, gibberish, repetition."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -6,20 +6,14 @@ from statistics import fmean
 from torl.base.types import FinishReason
 from torl.run.display.series import rank_correlation
 from torl.run.records import metric_names as names
-from torl.run.records.signal import MANY_TRUNCATED
-from torl_lab.doctor.diagnosis import Finding, Limit, disease, fraction_of
+from torl.run.records.thresholds import COLLAPSED_ENTROPY, MORE_ENTROPY, TRUNCATED, Limit
 from torl_lab.doctor.facts import RARE_ID
-from torl_lab.doctor.history import RECENT, History, MissingInputError, members_in
+from torl_lab.doctor.history import RECENT, MissingInputError, StepHistory, members_in
+from torl_lab.doctor.run_check import Measurement, check, fraction_of
 from torl_lab.doctor.trends import exceeds, is_rising
 
-_TRUNCATED = Limit(MANY_TRUNCATED, "above 0.25 while the reward does not rise, or above 0.5", "miles, rlprobe")
 _MAX_TRUNCATED = 0.5
 _AT_LIMIT = Limit(0.02, "above 0.02 of the responses, by 3 standard deviations", "OpenRLHF!1327; torl")
-_COLLAPSED = Limit(
-    0.1,
-    "below a tenth of the first steps', or below 0.25 nats from above 1, while the reward does not rise",
-    "rldoctor, rlprobe",
-)
 _LOW, _HIGH = 0.25, 1.0
 _SOLVED = 0.95  # of the responses: a policy that is right may be sure
 _BLOWN_UP = Limit(2.0, "above twice the first steps' and 1 nat more, while the reward does not rise", "torl")
@@ -36,33 +30,31 @@ _REPEATED = Limit(0.3, "above 0.3 of the responses, at twice the fraction of the
 _REPETITIVE = 0.5  # of a text's substrings occur earlier in it
 
 
-@disease(
-    "truncation",
+@check(
     "Responses are cut at the token limit, before an answer that could be rewarded.",
     metric=names.TRUNCATED,
-    limits=(_TRUNCATED,),
-    remedy="rollout.max_response_tokens, a mask of cut responses (selection.mask), a length penalty (reward.parts)",
+    limits=(TRUNCATED,),
+    fix="rollout.max_response_tokens, a mask of cut responses (selection.mask), a length penalty (reward.parts)",
 )
-def truncation(history: History) -> Finding | None:
-    """Find many cut responses, unless no response ever ended by itself, which is another disease."""
+def truncation(history: StepHistory) -> Measurement | None:
+    """Find many cut responses, unless no response ever ended by itself, which no-end-token finds."""
     now = history.now(names.TRUNCATED)
-    if now <= _TRUNCATED.value or (history.is_learning and now <= _MAX_TRUNCATED):
+    if now <= TRUNCATED.value or (history.is_learning and now <= _MAX_TRUNCATED):
         return None
     if min(history.series(names.TRUNCATED)) == 1:
-        return None  # no-end-token has it
+        return None
     members = [member for step in history.recent for member in step.members]
     cut = (member for member in members if member.finish is FinishReason.LENGTH)
-    return Finding(now, f"{now:.0%} of the latest responses are cut", cut)
+    return Measurement(now, f"{now:.0%} of the latest responses are cut", cut)
 
 
-@disease(
-    "cut-as-complete",
+@check(
     "Responses that reach the token limit count as complete: masks and penalties of cut responses miss them.",
     metric="fraction of responses that end by themselves at the token limit",
     limits=(_AT_LIMIT,),
-    remedy="the agent program, engine or component that reports why a response ended",
+    fix="the agent program, engine or component that reports why a response ended",
 )
-def cut_as_complete(history: History) -> Finding | None:
+def cut_as_complete(history: StepHistory) -> Measurement | None:
     """Find responses of the maximum length that are not recorded as cut."""
     text = "{fraction:.0%} of the responses have the maximum length and count as complete"
     at_limit = {
@@ -77,66 +69,62 @@ def cut_as_complete(history: History) -> Finding | None:
     return found if exceeds(found.value, len(history.members), _AT_LIMIT.value) else None
 
 
-@disease(
-    "entropy-collapse",
+@check(
     "The policy became sure of its tokens while its reward stopped rising: it no longer explores.",
     metric=names.ENTROPY,
-    limits=(_COLLAPSED,),
-    remedy="algorithm.policy_loss.clip_high, algorithm.entropy_bonus, a lower learner.learning_rate",
+    limits=(COLLAPSED_ENTROPY,),
+    fix=MORE_ENTROPY,
     while_flat=True,
 )
-def entropy_collapse(history: History) -> Finding | None:
+def entropy_collapse(history: StepHistory) -> Measurement | None:
     """Compare entropy with that of the first steps, unless the policy still learns or has solved its problems."""
     before, now = history.before(names.ENTROPY), history.now(names.ENTROPY)
-    collapsed = now < _COLLAPSED.value * before or (before > _HIGH and now < _LOW)
+    collapsed = now < COLLAPSED_ENTROPY.value * before or (before > _HIGH and now < _LOW)
     if not collapsed or history.now(names.ACCURACY) > _SOLVED:
         return None
     text = f"entropy fell from {before:.3f} to {now:.4f} nats, and the reward no longer rises"
     wrong = (member for step in history.recent for member in step.members if not member.correct)
-    return Finding(now, text, wrong)
+    return Measurement(now, text, wrong)
 
 
-@disease(
-    "entropy-blow-up",
+@check(
     "Entropy rises without a gain in reward: the policy loses its language.",
     metric=names.ENTROPY,
     limits=(_BLOWN_UP,),
-    remedy="a lower learner.learning_rate or algorithm.entropy_bonus, the template, learner.max_logprob_gap",
+    fix="a lower learner.learning_rate or algorithm.entropy_bonus, the template, learner.max_logprob_gap",
     while_flat=True,
 )
-def entropy_blow_up(history: History) -> Finding | None:
+def entropy_blow_up(history: StepHistory) -> Measurement | None:
     """Compare entropy with that of the first steps."""
     before, now = history.before(names.ENTROPY), history.now(names.ENTROPY)
     if now <= _BLOWN_UP.value * before or now <= before + 1:
         return None
     members = [member for step in history.recent for member in step.members]
-    return Finding(now, f"entropy rose from {before:.2f} to {now:.2f} nats", members)
+    return Measurement(now, f"entropy rose from {before:.2f} to {now:.2f} nats", members)
 
 
-@disease(
-    "gibberish",
+@check(
     "Responses contain rare tokens that the policy itself finds improbable.",
     metric=f"fraction of responses with a token above id {RARE_ID:,} and below -log(vocabulary) - 2",
     limits=(_GIBBERISH,),
-    remedy="a mask of these responses (selection.mask), rollout.temperature, the gap between engine and learner",
+    fix="a mask of these responses (selection.mask), rollout.temperature, the gap between engine and learner",
     fires="above",
 )
-def gibberish(history: History) -> Finding:
+def gibberish(history: StepHistory) -> Measurement:
     """Count responses with improbable rare tokens."""
     text = "{fraction:.1%} of the responses have improbable rare tokens"
     return fraction_of(history.members, lambda each: each.improbable, text, first=lambda each: each.improbable)
 
 
-@disease(
-    "length-runaway",
+@check(
     "Responses grow longer and longer without a gain in reward.",
     metric=names.SAMPLED_TOKENS,
     limits=(_RUNAWAY,),
-    remedy="algorithm.aggregation (token), a length penalty (reward.parts), rollout.max_response_tokens",
+    fix="algorithm.aggregation (token), a length penalty (reward.parts), rollout.max_response_tokens",
     fires="above",
     while_flat=True,
 )
-def length_runaway(history: History) -> Finding | None:
+def length_runaway(history: StepHistory) -> Measurement | None:
     """Compare lengths with those of the first steps, or of the middle of a run whose reward rose since the first."""
     before, now = history.before(names.SAMPLED_TOKENS), history.now(names.SAMPLED_TOKENS)
     values = history.series(names.SAMPLED_TOKENS)
@@ -146,23 +134,22 @@ def length_runaway(history: History) -> Finding | None:
     if trend is None or trend < _CORRELATED:
         return None
     ranked = sorted((member for step in history.recent for member in step.members), key=lambda each: -each.tokens)
-    return Finding(now / before, f"responses grew from {before:.0f} to {now:.0f} sampled tokens", ranked)
+    return Measurement(now / before, f"responses grew from {before:.0f} to {now:.0f} sampled tokens", ranked)
 
 
-@disease(
-    "repetition",
+@check(
     "Responses repeat themselves.",
     metric="consecutive tokens with a probability above 0.99, and responses of which half occurs twice",
     limits=(_SURE_RUN, _REPEATED),
-    remedy="selection.mask (repetitive), a penalty (reward.parts), rollout.max_response_tokens",
+    fix="selection.mask (repetitive), a penalty (reward.parts), rollout.max_response_tokens",
 )
-def repetition(history: History) -> Finding | None:
+def repetition(history: StepHistory) -> Measurement | None:
     """Find long runs of sure tokens, and texts that repeat more than the first ones."""
     members = history.members
     longest = max(members, key=lambda member: member.sure_run)
     if longest.sure_run >= _SURE_RUN.value:
         text = f"{longest.sure_run:,} consecutive tokens have a probability above 0.99"
-        return Finding(longest.sure_run, text, (longest,))
+        return Measurement(longest.sure_run, text, (longest,))
     now = fraction_of(
         members, lambda each: each.repeated > _REPETITIVE, "{fraction:.0%}", first=lambda each: each.repeated
     )

@@ -1,4 +1,4 @@
-"""Prove a diagnosis: make a step of the run again, then with one setting changed, and see if the symptom vanishes."""
+"""Prove the cause of a finding: make a step again, then with one setting changed, and see if the problem vanishes."""
 
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -9,13 +9,11 @@ from typing import Any, Final, Literal, TypeAlias
 from torl.base.errors import RecordError, TorlError
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
-from torl_lab.doctor.diagnosis import Diagnosis
 from torl_lab.doctor.experiments import EXPERIMENTS
-from torl_lab.doctor.history import History, Step, read_history
+from torl_lab.doctor.history import Step, StepHistory, read_history
+from torl_lab.doctor.run_check import Finding
 from torl_lab.replay.differences import Difference
 from torl_lab.replay.step import replay_step
-
-Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +51,13 @@ class Proof:
     """The result of an experiment.
 
     Attributes:
-        disease: Id of the disease.
+        check: Name of the check.
         verdict: "proved" if the named cause is the cause, "refuted" if the suspected one is not, "undecided" otherwise.
         text: Result in a sentence, with the numbers.
     """
 
-    disease: str
-    verdict: Verdict
+    check: str
+    verdict: Literal["proved", "refuted", "undecided"]
     text: str
 
     def __str__(self) -> str:
@@ -67,40 +65,40 @@ class Proof:
 
 
 async def prove(
-    history: History, diagnosis: Diagnosis, make_step: MakeStep, checkpoints: Collection[int] = ()
+    history: StepHistory, finding: Finding, make_step: MakeStep, checkpoints: Collection[int] = ()
 ) -> Proof | None:
-    """Prove or refute a cause of a diagnosis. None for a disease that no step can show.
+    """Prove or refute a cause of a finding. None for a check whose problem no single step can show.
 
-    The step is first made again without a change. If the symptom vanishes, its cause was outside the configuration:
+    The step is first made again without a change. If the problem vanishes, its cause was outside the configuration:
     code, a process or a machine of that time, of the part that made the first difference. Otherwise the step is made
-    once more with the change. A disease without an experiment is proved to come from outside the configuration if a
+    once more with the change. A problem without an experiment is proved to come from outside the configuration if a
     step differs from its record.
 
     Args:
         history: History of the run.
-        diagnosis: Its diagnosis.
+        finding: One of its findings.
         make_step: Function that makes a step again.
         checkpoints: Steps with a checkpoint, which are made again soonest.
     """
-    name = diagnosis.disease.id
+    name = finding.check.id
     experiment = EXPERIMENTS.get(name)
     newest_first = sorted(history.steps, key=lambda step: (step.number in checkpoints, step.number), reverse=True)
     if experiment is None:
         return None if name in _OF_RECORDS else await _compare(newest_first[0].number, name, make_step)
 
-    def is_sick(step: Step) -> bool:
+    def shows(step: Step) -> bool:
         value = experiment.measure(step)
-        return value is not None and experiment.is_sick(history, value)
+        return value is not None and experiment.shows(history, value)
 
-    recorded = next(filter(is_sick, newest_first), None)
+    recorded = next(filter(shows, newest_first), None)
     if recorded is None:
-        return Proof(name, "undecided", f"no single step shows the symptom ({experiment.symptom})")
-    shown = f"step {recorded.number}: {experiment.symptom}: {_text(experiment.measure(recorded))} in the record"
+        return Proof(name, "undecided", f"no single step shows the problem ({experiment.metric})")
+    shown = f"step {recorded.number}: {experiment.metric}: {_text(experiment.measure(recorded))} in the record"
     changes = {} if experiment.changes is None else dict(experiment.changes(history))
     try:
         again = await make_step(recorded.number, {})
         shown += f", {_text(experiment.measure(again.step))} made again"
-        if not is_sick(again.step):
+        if not shows(again.step):
             return Proof(name, "proved", f"{shown}. {_outside(again.differences)}")
         if experiment.changes is None:
             return Proof(name, "refuted", f"{shown}. Cause: the batch or a setting, not the host")
@@ -110,7 +108,7 @@ async def prove(
     except TorlError as error:
         return Proof(name, "undecided", f"{shown}; the step cannot be made again: {error}")
     shown += f", {_text(experiment.measure(changed))} with {_settings(changes)}"
-    if is_sick(changed):
+    if shows(changed):
         return Proof(name, "refuted", f"{shown}. Cause: not {experiment.cause}")
     return Proof(name, "proved", f"{shown}. Cause: {experiment.cause}")
 

@@ -1,4 +1,4 @@
-"""Diseases of rewards: hacking, noise, parts that rule or are dead, advantages that do not follow them."""
+"""Checks of rewards: hacking, noise, parts that dominate or never differ, advantages that do not follow them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -6,15 +6,15 @@ from functools import partial
 from statistics import StatisticsError, correlation, fmean, pvariance
 
 from torl.run.records import metric_names as names
-from torl_lab.doctor.diagnosis import Finding, Limit, disease
+from torl.run.records.thresholds import UNRELATED, Limit
 from torl_lab.doctor.facts import Member
 from torl_lab.doctor.groups import compared_groups, is_uniform
-from torl_lab.doctor.history import RECENT, History, MissingInputError, evaluation_series, members_in
+from torl_lab.doctor.history import RECENT, MissingInputError, StepHistory, evaluation_series, members_in
+from torl_lab.doctor.run_check import Measurement, check
 
 _MIN_GROUPS = 8
 _HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
 _FLAT = 0.02  # of a held-out accuracy: no rise
-_UNRELATED = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
 _UNRELATED_ADVANTAGE = Limit(
     0.9, "mean correlation within a group below 0.9, or groups whose mean is off 0 by a fifth of an advantage", "torl"
 )
@@ -25,7 +25,7 @@ _FOLLOWS = 0.5  # correlation of a part with correctness
 _DEAD = Limit(
     0.0, "no variance since the first step, in at least 10 steps, while the reward does not rise", "rldoctor; torl"
 )
-_DUST = Limit(0.01, "differences below 0.01 of the range of rewards in more than a quarter of the groups", "torl")
+_NOISE = Limit(0.01, "differences below 0.01 of the range of rewards in more than a quarter of the groups", "torl")
 _PENALTIES = ("overlong", "failed_code", "malformed_turn")
 _EXPLAINED = 0.3  # mean correlation within groups with a property of the response
 _MANY = 0.25
@@ -66,19 +66,18 @@ def _is_correct(member: Member) -> float:
     return float(member.correct)
 
 
-def _span(history: History) -> float:
+def _span(history: StepHistory) -> float:
     rewards = [member.reward for step in history.steps for member in step.members]
     return max(rewards) - min(rewards) if rewards else 0.0
 
 
-@disease(
-    "reward-hacking",
+@check(
     "The training reward rises and held-out accuracy does not: the policy learns the grader, not the problems.",
     metric="rise of the training reward minus rise of the held-out accuracy",
     limits=(_HACKED,),
-    remedy="a stricter grader (reward.parts), hidden checks, more problems (data.train)",
+    fix="a stricter grader (reward.parts), hidden checks, more problems (data.train)",
 )
-def reward_hacking(history: History) -> Finding | None:
+def reward_hacking(history: StepHistory) -> Measurement | None:
     """Compare the rises of the training reward and of the accuracy on evaluation sets."""
     series = [values for _, values in evaluation_series(history, names.ACCURACY) if len(values) > 1]
     series = series or [values for _, values in evaluation_series(history, names.GREEDY_ACCURACY) if len(values) > 1]
@@ -93,18 +92,17 @@ def reward_hacking(history: History) -> Finding | None:
         return None
     text = f"the training reward rose by {rise:.2f} of its range, held-out accuracy by {held_out:+.3f}"
     ranked = sorted(history.members, key=lambda member: (member.correct, -member.reward))
-    return Finding(rise - held_out, text, ranked)
+    return Measurement(rise - held_out, text, ranked)
 
 
-@disease(
-    "reward-without-answer",
+@check(
     "The reward does not follow the answers: differences within groups have another cause.",
     metric="correlation of reward and correctness within groups",
-    limits=(_UNRELATED,),
-    remedy="the weights of reward.parts, and the part that differs",
+    limits=(UNRELATED,),
+    fix="the weights of reward.parts, and the part that differs",
     fires="below",
 )
-def reward_without_answer(history: History) -> Finding | None:
+def reward_without_answer(history: StepHistory) -> Measurement | None:
     """Correlate rewards with correctness within the groups in which both differ."""
     groups = [
         group
@@ -117,18 +115,17 @@ def reward_without_answer(history: History) -> Finding | None:
     if found is None:
         return None
     ranked = sorted((each for group in groups for each in group), key=lambda member: (member.correct, -member.reward))
-    return Finding(found, f"the correlation within groups is {found:+.2f}", ranked)
+    return Measurement(found, f"the correlation within groups is {found:+.2f}", ranked)
 
 
-@disease(
-    "advantage-without-reward",
-    "The advantages do not follow the rewards: responses are trained by the rewards of others.",
+@check(
+    "The advantages do not follow the rewards: responses are trained with the rewards of other responses.",
     metric="correlation of advantage and reward within groups",
     limits=(_UNRELATED_ADVANTAGE,),
-    remedy="custom components that select or reorder responses; torl verify computes the advantages again",
+    fix="custom components that select or reorder responses; torl verify computes the advantages again",
     fires="below",
 )
-def advantage_without_reward(history: History) -> Finding | None:
+def advantage_without_reward(history: StepHistory) -> Measurement | None:
     """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
     algorithm = history.config.algorithm
     is_changed = (
@@ -145,28 +142,27 @@ def advantage_without_reward(history: History) -> Finding | None:
     # Estimators scale each group by another factor: deviations of several groups are not compared.
     found = fmean(_correlated([group], _reward, _advantage) or 0.0 for group in groups)
     ranked = sorted((each for group in groups for each in group), key=lambda each: each.reward * _advantage(each))
-    return Finding(found, f"the mean correlation within a group is {found:+.2f}", ranked)
+    return Measurement(found, f"the mean correlation within a group is {found:+.2f}", ranked)
 
 
-def _uncentered(groups: Sequence[Sequence[Member]]) -> Finding | None:
+def _uncentered(groups: Sequence[Sequence[Member]]) -> Measurement | None:
     """Find groups whose mean advantage is not 0, as if responses were compared with those of other groups."""
     offset = fmean(abs(fmean(map(_advantage, group))) for group in groups)
     size = fmean(abs(_advantage(each)) for group in groups for each in group)
     if offset <= _OFFSET * size:
         return None
     text = f"the mean advantage of a group is off 0 by {offset:.2f}, an advantage by {size:.2f}"
-    return Finding(0.0, text, (each for group in groups for each in group))
+    return Measurement(0.0, text, (each for group in groups for each in group))
 
 
-@disease(
-    "ruling-part",
-    "One part of the reward rules, and it is not the part that follows the answers.",
+@check(
+    "One part dominates the reward, and it does not follow the answers.",
     metric="fraction of the variance of the reward within groups",
     limits=(_RULING,),
-    remedy="reward.parts: lower its weight, or normalize the parts separately (GDPO)",
+    fix="reward.parts: lower its weight, or normalize the parts separately (GDPO)",
     fires="above",
 )
-def ruling_part(history: History) -> Finding | None:
+def ruling_part(history: StepHistory) -> Measurement | None:
     """Find a part with nearly all variance that does not follow correctness."""
     groups = compared_groups(history.recent)
     parts = {name for group in groups for member in group for name in member.parts}
@@ -182,19 +178,18 @@ def ruling_part(history: History) -> Finding | None:
         return None
     text = f"{name} has {variance / total:.0%} of the variance, and a correlation of {follows:+.2f} with correctness"
     ranked = sorted((each for group in groups for each in group), key=lambda member: -member.parts.get(name, 0.0))
-    return Finding(variance / total, text, ranked)
+    return Measurement(variance / total, text, ranked)
 
 
-@disease(
-    "dead-part",
-    "A part of the reward has had the same value for every response: it teaches nothing.",
+@check(
+    "A part of the reward has had the same value for every response, so that nothing is learned from it.",
     metric="variance of a part of the reward over all responses",
     limits=(_DEAD,),
-    remedy="the function of this part in reward.parts, or its removal",
+    fix="the function of this part in reward.parts, or its removal",
     while_flat=True,
 )
-def dead_part(history: History) -> Finding | None:
-    """Find parts that never differed. A penalty that no response earned is healthy."""
+def dead_part(history: StepHistory) -> Measurement | None:
+    """Find parts that never differed. A penalty that no response earned does not count."""
     if not history.first:
         raise MissingInputError(f"{len(history.steps)} of {2 * RECENT} steps")
     members = members_in(history.steps)
@@ -209,44 +204,44 @@ def dead_part(history: History) -> Finding | None:
     if not dead:
         return None
     text = ", ".join(f"{name} is {value:g}" for name, value in dead.items())
-    return Finding(0.0, f"{text} for all of {len(members)} examined responses", members[::-1])
+    return Measurement(0.0, f"{text} for all of {len(members)} compared responses", members[::-1])
 
 
-def _penalties(history: History) -> set[str]:
+def _penalties(history: StepHistory) -> set[str]:
     """Return the names of the parts that only lower the reward."""
     parts = getattr(history.config.reward.options, "parts", {}).items()
     return {name for name, part in parts if part.name in _PENALTIES or getattr(part.common_options, "weight", 1.0) < 0}
 
 
-@disease(
-    "jittered-rewards",
-    "Rewards of equal answers differ by dust that nothing explains, as if noise was added to avoid equal groups.",
+@check(
+    "Rewards of equal answers differ by small amounts that nothing explains, as if noise was added "
+    "to avoid equal groups.",
     metric="range of rewards among equally correct responses of a group",
-    limits=(_DUST,),
-    remedy="remove the noise from the reward; selection.drop_zero_variance_groups drops groups without a signal",
+    limits=(_NOISE,),
+    fix="remove the noise from the reward; selection.drop_zero_variance_groups drops groups without a signal",
 )
-def jittered_rewards(history: History) -> Finding | None:
+def jittered_rewards(history: StepHistory) -> Measurement | None:
     """Find groups whose equally graded responses have slightly different rewards, unrelated to any property."""
     groups = compared_groups(history.recent)
     span = _span(history)
-    dusty: list[list[Member]] = []
+    noisy: list[list[Member]] = []
     for group in groups:
         equal: defaultdict[tuple[object, ...], list[Member]] = defaultdict(list)
         for member in group:
             equal[(member.correct, member.valid_format, member.answered)].append(member)
         largest = max(equal.values(), key=len)
         rewards = {member.reward for member in largest}
-        if len(largest) > 2 and len(rewards) > 2 and max(rewards) - min(rewards) < _DUST.value * span:
-            dusty.append(largest)
-    if len(dusty) <= _MANY * len(groups):
+        if len(largest) > 2 and len(rewards) > 2 and max(rewards) - min(rewards) < _NOISE.value * span:
+            noisy.append(largest)
+    if len(noisy) <= _MANY * len(groups):
         return None
     for property_of in (lambda each: each.tokens, lambda each: each.calls, lambda each: each.repeated):
-        found = _correlated(dusty, _reward, property_of)
+        found = _correlated(noisy, _reward, property_of)
         if found is not None and abs(found) > _EXPLAINED:
             return None
-    largest_range = max(max(map(_reward, group)) - min(map(_reward, group)) for group in dusty)
+    largest_range = max(max(map(_reward, group)) - min(map(_reward, group)) for group in noisy)
     text = (
-        f"in {len(dusty)} of {len(groups)} groups, equally correct responses have rewards that differ by at most "
+        f"in {len(noisy)} of {len(groups)} groups, equally correct responses have rewards that differ by at most "
         f"{largest_range:.2g}, unrelated to length, calls and repetition"
     )
-    return Finding(largest_range, text, (member for group in dusty for member in group))
+    return Measurement(largest_range, text, (member for group in noisy for member in group))

@@ -1,11 +1,12 @@
-"""Diseases of tool use: calls that vanish, void turns, invented results, spikes of the call token, other tokens."""
+"""Checks of tool use: calls that vanish, void turns, invented results, spikes of the call token, other tokens."""
 
 from statistics import fmean, median
 
 from torl.base.types import FinishReason
 from torl.run.records import metric_names as names
-from torl_lab.doctor.diagnosis import Finding, Limit, disease, fraction_of
-from torl_lab.doctor.history import KEPT, MIN_RESPONSES, RECENT, History, MissingInputError, members_in
+from torl.run.records.thresholds import Limit
+from torl_lab.doctor.history import KEPT, MIN_RESPONSES, RECENT, MissingInputError, StepHistory, members_in
+from torl_lab.doctor.run_check import Measurement, check, fraction_of
 from torl_lab.doctor.trends import exceeds, robust_score
 
 _VANISHED = Limit(
@@ -28,7 +29,7 @@ _SEPARATOR = Limit(0.0, "any, if more than half of the turns end with an end tok
 _BRANCHES = Limit(1.0, "above 1 per episode", "slime#2288")
 
 
-def _require_tools(history: History) -> None:
+def _require_tools(history: StepHistory) -> None:
     config = history.config.rollout
     if not config.tools and config.environment is None and config.agent is None:
         raise MissingInputError("the run has no tool")
@@ -36,17 +37,16 @@ def _require_tools(history: History) -> None:
         raise MissingInputError("rollout.max_tool_calls is 0")
 
 
-@disease(
-    "vanished-calls",
+@check(
     "The policy stopped calling its tools, without a gain in reward.",
     metric="tool calls per response",
     limits=(_VANISHED,),
-    remedy="a warm start with calls (torl finetune), reward.parts for calls that help, "
+    fix="a warm start with calls (torl finetune), reward.parts for calls that help, "
     "rollout.end_at_void_turn, learner.learning_rate",
     while_flat=True,
     needs=_require_tools,
 )
-def vanished_calls(history: History) -> Finding | None:
+def vanished_calls(history: StepHistory) -> Measurement | None:
     """Compare the calls of the latest steps with the highest mean before."""
     now = history.now(names.CALLS_PER_TRAJECTORY)
     values = history.series(names.CALLS_PER_TRAJECTORY)
@@ -55,20 +55,19 @@ def vanished_calls(history: History) -> Finding | None:
     if highest < _USED or now >= _VANISHED.value * highest:
         return None
     text = f"calls per response fell from {highest:.2f} to {now:.3f}"
-    return Finding(now, text, (member for member in history.members if not member.calls))
+    return Measurement(now, text, (member for member in history.members if not member.calls))
 
 
-@disease(
-    "void-turns",
+@check(
     "More and more turns have neither code, nor a call, nor an answer.",
     metric="fraction of responses with a void turn",
     limits=(_VOID,),
-    remedy="rollout.end_at_void_turn, selection.mask (void_turn), a lower learner.learning_rate",
+    fix="rollout.end_at_void_turn, selection.mask (void_turn), a lower learner.learning_rate",
     fires="above",
     while_flat=True,
     needs=_require_tools,
 )
-def void_turns(history: History) -> Finding | None:
+def void_turns(history: StepHistory) -> Measurement | None:
     """Compare the fraction of responses with a void turn with that of the first steps."""
     if not history.first:
         raise MissingInputError("too few steps to compare the first with the last")
@@ -78,14 +77,13 @@ def void_turns(history: History) -> Finding | None:
     return now if now.value > before + _VOID_RISE else None
 
 
-@disease(
-    "invented-results",
+@check(
     "The model writes results of tools itself, and is trained on them.",
     metric="fraction of trained responses with an invented result",
     limits=(_INVENTED,),
-    remedy="rollout.stop with the marker of results, a mask (selection.mask), rollout.format",
+    fix="rollout.stop with the marker of results, a mask (selection.mask), rollout.format",
 )
-def invented_results(history: History) -> Finding | None:
+def invented_results(history: StepHistory) -> Measurement | None:
     """Find marked results in sampled text of trained responses."""
     recent = members_in(history.recent)
     trained = [member for member in recent if member.advantage is not None and member.invented is not None]
@@ -97,21 +95,20 @@ def invented_results(history: History) -> Finding | None:
     return None if is_chance or _is_falling(history, found.value) else found
 
 
-def _is_falling(history: History, now: float) -> bool:
+def _is_falling(history: StepHistory, now: float) -> bool:
     """Whether the fraction of invented results is below half of that of the first steps, so that it is unlearned."""
     before = [member for step in history.first for member in step.members if member.invented is not None]
     return bool(before) and now < fmean(bool(member.invented) for member in before) / 2
 
 
-@disease(
-    "call-token-spike",
+@check(
     "The token that opens a call becomes probable where no call follows, which precedes a collapse of calls.",
     metric="mean probability of the call-opening token where no call opens",
     limits=(_SPIKE,),
-    remedy="stop and resume from an earlier checkpoint; learner.learning_rate, a KL term (algorithm.kl.coefficient)",
+    fix="stop and resume from an earlier checkpoint; learner.learning_rate, a KL term (algorithm.kl.coefficient)",
     needs=_require_tools,
 )
-def call_token_spike(history: History) -> Finding | None:
+def call_token_spike(history: StepHistory) -> Measurement | None:
     """Compare the probability with that of the earlier steps, unless calls rise with it."""
     known = [
         (step.tokens.call_probability, step)
@@ -132,53 +129,50 @@ def call_token_spike(history: History) -> Finding | None:
         return None
     text = f"the probability rose from {median(reference):.2g} to {now:.2g}, and calls did not"
     last = known[-1][1].tokens
-    return Finding(now, text, last.calling if last is not None else ())
+    return Measurement(now, text, last.calling if last is not None else ())
 
 
-@disease(
-    "no-end-token",
+@check(
     "No response ever ended by itself: the model and the template disagree about the end token.",
     metric="responses that end with an end token, a stop sequence or a message of the environment",
     limits=(_ENDLESS,),
-    remedy="data.template, rollout.stop, the tokenizer's end token",
+    fix="data.template, rollout.stop, the tokenizer's end token",
 )
-def no_end_token(history: History) -> Finding | None:
+def no_end_token(history: StepHistory) -> Measurement | None:
     """Find runs in which every response was cut."""
     members = [member for step in history.steps for member in step.members]
     if len(members) < MIN_RESPONSES:
         raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
     if any(member.finish is not FinishReason.LENGTH for member in members):
         return None
-    return Finding(0, f"all of {len(members)} examined responses were cut at the token limit", members[::-1])
+    return Measurement(0, f"all of {len(members)} compared responses were cut at the token limit", members[::-1])
 
 
-@disease(
-    "split-episodes",
+@check(
     "Episodes fall apart into many token sequences, because their history is rendered again with other tokens.",
     metric="further token sequences per episode",
     limits=(_BRANCHES,),
-    remedy="an agent program that appends to its messages (rollout.agent), a template that keeps earlier turns",
+    fix="an agent program that appends to its messages (rollout.agent), a template that keeps earlier turns",
     fires="above",
 )
-def split_episodes(history: History) -> Finding:
+def split_episodes(history: StepHistory) -> Measurement:
     """Count the branches of episodes."""
     if history.config.rollout.agent is None:
         raise MissingInputError("no agent program renders messages")
     members = history.members
     mean = fmean(member.branches for member in members)
     ranked = sorted(members, key=lambda member: -member.branches)
-    return Finding(mean, f"an episode has {1 + mean:.1f} token sequences", ranked)
+    return Measurement(mean, f"an episode has {1 + mean:.1f} token sequences", ranked)
 
 
-@disease(
-    "turn-separator",
+@check(
     "The end token between a turn and the message after it is lost, or written twice.",
     metric="fraction of the places where a message follows a turn that have no end token, or two",
     limits=(_SEPARATOR,),
-    remedy="rollout.format, which must write the text of the chat template between messages, or the agent program",
+    fix="rollout.format, which must write the text of the chat template between messages, or the agent program",
     fires="above",
 )
-def turn_separator(history: History) -> Finding | None:
+def turn_separator(history: StepHistory) -> Measurement | None:
     """Count end tokens between turns and observations, in a run whose turns usually have one there."""
     members = [member for member in history.members if member.boundaries]
     if not members:
@@ -188,5 +182,5 @@ def turn_separator(history: History) -> Finding | None:
     if 2 * unseparated >= places:
         raise MissingInputError("the format separates turns without the end token")
     text = f"of {places} places, {unseparated} have no end token and {doubled} have two"
-    sick = (each for each in members if each.doubled or each.unseparated)
-    return Finding((doubled + unseparated) / places, text, sick)
+    wrong = (each for each in members if each.doubled or each.unseparated)
+    return Measurement((doubled + unseparated) / places, text, wrong)

@@ -1,4 +1,4 @@
-"""Diseases of one worker: a replica of the engine, or a node of the sandbox, that differs from the others."""
+"""Checks of one worker: a replica of the engine, or a node of the sandbox, that differs from the others."""
 
 import math
 from collections import defaultdict
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import TypeVar
 
+from torl.run.records.thresholds import Limit
 from torl.training.health import inexact_logprobs, rounding_limit
-from torl_lab.doctor.diagnosis import Finding, Limit, disease
-from torl_lab.doctor.history import History, MissingInputError
+from torl_lab.doctor.history import MissingInputError, StepHistory
+from torl_lab.doctor.run_check import Measurement, check
 
 Event = TypeVar("Event")
 
@@ -20,16 +21,15 @@ _MIN_EVENTS = 20
 _GROWN = 3.0  # times the gap of the other replicas
 
 
-@disease(
-    "sick-worker",
+@check(
     "One replica of the engine, or one node of the sandbox, is slower than the others, fails more often, or computes "
     "other numbers.",
     metric="time per token and gap to the learner by replica; wait and failures of calls by node",
     limits=(_SLOW, _FAILS),
-    remedy="the named replica or node: its log, its clock and temperature; restart it or remove it "
+    fix="the named replica or node: its log, its clock and temperature; restart it or remove it "
     "(engine.replicas, cluster)",
 )
-def sick_worker(history: History) -> Finding | None:
+def sick_worker(history: StepHistory) -> Measurement | None:
     """Compare each worker with all others."""
     members = history.members
     replicas = _by_worker([(each.replica, each) for each in members if each.tokens])
@@ -41,18 +41,18 @@ def sick_worker(history: History) -> Finding | None:
         others = [each for number, rest in replicas.items() if number != replica for each in rest]
         evidence = sorted(own, key=lambda member: -member.token_seconds)
         if text := _slowness([each.token_seconds for each in own], [each.token_seconds for each in others], 0.0):
-            return Finding(replica, f"replica {replica} of the engine takes {text} per token", evidence)
+            return Measurement(replica, f"replica {replica} of the engine takes {text} per token", evidence)
         rest = [gap for number, gap in gaps.items() if number != replica]
         if rest and gaps.get(replica, 0.0) > max(rounding_limit(history.config), _GROWN * fmean(rest)):
             text = f"{gaps[replica]:.2g} nats, the gap of the others {fmean(rest):.2g}"
-            return Finding(replica, f"the gap of replica {replica} of the engine to the learner is {text}", own)
+            return Measurement(replica, f"the gap of replica {replica} of the engine to the learner is {text}", own)
     for node, done in calls.items():
         rest_done = [each for number, rest in calls.items() if number != node for each in rest]
         evidence = [each for each in members if any(number == node for number, _, _ in each.node_calls)]
         if text := _slowness([wait for _, wait in done], [wait for _, wait in rest_done], _MIN_SECONDS):
-            return Finding(node, f"a call waits for node {node} of the sandbox {text}", evidence)
+            return Measurement(node, f"a call waits for node {node} of the sandbox {text}", evidence)
         if text := _failures([not ok for ok, _ in done], [not ok for ok, _ in rest_done]):
-            return Finding(node, f"node {node} of the sandbox fails on {text}", evidence)
+            return Measurement(node, f"node {node} of the sandbox fails on {text}", evidence)
     return None
 
 
@@ -83,7 +83,7 @@ def _failures(own: Sequence[bool], others: Sequence[bool]) -> str:
     return f"{fmean(own):.0%} of its calls, the others on {fmean(others):.0%}"
 
 
-def _gaps(history: History) -> dict[int, float]:
+def _gaps(history: StepHistory) -> dict[int, float]:
     """Return the mean gap of each replica over the recorded tokens of the latest steps."""
     sums: defaultdict[int, list[float]] = defaultdict(list)
     for step in history.recent:

@@ -23,7 +23,7 @@ from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.training import samples, selection, step
 from torl_lab.audit.evaluations import Checks
-from torl_lab.doctor.registry import DISEASES
+from torl_lab.doctor import registry
 
 load_all()
 
@@ -52,9 +52,9 @@ def test_checks_are_those_of_verify() -> None:
 
 
 @pytest.mark.parametrize("name", EXHIBITS)
-def test_an_exhibit_names_a_thread_and_valid_diagnoses(name: str) -> None:
+def test_an_exhibit_names_a_thread_and_valid_checks(name: str) -> None:
     exhibit = EXHIBITS[name]
-    known = {*DISEASES, *(f"verify:{check}" for check in CHECKS), RECEIPT, REPLAY}
+    known = {*registry.CHECKS, *(f"verify:{check}" for check in CHECKS), RECEIPT, REPLAY}
     assert set(exhibit.truth) <= known
     assert exhibit.truth
     assert exhibit.link.startswith("https://github.com/")
@@ -64,13 +64,13 @@ def test_an_exhibit_names_a_thread_and_valid_diagnoses(name: str) -> None:
 
 
 def test_recall_false_alarms_and_delay() -> None:
-    """One of two bugs is found after three steps; another name and an alarm of healthy runs do not count."""
+    """One of two bugs is found after three steps; another name and an alarm of flawless runs do not count."""
     chosen = {name: EXHIBITS[name] for name in ("old-weights", "equal-seeds")}
     run = {"run": {"seconds": 60.0}, "verify": {}, "stop": {}}
     results: dict[str, dict[str, Any]] = {
         "old-weights": run | {"doctor": {"stale-engine": 3, "no-signal": 1}, "rldoctor": {"plateau": 9}},
         "equal-seeds": run | {"doctor": {"truncation": 5}, "rldoctor": {"advantage_collapse": 2}},
-        "healthy-0": run | {"doctor": {}, "rldoctor": {"plateau": 12}},
+        "flawless-0": run | {"doctor": {}, "rldoctor": {"plateau": 12}},
     }
     text = "\n".join(lines(chosen, results))
     assert "| torl, all | 1 of 2 | 0.50 | 0 of 1 | 3 |" in text
@@ -92,16 +92,16 @@ def sample_of(played: Trajectory, name: str | None = None) -> TrainingSample:
 
 
 def test_samples() -> None:
-    healthy = sample_of(CALLING)
-    assert healthy.loss_mask.tolist() == [False] * 3 + [True, True, False, False, True, True]
+    flawless = sample_of(CALLING)
+    assert flawless.loss_mask.tolist() == [False] * 3 + [True, True, False, False, True, True]
     assert sample_of(CALLING, "observation-loss").loss_mask.tolist() == [False] * 3 + [True] * 6
-    assert sample_of(CALLING, "unlearned-end").loss_mask.tolist() == [*healthy.loss_mask[:-1], False]
-    assert sample_of(CALLING, "shifted-mask").loss_mask.tolist() == [*healthy.loss_mask[1:], False]
+    assert sample_of(CALLING, "unlearned-end").loss_mask.tolist() == [*flawless.loss_mask[:-1], False]
+    assert sample_of(CALLING, "shifted-mask").loss_mask.tolist() == [*flawless.loss_mask[1:], False]
     assert sample_of(CUT, "forced-end").token_ids.tolist() == [*sample_of(CUT).token_ids[:-1], 1875]
     hidden = sample_of(CALLING, "unattended-observations")
     assert hidden.token_ids.tolist() == [1, 2, 3, 0, 1, 4, 5]
-    assert hidden.loss_mask.sum() == healthy.loss_mask.sum()
-    assert sample_of(CALLING).loss_mask.tolist() == healthy.loss_mask.tolist(), "a patch was not removed"
+    assert hidden.loss_mask.sum() == flawless.loss_mask.sum()
+    assert sample_of(CALLING).loss_mask.tolist() == flawless.loss_mask.tolist(), "a patch was not removed"
 
 
 def pack(name: str | None, chosen: list[TrainingSample]) -> Any:
@@ -120,8 +120,8 @@ def test_rows() -> None:
     found = scatter_to_samples(chosen, padded.rows[0], values[0])
     for sample, array in zip(chosen, found, strict=True):
         assert array[sample.loss_mask].tolist() == sample.token_ids[sample.loss_mask].tolist()
-    healthy, averaged = pack(None, chosen), pack("mean-of-means", chosen)
-    assert len({float(row.weight_K[0]) for row in healthy.rows[0]}) == 1
+    flawless, averaged = pack(None, chosen), pack("mean-of-means", chosen)
+    assert len({float(row.weight_K[0]) for row in flawless.rows[0]}) == 1
     sums = [float(row.weight_K.sum()) for row in averaged.rows[0]]
     assert sums == pytest.approx([0.5, 0.5])
 
@@ -183,8 +183,8 @@ def test_a_cut_response_counts_as_complete() -> None:
 )
 async def test_graders(name: str, played: Trajectory, right: bool, with_bug: bool) -> None:
     reward = MathReward()
-    healthy: Grade = await reward._grade(played)
-    assert (healthy.correct, healthy.reward) == (right, 1.0 if right else -1.0)
+    flawless: Grade = await reward._grade(played)
+    assert (flawless.correct, flawless.reward) == (right, 1.0 if right else -1.0)
     with applied(EXHIBITS[name]):
         found: Grade = await reward._grade(played)
     assert (found.correct, found.reward) == (with_bug, 1.0 if with_bug else -1.0)
@@ -264,8 +264,8 @@ def test_advantages() -> None:
         scored_group(*(scored(trajectory("a", group="0/a"), reward=reward) for reward in (0.0, 1.0, 1.0))),
         scored_group(*(scored(trajectory("b", group="0/b"), reward=reward) for reward in (0.0, 0.0, 0.0, 1.0))),
     ]
-    healthy = advantages_of(None, groups)
-    assert sum(healthy[:3]) == pytest.approx(0, abs=1e-6)
+    flawless = advantages_of(None, groups)
+    assert sum(flawless[:3]) == pytest.approx(0, abs=1e-6)
     batch = advantages_of("batch-statistics", groups)
     assert sum(batch[:3]) > 0.5
     assert sum(batch) == pytest.approx(0, abs=1e-5)
@@ -274,4 +274,4 @@ def test_advantages() -> None:
     assert sum(strided[:3]) != pytest.approx(0, abs=0.1)
     twice = advantages_of("double-normalization", groups)
     assert np.std(twice, ddof=1) == pytest.approx(1, abs=0.05)
-    assert twice != pytest.approx(healthy, abs=1e-3)
+    assert twice != pytest.approx(flawless, abs=1e-3)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sick_runs import SICK, STEPS, Case, config
+from planted_runs import PLANTED, STEPS, Case, config
 from torl.base.errors import ConfigError, HealthError
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
@@ -18,7 +18,7 @@ from torl.training.monitor import Verdict
 from torl.training.run import train
 from torl_lab.doctor.command import describe
 from torl_lab.doctor.health import LOG, Health
-from torl_lab.doctor.registry import DISEASES, History, examine
+from torl_lab.doctor.registry import CHECKS, StepHistory, run_checks
 
 
 def directory_of(tmp_path: Path) -> Path:
@@ -45,9 +45,9 @@ def with_health(changed: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
     return changed.model_copy(update={"health": config(run__steps=100, **settings).health})
 
 
-def test_healthy_run_has_no_warning(tmp_path: Path) -> None:
+def test_flawless_run_has_no_warning(tmp_path: Path) -> None:
     verdicts = watch(Case(), tmp_path)
-    assert [verdict.metrics for verdict in verdicts] == [{names.DIAGNOSES: 0}] * STEPS
+    assert [verdict.metrics for verdict in verdicts] == [{names.FINDINGS: 0}] * STEPS
     assert not any(verdict.warnings or verdict.error for verdict in verdicts)
     assert not (tmp_path / LOG).exists()
 
@@ -55,22 +55,22 @@ def test_healthy_run_has_no_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["rate-without-effect", "unlearned-format", "no-signal", "wrong-engine", "lost-episodes"]
 )
-def test_sick_run_is_warned_of_once(name: str, tmp_path: Path) -> None:
-    verdicts = watch(SICK[name], tmp_path)
+def test_finding_is_a_warning_once(name: str, tmp_path: Path) -> None:
+    verdicts = watch(PLANTED[name], tmp_path)
     (warning,) = [text for verdict in verdicts for text in verdict.warnings]
     assert f": {name}: " in warning
-    found = [step for step, verdict in enumerate(verdicts) if verdict.metrics.get(names.diagnosis(name))]
+    found = [step for step, verdict in enumerate(verdicts) if verdict.metrics.get(names.finding(name))]
     assert found == list(range(found[0], STEPS))
     assert warning.startswith(f"step {found[0] + 1}: ")
     assert (tmp_path / LOG).read_text().startswith(f"step {found[0] + 1}: {name}: ")
 
 
-def test_sick_run_is_stopped_with_its_diagnosis(tmp_path: Path) -> None:
-    *healthy, last = watch(SICK["rate-without-effect"], tmp_path, mode="stop")
-    assert not any(verdict.error for verdict in healthy)
+def test_run_is_stopped_with_its_finding(tmp_path: Path) -> None:
+    *before, last = watch(PLANTED["rate-without-effect"], tmp_path, mode="stop")
+    assert not any(verdict.error for verdict in before)
     assert isinstance(last.error, HealthError)
     message = str(last.error)
-    assert message.startswith(f"step {len(healthy) + 1}: a diagnosis stopped the run")
+    assert message.startswith(f"step {len(before) + 1}: a finding stopped the run")
     assert "change: a higher learner.learning_rate" in message
     assert "trajectories/step_" in message
     assert "health.ignore" in message
@@ -83,28 +83,33 @@ def broken(*arguments: Any) -> Any:
 def test_failing_check_is_a_warning_and_stops_neither_run_nor_other_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DISEASES, "no-signal", replace(DISEASES["no-signal"], check=broken))
-    verdicts = watch(SICK["rate-without-effect"], tmp_path)
+    monkeypatch.setitem(CHECKS, "no-signal", replace(CHECKS["no-signal"], measure=broken))
+    verdicts = watch(PLANTED["rate-without-effect"], tmp_path)
     assert len(verdicts) == STEPS
     warnings = [text for verdict in verdicts for text in verdict.warnings]
-    assert warnings[0] == f"step 1: the check no-signal failed: ZeroDivisionError('of a check') ({LOG})"
+    failure = (
+        f"no-signal: the check ({__name__}:broken) failed in broken(StepHistory); ZeroDivisionError: of a check; at "
+    )
+    assert warnings[0].startswith(f"step 1: {failure}{__file__}:")
+    assert warnings[0].endswith(f"({LOG})")
     assert [": rate-without-effect: " in text for text in warnings[1:]] == [True]
     assert "Traceback" in (tmp_path / LOG).read_text()
-    examination = examine(SICK["rate-without-effect"].history())
-    assert list(examination.failed) == ["no-signal"]
-    assert "FAILED no-signal: ZeroDivisionError('of a check')" in describe(examination)
+    results = run_checks(PLANTED["rate-without-effect"].history())
+    assert list(results.failed) == ["no-signal"]
+    (line,) = [line for line in describe(results) if line.startswith("FAILED")]
+    assert line.startswith(f"FAILED {failure}{__file__}:")
 
 
-def test_records_that_cannot_be_examined_switch_the_checks_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(History, "add", broken)
-    first, *others = watch(SICK["rate-without-effect"], tmp_path, mode="stop")
+def test_records_that_cannot_be_read_switch_the_checks_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepHistory, "add", broken)
+    first, *others = watch(PLANTED["rate-without-effect"], tmp_path, mode="stop")
     assert first.warnings == [f"step 1: health checks are off from now on: ZeroDivisionError('of a check') ({LOG})"]
     assert others == [Verdict()] * (STEPS - 1)
 
 
 def test_last_step_does_not_stop(tmp_path: Path) -> None:
     """A run that ends anyway is evaluated and exported."""
-    case = SICK["stall"]
+    case = PLANTED["stall"]
     short = replace(case, config=config(run__steps=STEPS, health__mode="stop"))
     verdicts = [Health(short.config, directory_of(tmp_path), 0)]
     found = [verdicts[0].observe(*step) for step in short.steps()]
@@ -112,8 +117,8 @@ def test_last_step_does_not_stop(tmp_path: Path) -> None:
     assert found[-1].warnings
 
 
-def test_ignored_disease_does_not_stop(tmp_path: Path) -> None:
-    verdicts = watch(SICK["no-signal"], tmp_path, mode="stop", ignore=["no-signal"])
+def test_ignored_check_does_not_stop(tmp_path: Path) -> None:
+    verdicts = watch(PLANTED["no-signal"], tmp_path, mode="stop", ignore=["no-signal"])
     assert len(verdicts) == STEPS
     assert not any(verdict.warnings or verdict.error for verdict in verdicts)
 
@@ -125,7 +130,7 @@ def test_interval_checks_every_step_that_is_due(tmp_path: Path) -> None:
 
 def test_resumed_run_is_judged_by_its_records_and_ten_new_steps(tmp_path: Path) -> None:
     """No step before shows a reward that could be compared with the first steps; the records have them."""
-    case, first = SICK["entropy-collapse"], 15
+    case, first = PLANTED["entropy-collapse"], 15
     with RunWriter(directory_of(tmp_path)) as writer:
         for number, metrics, records, numbers in case.steps():
             if number < first:
@@ -139,7 +144,7 @@ def test_resumed_run_is_judged_by_its_records_and_ten_new_steps(tmp_path: Path) 
 
 def test_evaluations_are_read_as_they_are_written(tmp_path: Path) -> None:
     """The reward rises and held-out accuracy does not, which only the rows of evaluations tell."""
-    case = SICK["reward-hacking"]
+    case = PLANTED["reward-hacking"]
     warnings: list[str] = []
     with RunWriter(directory_of(tmp_path)) as writer:
         health = Health(config(), tmp_path, 0)
@@ -152,9 +157,9 @@ def test_evaluations_are_read_as_they_are_written(tmp_path: Path) -> None:
     assert ["reward-hacking" in warning for warning in warnings] == [True]
 
 
-async def test_misspelt_disease_is_refused_at_the_start(tmp_path: Path) -> None:
+async def test_misspelt_check_is_refused_at_the_start(tmp_path: Path) -> None:
     wrong = config(run__directory=str(tmp_path / "run"), health__ignore=["no-signl"])
-    with pytest.raises(ConfigError, match="'no-signl' is not a disease; did you mean 'no-signal'"):
+    with pytest.raises(ConfigError, match="'no-signl' is not a check; did you mean 'no-signal'"):
         await train(wrong, Console(StringIO()))
     assert not (tmp_path / "run").exists()
 

@@ -1,4 +1,4 @@
-"""The doctor examines any records without an exception: it watches every run by default, and must not end one."""
+"""The doctor checks any records without an exception: it watches every run by default, and must not end one."""
 
 import math
 from collections.abc import Mapping
@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import asked, call, failed, printed, trajectory
-from sick_runs import config
+from planted_runs import config
 from torl.base.types import FinishReason, Grade, OutcomeStatus, UpdateNumbers
 from torl.run.records import metric_names
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.tokens import TokenKey
-from torl_lab.doctor.registry import History, examine
+from torl_lab.doctor.registry import StepHistory, run_checks
 
 METRICS = sorted(
     value for name, value in vars(metric_names).items() if name.isupper() and isinstance(value, str) and "/" in value
@@ -96,8 +96,8 @@ def _key(record: TrajectoryRecord) -> TokenKey:
 @given(st.sampled_from(CONFIGS), st.lists(st.tuples(steps(), st.integers(1, 12)), min_size=1, max_size=3))
 def test_no_check_raises(changes: Mapping[str, Any], phases: list[tuple[Any, int]]) -> None:
     """Each phase of a run repeats a step."""
-    history = History(config(**changes))
+    history = StepHistory(config(**changes))
     for step in [step for step, count in phases for _ in range(count)]:
         history.add(len(history.steps), *step)
-        failures = examine(history).failed
+        failures = run_checks(history).failed
         assert failures == {}

@@ -1,4 +1,4 @@
-"""The doctor in a real run: a sick run is stopped with its diagnosis, which is proved, and mended by another rate."""
+"""The doctor in a real run: a finding stops it, its cause is proved, and another rate mends the run."""
 
 import shutil
 from pathlib import Path
@@ -32,12 +32,12 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("stopped") / "run"
     with training(settings(directory, "1e-9"), log=directory.with_suffix(".log")) as command:
         assert command.wait() == 1, command.output()
-        assert "a diagnosis stopped the run (health.mode): rate-without-effect" in command.output()
+        assert "a finding stopped the run (health.mode): rate-without-effect" in command.output()
         command.assert_nothing_left()
     return directory
 
 
-def test_sick_run_stops_with_a_checkpoint(stopped: Path) -> None:
+def test_run_with_a_finding_stops_with_a_checkpoint(stopped: Path) -> None:
     trained = [row for row in read_metrics(stopped) if "time/step" in row]
     assert [row["health/diagnoses"] for row in trained] == [0, 0, 1]
     assert trained[-1]["health/rate-without-effect"] == 1
@@ -57,7 +57,7 @@ def test_stopped_run_resumes_with_a_higher_rate(stopped: Path, tmp_path: Path) -
     directory = tmp_path / "run"
     shutil.copytree(stopped, directory)
     resumed = settings(directory, "1e-4") | {"run.resume": "true"}
-    with training(resumed, log=tmp_path / "healthy.log") as command:
+    with training(resumed, log=tmp_path / "resumed.log") as command:
         assert command.wait() == 0, command.output()
     assert [row["step"] for row in read_metrics(directory) if "time/step" in row] == list(range(7))
     assert (directory / "summary.json").exists()

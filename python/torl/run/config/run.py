@@ -115,12 +115,12 @@ class HealthConfig(Section):
     """The checks of `torl doctor` on the run's own records while it trains."""
 
     mode: Literal["off", "warn", "stop"] = "warn"
-    """Effect of a diagnosis: "warn" prints it, and "stop" ends the run after a checkpoint, from which it can be
+    """Effect of a finding: "warn" prints it, and "stop" ends the run after a checkpoint, from which it can be
     resumed. "off" runs no check."""
     every_steps: PositiveInt = 1
-    """Interval of the checks, in steps. All steps in between are examined."""
+    """Interval of the checks, in steps. They cover all steps in between."""
     ignore: tuple[str, ...] = ()
-    """Names of diseases that are not checked, also by `torl doctor`."""
+    """Names of checks that are not run, also by `torl doctor`."""
 
 
 class AblationConfig(Section):

@@ -9,9 +9,15 @@ from torl.run.display.changes import AccuracyChange, accuracy_changes
 from torl.run.display.series import Row, evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.reading import read_metrics
-from torl.run.records.signal import MANY_TRUNCATED
+from torl.run.records.thresholds import (
+    COLLAPSED_ENTROPY,
+    COMPARED_STEPS,
+    EQUAL_REWARDS,
+    LONGER_RESPONSES,
+    MORE_ENTROPY,
+    TRUNCATED,
+)
 
-_WINDOW: Final = 5  # steps at the beginning and at the end that are compared
 _CHANGES: Final = (
     ("code ratio", names.CODE_RATIO, "{:.2f}"),
     ("pass ratio", names.PASS_RATIO, "{:.2f}"),
@@ -31,8 +37,6 @@ _LOSSES: Final = (
     ("surplus groups", names.SELECTION_SURPLUS),
     ("missing groups", names.SELECTION_MISSING),
 )
-_MANY_UNIFORM: Final = 0.5  # miles' alarm
-_LITTLE_ENTROPY: Final = 0.1  # of the first steps'
 
 
 def describe_outcome(run_directory: Path) -> list[str]:
@@ -79,7 +83,7 @@ def _evaluations(rows: Sequence[Row], metric: str) -> dict[str, list[tuple[int, 
 
 def _changes(steps: Sequence[Row]) -> Iterator[str]:
     """Yield the metrics of the first and the last training steps in one line."""
-    count = min(_WINDOW, len(steps) // 2)  # no step is at both ends
+    count = min(COMPARED_STEPS, len(steps) // 2)  # no step is at both ends
     ends = (steps[:count], steps[-count:]) if count else (steps,)
     pieces = []
     for title, name, form in _CHANGES:
@@ -116,24 +120,25 @@ def _lost(steps: Sequence[Row]) -> str:
 
 
 def _advice(rows: Sequence[Row], steps: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> Iterator[str]:
-    last = steps[-_WINDOW:]
+    last = steps[-COMPARED_STEPS:]
     accuracy = _mean(last, names.ACCURACY)
-    if (uniform := _mean(last, names.UNIFORM_GROUPS)) is not None and uniform > _MANY_UNIFORM and accuracy is not None:
+    uniform = _mean(last, names.UNIFORM_GROUPS)
+    if uniform is not None and uniform > EQUAL_REWARDS.value and accuracy is not None:
         which = "harder problems" if accuracy > 0.5 else "easier problems, or a warm start"
         yield f"{uniform:.0%} of the last groups have equal rewards: {which} (selection, data.train)"
-    if (truncated := _mean(last, names.TRUNCATED)) is not None and truncated > MANY_TRUNCATED:
-        yield f"{truncated:.0%} of the last responses are cut: raise rollout.max_response_tokens"
-    first_entropy, entropy = _mean(steps[:_WINDOW], names.ENTROPY), _mean(last, names.ENTROPY)
+    if (truncated := _mean(last, names.TRUNCATED)) is not None and truncated > TRUNCATED.value:
+        yield f"{truncated:.0%} of the last responses are cut: {LONGER_RESPONSES}"
+    first_entropy, entropy = _mean(steps[:COMPARED_STEPS], names.ENTROPY), _mean(last, names.ENTROPY)
     rising = list(_rising(rows))
     is_sampled = accuracy is not None  # a fine-tuned model is meant to become sure of its examples
     if (
         is_sampled
         and first_entropy
         and entropy is not None
-        and entropy < _LITTLE_ENTROPY * first_entropy
+        and entropy < COLLAPSED_ENTROPY.value * first_entropy
         and not rising
     ):
-        yield "entropy fell below a tenth and accuracy no longer rises: clip_high of the loss, or a lower learning rate"
+        yield f"entropy fell below a tenth and accuracy no longer rises: {MORE_ENTROPY}"
     for name, best_step, best, final in _fallen(rows, changes):
         best_was = f"{name} was best after step {best_step} ({best:.3f}, now {final:.3f})"
         yield f"{best_was}: keep it (checkpoint.keep_best, and a checkpoint at each evaluation)"

@@ -359,18 +359,18 @@ SPECULATIONS_WASTED: Final = "tool/speculated_wasted"
 
 # --- health ---------------------------------------------------------------------------------------------------
 
-DIAGNOSES: Final = "health/diagnoses"
-"""Number of diseases that the doctor finds in the run up to this step (`health.mode`)."""
+FINDINGS: Final = "health/diagnoses"
+"""Number of the doctor's findings in the run up to this step (`health.mode`)."""
 
 _HEALTH: Final = "health/"
 
 
-def diagnosis(disease: str) -> str:
-    """Return `health/<disease>`: 1 at a step at which the doctor finds this disease."""
-    return _HEALTH + disease
+def finding(check: str) -> str:
+    """Return `health/<check>`: 1 at a step at which this check of the doctor fires."""
+    return _HEALTH + check
 
 
-def is_diagnosis(metric: str) -> bool:
+def is_finding(metric: str) -> bool:
     """Whether a metric is a finding of the doctor, which depends on earlier steps."""
     return metric.startswith(_HEALTH)
 

@@ -8,17 +8,15 @@ differences follow: the answers, or something else.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 
 from torl.base.types import FinishReason, RewardComparison, ScoredGroup, ScoredTrajectory
+from torl.run.records.thresholds import FEW_MIXED, LONGER_RESPONSES, TRUNCATED, UNRELATED
 
-_FEW_MIXED = 0.1  # prime-rl stops a curriculum below it
-MANY_TRUNCATED: Final = 0.25
-"""Fraction of cut responses above which runs warn, as miles does."""
 _LOW_PASS_RATIO = 0.5
-_UNRELATED, _IDENTICAL = 0.1, 0.9  # correlations
+_IDENTICAL = 0.9  # correlation
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,29 +104,29 @@ class LearningSignal:
         return [measures, *self.findings()]
 
     def findings(self) -> list[str]:
-        """Return a line for each obstacle to learning, with its remedy."""
+        """Return a line for each obstacle to learning, with what to change."""
         found: list[str] = []
         if self.is_empty:
             which = "no group has two different rewards" if self.comparison == "group" else "all rewards are equal"
             found.append(f"nothing to learn from: {which}; {self._reason()}")
-        elif self.comparison == "group" and self.mixed < _FEW_MIXED * self.groups:
+        elif self.comparison == "group" and self.mixed < FEW_MIXED.value * self.groups:
             found.append(
                 f"little to learn from: {self.mixed} of {self.groups} groups have two different rewards; "
                 "use problems that are solved sometimes, or more samples per prompt"
             )
         if self.mixed and (doubt := self._doubt()):
             found.append(doubt)
-        if self.truncated > MANY_TRUNCATED:
+        if self.truncated > TRUNCATED.value:
             found.append(
-                f"{self.truncated:.0%} of the responses are cut at the length limit: raise "
-                "rollout.max_response_tokens, or check the template and its end token"
+                f"{self.truncated:.0%} of the responses are cut at the length limit: {LONGER_RESPONSES}, or check the "
+                "template and its end token"
             )
         if self.pass_ratio is not None and self.pass_ratio < _LOW_PASS_RATIO:
             found.append(f"{1 - self.pass_ratio:.0%} of the runs fail, most often with {self.frequent_error}")
         return found
 
     def _reason(self) -> str:
-        """Return why no rewards differ, and the remedy."""
+        """Return why no rewards differ, and what to change."""
         if self.comparison == "batch" and 0 < self.accuracy < 1:
             return "but only some answers are correct: check the reward"
         if self.comparison == "group" and self.groups == 0:
@@ -140,8 +138,8 @@ class LearningSignal:
         if self.accuracy > 0:
             return "each problem is solved always or never: use more samples per prompt, or other problems"
         habit = ", and no response has code" if self.code_ratio == 0 else ""
-        remedies = "use easier problems, a warm start (torl finetune), or more samples per prompt"
-        return f"no answer is correct{habit}: {remedies}"
+        change = "use easier problems, a warm start (torl finetune), or more samples per prompt"
+        return f"no answer is correct{habit}: {change}"
 
     def _doubt(self) -> str | None:
         """Return why differences in reward may teach something other than solving problems."""
@@ -150,7 +148,7 @@ class LearningSignal:
         if self.answer_correlation is None:
             which = "no answer is correct" if self.accuracy == 0 else "the answers of a group are all equally correct"
             return f"rewards differ although {which}: {what}"
-        if self.answer_correlation < _UNRELATED:
+        if self.answer_correlation < UNRELATED.value:
             return (
                 f"the reward does not follow the answers (correlation {self.answer_correlation:+.2f} within groups): "
                 f"{what}"

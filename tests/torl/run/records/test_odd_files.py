@@ -15,7 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from builders import write_config
-from sick_runs import Case
+from planted_runs import Case
 from torl.__main__ import main
 from torl.base.errors import CheckpointError, DataError, RecordError, TorlError
 from torl.base.inputs import open_file, read_file

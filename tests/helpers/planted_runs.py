@@ -1,4 +1,4 @@
-"""Runs made sick on purpose: records and metrics of a healthy run, changed in one way for each disease."""
+"""Runs with a planted problem: records and metrics of a flawless run, changed in one way for each check."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from torl.run.config.loading import find_config, load_config
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.tokens import TokenKey
-from torl_lab.doctor.registry import History
+from torl_lab.doctor.registry import StepHistory
 
 STEPS, GROUPS, SIZE, TOKENS = 30, 2, 8, 40
 BLOCK = "```python\nprint(1)\n```\n```output"
@@ -24,7 +24,7 @@ def config(**overrides: Any) -> TrainConfig:
     return load_config(TrainConfig, find_config("demo"), {name.replace("__", "."): v for name, v in overrides.items()})
 
 
-class SickStep(NamedTuple):
+class PlantedStep(NamedTuple):
     """A step as a run records it."""
 
     number: int
@@ -35,7 +35,7 @@ class SickStep(NamedTuple):
 
 @dataclass
 class Case:
-    """A run that can be made sick: functions change its metrics, records and token numbers."""
+    """A run whose metrics, records and token numbers functions change."""
 
     config: TrainConfig = field(default_factory=config)
     metrics: Callable[[int, dict[str, Any]], Mapping[str, Any]] = lambda step, row: row
@@ -44,27 +44,27 @@ class Case:
     evaluations: tuple[Mapping[str, Any], ...] = ()
     evaluated: frozenset[str] = frozenset()
 
-    def steps(self) -> Iterator[SickStep]:
+    def steps(self) -> Iterator[PlantedStep]:
         """The steps, with all that a run records of them."""
         for step in range(STEPS):
             records, numbers = [], {}
             for index in range(GROUPS * SIZE):
-                record = self.record(step, index, healthy_record(step, index, TOKENS))
+                record = self.record(step, index, flawless_record(step, index, TOKENS))
                 records.append(record)
                 key = TokenKey(record.trajectory.group_id, record.trajectory.sample_index, 0)
                 if index < SIZE:
-                    numbers[key] = UpdateNumbers(0, self.arrays(step, healthy_arrays(record)))
-            yield SickStep(step, self.metrics(step, healthy_metrics(step)), records, numbers)
+                    numbers[key] = UpdateNumbers(0, self.arrays(step, flawless_arrays(record)))
+            yield PlantedStep(step, self.metrics(step, flawless_metrics(step)), records, numbers)
 
-    def history(self) -> History:
-        history = History(self.config, evaluations=list(self.evaluations), evaluated=self.evaluated)
+    def history(self) -> StepHistory:
+        history = StepHistory(self.config, evaluations=list(self.evaluations), evaluated=self.evaluated)
         for each in self.steps():
             history.add(*each)
         return history
 
 
 @cache
-def healthy_record(step: int, index: int, tokens: int) -> TrajectoryRecord:
+def flawless_record(step: int, index: int, tokens: int) -> TrajectoryRecord:
     """A response with one call; every second one is right."""
     number, sample = divmod(index, SIZE)
     correct = sample % 2 == 0
@@ -82,7 +82,7 @@ def healthy_record(step: int, index: int, tokens: int) -> TrajectoryRecord:
     return TrajectoryRecord(step, played, graded, 1.0 if correct else -1.0)
 
 
-def healthy_arrays(record: TrajectoryRecord) -> dict[str, Any]:
+def flawless_arrays(record: TrajectoryRecord) -> dict[str, Any]:
     engine = record.trajectory.rollout_logprobs_T[record.trajectory.loss_mask_T]
     noise = np.resize(np.array([1e-7, -1e-7, 3e-7, -2e-7], np.float32), len(engine))
     call_logprobs = np.full(len(engine), -6.0, np.float32)
@@ -94,8 +94,8 @@ def healthy_arrays(record: TrajectoryRecord) -> dict[str, Any]:
     }
 
 
-def healthy_metrics(step: int) -> dict[str, Any]:
-    """Metrics of a run on a plateau, so that no rise of the reward excuses a disease."""
+def flawless_metrics(step: int) -> dict[str, Any]:
+    """Metrics of a run on a plateau, so that no rise of the reward excuses a finding."""
     noise = (0.01, -0.02, 0.015, -0.005, 0.0)[step % 5]
     return {
         names.TIME_STEP: 6.0,
@@ -154,7 +154,7 @@ def sure(record: TrajectoryRecord) -> TrajectoryRecord:
 
 def endless(record: TrajectoryRecord) -> TrajectoryRecord:
     """A long record of nearly certain tokens."""
-    longer = healthy_record(record.step, 9, 8000)
+    longer = flawless_record(record.step, 9, 8000)
     logprobs = np.where(longer.trajectory.loss_mask_T, -1e-3, 0).astype(np.float32)
     return played(longer, rollout_logprobs_T=logprobs)
 
@@ -173,7 +173,7 @@ def lost_long(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
     """Every fourth episode is three times as long and left out of the batch."""
     if index % 4:
         return replace(record, advantage=2.0 if record.grade.correct else -1.0)  # two of six are right
-    longer = healthy_record(record.step, index, 3 * TOKENS)
+    longer = flawless_record(record.step, index, 3 * TOKENS)
     return replace(longer, advantage=None)
 
 
@@ -226,7 +226,7 @@ def rewarded_failure(index: int, record: TrajectoryRecord) -> TrajectoryRecord:
 
 
 CRASH = failed(status=OutcomeStatus.CRASH)
-SICK: dict[str, Case] = {
+PLANTED: dict[str, Case] = {
     "no-signal": records(lambda index, each: graded(each, reward=-1.0, correct=False, answer="2")),
     "unlearned-format": records(
         lambda index, each: graded(each, reward=-1.0, correct=False, answer=None, valid_format=False)
@@ -276,7 +276,7 @@ SICK: dict[str, Case] = {
     ),
     "turn-separator": records(chatty, all_steps=True),
     "cut-as-complete": records(
-        lambda index, each: healthy_record(each.step, index, 160) if index % 4 == 0 else each,
+        lambda index, each: flawless_record(each.step, index, 160) if index % 4 == 0 else each,
         config=config(rollout__max_response_tokens=160),
     ),
     "truncation": metric(names.TRUNCATED, 0.6),

@@ -1,0 +1,181 @@
+"""The declaration of a check of a run: what it measures, its limits, and the settings to change."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from torl.base.guard import InvalidResultError, calling, describe
+from torl.run.records.thresholds import Limit
+from torl_lab.doctor.facts import Member
+from torl_lab.doctor.history import StepHistory
+
+EVIDENCE: Final = 3
+"""Maximum number of trajectories that a finding names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The result of a check's function.
+
+    Attributes:
+        value: Measured value, which is compared with the first limit if the check has a side (`fires`).
+        text: Sentence with the numbers, for a finding.
+        evidence: Episodes, or addresses of trajectories, the best first.
+    """
+
+    value: float
+    text: str
+    evidence: Iterable[Member | str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunCheck:
+    """A check of a run, declared by `check`.
+
+    Attributes:
+        id: Name: that of its function, with hyphens.
+        sentence: Description of the problem in a sentence.
+        metric: Measure, in words.
+        limits: Thresholds.
+        fix: Settings to change.
+        measure: Function that measures a run.
+        fires: Side of the first threshold on which a value is a finding. None if the function compares.
+        while_flat: Whether a value is a finding only while the reward does not rise.
+        needs: Function that raises MissingInputError if the run cannot have the problem.
+    """
+
+    id: str
+    sentence: str
+    metric: str
+    limits: Sequence[Limit]
+    fix: str
+    measure: Callable[[StepHistory], Measurement | None]
+    fires: Literal["above", "below"] | None
+    while_flat: bool
+    needs: Callable[[StepHistory], object]
+
+    @property
+    def thresholds(self) -> str:
+        """The thresholds in words, each with its source."""
+        return "; ".join(f"{limit.text} ({limit.source})" for limit in self.limits)
+
+    def find(self, history: StepHistory) -> "Finding | None":
+        """Return what the check finds in a run, or None.
+
+        Raises:
+            MissingInputError: The run lacks the input of the check.
+            ComponentError: The check raised another exception, or returned an invalid value.
+        """
+        with calling("check", self.measure, "", history):
+            self.needs(history)
+            measured: object = self.measure(history)
+            if measured is None:
+                return None
+            if not isinstance(measured, Measurement):
+                raise InvalidResultError(f"expected a Measurement or None, got {describe(measured)}")
+            value, limit = measured.value, self.limits[0].value
+            if (self.fires == "above" and value <= limit) or (self.fires == "below" and value >= limit):
+                return None
+            if self.while_flat and history.is_learning:
+                return None
+            return Finding(self, value, measured.text, _addresses(measured.evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check that fired.
+
+    Attributes:
+        check: Check.
+        value: Measured value.
+        text: Sentence with the numbers.
+        evidence: Addresses of trajectories: file and line, relative to the run directory.
+    """
+
+    check: RunCheck
+    value: float
+    text: str
+    evidence: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the finding as lines: the problem, numbers, thresholds, evidence and settings to change."""
+        return [
+            f"{self.check.id}: {self.check.sentence}",
+            f"  found: {self.text}",
+            f"  threshold of {self.check.metric}: {self.check.thresholds}",
+            *([f"  see: {', '.join(self.evidence)}"] if self.evidence else []),
+            f"  change: {self.check.fix}",
+        ]
+
+    def __str__(self) -> str:
+        """Return the finding in one line."""
+        return f"{self.check.id}: {self.text}; {self.check.fix}"
+
+
+def check(
+    sentence: str,
+    *,
+    metric: str,
+    limits: Sequence[Limit],
+    fix: str,
+    fires: Literal["above", "below"] | None = None,
+    while_flat: bool = False,
+    needs: Callable[[StepHistory], object] = lambda history: None,
+) -> Callable[[Callable[[StepHistory], Measurement | None]], RunCheck]:
+    """Declare a check by the function that measures a run. Its name is that of the function, with hyphens.
+
+    The function returns None without a reason for a finding, and raises MissingInputError without its input.
+
+    Args:
+        sentence: Description of the problem in a sentence.
+        metric: Measure, in words.
+        limits: Thresholds, at least one.
+        fix: Settings to change.
+        fires: Side of the first threshold on which a value is a finding. None if the function compares.
+        while_flat: Whether a value is a finding only while the reward does not rise.
+        needs: Function that raises MissingInputError if the run cannot have the problem.
+
+    Raises:
+        ValueError: `limits` is empty, or `fires` is another word.
+    """
+    if not limits or fires not in (None, "above", "below"):
+        raise ValueError(f'limits must have a Limit, and fires be None, "above" or "below"; got {limits}, {fires!r}')
+
+    def declare(measure: Callable[[StepHistory], Measurement | None]) -> RunCheck:
+        id = measure.__name__.replace("_", "-")
+        return RunCheck(id, sentence, metric, limits, fix, measure, fires, while_flat, needs)
+
+    return declare
+
+
+def fraction_of(
+    members: Sequence[Member],
+    counts: Callable[[Member], object],
+    text: str,
+    *,
+    first: Callable[[Member], float] = lambda member: 0,
+) -> Measurement:
+    """Return the fraction of episodes that count.
+
+    Args:
+        members: Episodes, at least one.
+        counts: Whether an episode counts.
+        text: Sentence with the fields {fraction}, {count} and {all}.
+        first: Key by which the evidence is ordered, the largest first.
+    """
+    counted = sorted(filter(counts, members), key=first, reverse=True)
+    fraction = len(counted) / len(members)
+    return Measurement(fraction, text.format(fraction=fraction, count=len(counted), all=len(members)), counted)
+
+
+def _addresses(evidence: Iterable[Member | str]) -> tuple[str, ...]:
+    """Return the first addresses, each of another group if possible."""
+    chosen: dict[str, str] = {}
+    others: list[str] = []
+    for each in evidence:
+        group, address = (each, each) if isinstance(each, str) else (each.group, each.address)
+        if group in chosen:
+            others.append(address)
+        else:
+            chosen[group] = address
+    return tuple([*chosen.values(), *others][:EVIDENCE])
