@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torl_lab.doctor.history import StepHistory as StepHistory
     from torl_lab.doctor.run_check import Measurement as Measurement
     from torl_lab.doctor.run_check import RunCheck as RunCheck
-    from torl_lab.doctor.run_check import check as check
     from torl_lab.doctor.run_check import fraction_of as fraction_of
     from torl_lab.doctor.token_facts import TokenFacts as TokenFacts
 
@@ -30,7 +29,7 @@ _MODULES = {
     "torl_lab.calls": "verify",
     "torl_lab.doctor.facts": "Member",
     "torl_lab.doctor.history": "MissingInputError Step StepHistory",
-    "torl_lab.doctor.run_check": "Measurement RunCheck check fraction_of",
+    "torl_lab.doctor.run_check": "Measurement RunCheck fraction_of",
     "torl_lab.doctor.token_facts": "TokenFacts",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -5,6 +5,8 @@ that is rewritten should rarely take its mistakes with it.
 """
 
 _TRUST = "torl/base/test_trust.py"
+_DOCTOR = "lab/doctor/test_doctor.py"
+_OTHER_CHECKS = "lab/doctor/test_other_packages.py"
 _VIEW_INDEX = "lab/view/test_index.py"
 _VIEW_SELECTION = "lab/view/test_selection.py"
 _VIEW_SERVER = "lab/view/test_server.py"
@@ -1310,6 +1312,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "batch",
         _VIEW_REPLAY,
     ),
+    # --- checks of runs
+    ("torl_lab/doctor/registry.py", "if name in CHECKS:", "if False:", _OTHER_CHECKS),
+    ("torl_lab/doctor/registry.py", "if name not in ignored:", "if True:", _OTHER_CHECKS),
+    ("torl_lab/doctor/registry.py", "if name != loaded.id:", "if False:", _OTHER_CHECKS),
+    ("torl_lab/doctor/registry.py", "known = [*CHECKS, *plugins(GROUP)]", "known = [*CHECKS]", _OTHER_CHECKS),
+    ("torl_lab/doctor/run_check.py", "not isinstance(measured, Measurement)", "False", _OTHER_CHECKS),
+    ("torl_lab/doctor/run_check.py", 'self.fires == "above" and value <= limit', "False", _DOCTOR),
+    ("torl_lab/doctor/run_check.py", "if self.while_flat and history.is_learning:", "if False:", _DOCTOR),
     # --- whole runs: nothing smaller notices these
     ("torl/run/config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
     ("torl/training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),

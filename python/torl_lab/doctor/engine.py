@@ -7,8 +7,8 @@ from torl.run.display.series import rank_correlation
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl.training.health import coarser_dtype, inexact_logprobs, rounding_limit
-from torl_lab.doctor.history import RECENT, MissingInputError, Step, StepHistory
-from torl_lab.doctor.run_check import Measurement, check
+from torl_lab.doctor.history import RECENT, MissingInputError, StepHistory
+from torl_lab.doctor.run_check import Measurement, RunCheck
 from torl_lab.doctor.token_facts import DISAGREEMENT, ENGINE_SURE, TokenFacts
 
 _CONFIDENT = Limit(
@@ -31,7 +31,6 @@ _EFFECTIVE = Limit(0.3, "below 0.3", "martingale, verl")
 class _Gaps:
     """The gaps of the steps with tokens that the trained policy itself sampled."""
 
-    steps: list[Step]
     facts: list[TokenFacts]
     rounding: float
 
@@ -44,11 +43,10 @@ class _Gaps:
         """
         if reason := inexact_logprobs(history.config):
             raise MissingInputError(reason)
-        steps = [step for step in history.steps if step.tokens is not None and step.tokens.compared]
-        if not steps:
+        facts = [step.tokens for step in history.steps if step.tokens is not None and step.tokens.compared]
+        if not facts:
             raise MissingInputError("no recorded tokens of the trained policy itself (run.token_groups)")
-        facts = [step.tokens for step in steps if step.tokens is not None]
-        return cls(steps, facts, rounding_limit(history.config))
+        return cls(facts, rounding_limit(history.config))
 
     @property
     def now(self) -> list[TokenFacts]:
@@ -84,7 +82,7 @@ class _Gaps:
         return Measurement(self.gap, found, self.facts[-1].disagreeing)
 
 
-@check(
+@RunCheck(
     "The engine samples with old weights: its gap to the learner began at rounding and grows with every update.",
     metric="tokens of the current version of which the engine is sure and the learner is not, and their mean gap",
     limits=(_CONFIDENT,),
@@ -98,7 +96,7 @@ def stale_engine(history: StepHistory) -> Measurement | None:
     return gaps.measurement(f"the mean gap grew from {gaps.first:.2g} to {gaps.facts[-1].gap:.2g} nats")
 
 
-@check(
+@RunCheck(
     "The engine samples with other weights or another model than the learner trains, since its first gap or a jump.",
     metric="tokens of the current version of which the engine is sure and the learner is not",
     limits=(_CONFIDENT,),
@@ -112,7 +110,7 @@ def wrong_engine(history: StepHistory) -> Measurement | None:
     return gaps.measurement(f"the mean gap was {gaps.first:.2g} nats at first and is {gaps.facts[-1].gap:.2g}")
 
 
-@check(
+@RunCheck(
     "Engine and learner compute the same model with numbers that differ too much.",
     metric="mean of exp(|learner logprob - engine logprob|), and KL divergence of the current version's tokens",
     limits=(_FACTOR, _KL, _EXACT),
@@ -134,7 +132,7 @@ def numeric_gap(history: StepHistory) -> Measurement | None:
     return gaps.measurement(text)
 
 
-@check(
+@RunCheck(
     "The batch has tokens that a much older policy sampled.",
     metric=f"{names.STALENESS_MAX}, and effective sample size of the tokens of older versions",
     limits=(_AGE, _EFFECTIVE),
@@ -153,7 +151,7 @@ def too_stale(history: StepHistory) -> Measurement | None:
     return Measurement(age, text, lagged[-1].disagreeing if lagged else ())
 
 
-@check(
+@RunCheck(
     "The loss is not on exactly the tokens that the policy sampled: it has observations, or lacks sampled tokens.",
     metric="recorded trajectories with more or fewer tokens in the loss than sampled ones",
     limits=(_ANY,),

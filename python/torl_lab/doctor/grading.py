@@ -5,7 +5,7 @@ from statistics import fmean
 
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.history import MissingInputError, StepHistory
-from torl_lab.doctor.run_check import Measurement, check, fraction_of
+from torl_lab.doctor.run_check import Measurement, RunCheck, fraction_of
 from torl_lab.doctor.trends import exceeds
 
 _REWARDED = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
@@ -18,7 +18,7 @@ _UNGRADED = Limit(
 )
 
 
-@check(
+@RunCheck(
     "Episodes whose tool crashed are graded and trained on: the policy is judged for a failure of the host.",
     metric="fraction of responses in the batch with a crashed call",
     limits=(_ANY,),
@@ -34,7 +34,7 @@ def graded_crash(history: StepHistory) -> Measurement:
     return fraction_of(history.members, lambda each: each.crashed and each.advantage is not None, text)
 
 
-@check(
+@RunCheck(
     "Responses whose calls failed are correct more often than the others, as if a failure counted as a success.",
     metric="accuracy of responses with a failed call",
     limits=(_REWARDED,),
@@ -55,7 +55,7 @@ def rewarded_failures(history: StepHistory) -> Measurement | None:
     return Measurement(rewarded - usual, text, (member for member in failed if member.correct))
 
 
-@check(
+@RunCheck(
     "Responses without an answer, or with another number than the reference, count as correct.",
     metric="fraction of correct responses without an answer or with another number, if the reward finds answers",
     limits=(_ANY,),
@@ -70,7 +70,7 @@ def credit_without_answer(history: StepHistory) -> Measurement:
     return fraction_of(history.members, lambda each: each.correct and (each.contradicts or not each.answered), text)
 
 
-@check(
+@RunCheck(
     "Answers are not compared with the reference, and count as wrong.",
     metric="fraction of responses that the grader failed on, and right answers that count as wrong",
     limits=(_UNGRADED,),

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean
+from typing import Final
 
 from torl.run.records.thresholds import EQUAL_REWARDS, Limit
 from torl_lab.doctor.facts import Member
 from torl_lab.doctor.history import KEPT, MissingInputError, Step, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, check
+from torl_lab.doctor.run_check import Measurement, RunCheck
 from torl_lab.doctor.trends import exceeds, kolmogorov_smirnov
 
-_MIN_GROUPS = 8  # of the latest steps, below which fractions of groups are chance
+MIN_GROUPS: Final = 8
+"""Minimum number of groups of the latest steps. Fractions of fewer are chance."""
 _UNFORMATTED = Limit(0.1, "fewer than 0.1 of their responses have a valid format and an answer", "torl")
 _SPREAD = Limit(0.05, "below 0.05 of the range of rewards, and below a tenth of its start", "rlprobe")
 _DISCARD = Limit(1e-3, "p below 0.001", "Kolmogorov-Smirnov test; no published threshold")
@@ -23,8 +25,8 @@ def compared_groups(steps: Sequence[Step]) -> list[list[Member]]:
         MissingInputError: The steps have too few of these groups.
     """
     groups = [group for step in steps for group in step.groups if len(group) > 1]
-    if len(groups) < _MIN_GROUPS:
-        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups of at least two responses")
+    if len(groups) < MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {MIN_GROUPS} groups of at least two responses")
     return groups
 
 
@@ -45,7 +47,7 @@ def _unformatted_fraction(groups: Sequence[Sequence[Member]]) -> float:
     return fmean(not (member.valid_format and member.answered) for member in members)
 
 
-@check(
+@RunCheck(
     "All responses of most groups have the same reward, so that nothing can be learned from them.",
     metric="fraction of groups with equal rewards",
     limits=(EQUAL_REWARDS,),
@@ -63,7 +65,7 @@ def no_signal(history: StepHistory) -> Measurement | None:
     return Measurement(fraction, text, (member for group in uniform for member in group))
 
 
-@check(
+@RunCheck(
     "Groups have equal rewards because hardly any response has the format that the reward reads.",
     metric="fraction of groups with equal rewards, and of their responses with a valid format and an answer",
     limits=(EQUAL_REWARDS, _UNFORMATTED),
@@ -103,7 +105,7 @@ def _lacks_format(history: StepHistory, uniform: Sequence[Sequence[Member]]) -> 
     return (reads_answers or demands_format) and _unformatted_fraction(uniform) > 1 - _UNFORMATTED.value
 
 
-@check(
+@RunCheck(
     "The rewards of a group still differ, but by much less than they did: normalization amplifies noise.",
     metric="mean standard deviation of rewards in groups with different rewards, relative to the range of rewards",
     limits=(_SPREAD,),
@@ -113,8 +115,6 @@ def _lacks_format(history: StepHistory, uniform: Sequence[Sequence[Member]]) -> 
 )
 def shrunken_differences(history: StepHistory) -> Measurement | None:
     """Compare the spread of rewards in groups with that of the first steps."""
-    if not history.first:
-        raise MissingInputError("too few steps to compare the first with the last")
     before = [group for group in compared_groups(history.first) if not is_uniform(group)]
     now = [group for group in compared_groups(history.recent) if not is_uniform(group)]
     rewards = [member.reward for step in history.steps for member in step.members]
@@ -130,7 +130,7 @@ def shrunken_differences(history: StepHistory) -> Measurement | None:
     return Measurement(last, text, (member for group in now for member in group))
 
 
-@check(
+@RunCheck(
     "The responses that are trained differ in length from those of the same groups that are dropped or lost.",
     metric="difference of the lengths' distributions, of trained and of dropped responses",
     limits=(_DISCARD,),

@@ -109,15 +109,21 @@ class StepHistory:
 
     @property
     def first(self) -> list[Step]:
-        """The first 5 steps. Empty in a run of fewer than 10."""
-        return self.steps[:RECENT] if len(self.steps) >= 2 * RECENT else []
+        """The first 5 steps.
+
+        Raises:
+            MissingInputError: The run has fewer than 10 steps, so that they overlap with the latest.
+        """
+        if len(self.steps) < 2 * RECENT:
+            raise MissingInputError(f"{len(self.steps)} of {2 * RECENT} steps")
+        return self.steps[:RECENT]
 
     @property
     def recent(self) -> list[Step]:
         """The latest steps, at most 5.
 
         Raises:
-            MissingInputError: The run has fewer than `MIN_RECENT` steps.
+            MissingInputError: The run has fewer than 3 steps.
         """
         if len(self.steps) < MIN_RECENT:
             raise MissingInputError(f"{len(self.steps)} of {MIN_RECENT} steps")
@@ -127,17 +133,15 @@ class StepHistory:
         """Return the mean of a metric over the first 5 steps.
 
         Raises:
-            MissingInputError: The run has fewer than 2 `RECENT` steps, or the steps lack the metric.
+            MissingInputError: The run has fewer than 10 steps, or the steps lack the metric.
         """
-        if not self.first:
-            raise MissingInputError(f"{len(self.steps)} of {2 * RECENT} steps")
         return _mean_of(self.first, name)
 
     def now(self, name: str) -> float:
         """Return the mean of a metric over the latest steps, at most 5.
 
         Raises:
-            MissingInputError: The run has fewer than `MIN_RECENT` steps, or the steps lack the metric.
+            MissingInputError: The run has fewer than 3 steps, or the steps lack the metric.
         """
         return _mean_of(self.recent, name)
 
@@ -167,7 +171,7 @@ class StepHistory:
         """Facts of the episodes of the latest steps, at most 5.
 
         Raises:
-            MissingInputError: The steps have fewer than `MIN_RESPONSES` records of episodes.
+            MissingInputError: The steps have fewer than 32 records of episodes.
         """
         members = members_in(self.steps[-RECENT:])
         if len(members) < MIN_RESPONSES:

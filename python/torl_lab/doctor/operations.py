@@ -7,7 +7,7 @@ from statistics import median
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.history import KEPT, RECENT, MissingInputError, Step, StepHistory
-from torl_lab.doctor.run_check import Measurement, check
+from torl_lab.doctor.run_check import Measurement, RunCheck
 
 _STALL = Limit(6.0, "6 times the median of the steps before, and above 30 minutes", "miles' dashboard")
 _STALL_SECONDS = 1800.0
@@ -18,7 +18,7 @@ _NGRAM = 13
 _WORD = re.compile(r"\w+")
 
 
-@check(
+@RunCheck(
     "A step took far longer than those before.",
     metric=names.TIME_STEP,
     limits=(_STALL,),
@@ -36,7 +36,7 @@ def stall(history: StepHistory) -> Measurement | None:
     return Measurement(now, f"the latest step took {now:.0f} s, those before {usual:.0f} s")
 
 
-@check(
+@RunCheck(
     "Steps wait for a single tool call, long after the other episodes have ended.",
     metric="fraction of the steps' time in which all wait for the episode with the slowest call",
     limits=(_WAITED,),
@@ -67,7 +67,7 @@ def _waited_seconds(step: Step) -> float:
     return max(0.0, longest - without - unexplained)
 
 
-@check(
+@RunCheck(
     "Many episodes fail for reasons of the host, and are missing from their groups.",
     metric=f"{names.FAILED_EPISODES} / episodes",
     limits=(_LOST,),
@@ -85,7 +85,7 @@ def lost_episodes(history: StepHistory) -> Measurement:
     return Measurement(fraction, f"{fraction:.1%} of the latest episodes failed", short)
 
 
-@check(
+@RunCheck(
     "Problems of an evaluation set are trained on.",
     metric="fraction of evaluation problems whose words occur in a training problem",
     limits=(_SHARED,),

@@ -6,7 +6,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.groups import is_uniform
 from torl_lab.doctor.history import KEPT, MIN_RECENT, RECENT, MissingInputError, StepHistory
-from torl_lab.doctor.run_check import Measurement, check
+from torl_lab.doctor.run_check import Measurement, RunCheck
 from torl_lab.doctor.trends import robust_score, spikes
 
 _CLIPPED = Limit(0.4, "above 0.4 over 5 steps, or 0.3 over 20", "rldoctor, rlprobe")
@@ -22,7 +22,7 @@ _ZERO = Limit(0.4, "above 0.4 of the latest 10 steps, although groups have diffe
 _UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 3 steps after the warm-up", "huggingface/blog!3386; torl")
 
 
-@check(
+@RunCheck(
     "Clipping removes much of the gradient: the policy moves too far within a step.",
     metric=names.CLIP_FRACTION,
     limits=(_CLIPPED,),
@@ -46,7 +46,7 @@ def clip_saturation(history: StepHistory) -> Measurement | None:
     return Measurement(now, text, history.steps[-1].members)
 
 
-@check(
+@RunCheck(
     "The policy moved far away from its reference model.",
     metric=names.REFERENCE_KL,
     limits=(_KL,),
@@ -64,7 +64,7 @@ def kl_blow_up(history: StepHistory) -> Measurement | None:
     return Measurement(now, text, members)
 
 
-@check(
+@RunCheck(
     "The gradient norm leaps, or is not a number.",
     metric=names.GRADIENT_NORM,
     limits=(_SPIKE,),
@@ -91,7 +91,7 @@ def gradient_spikes(history: StepHistory) -> Measurement | None:
     return None
 
 
-@check(
+@RunCheck(
     "Steps have no gradient, although rewards differ within groups.",
     metric=f"fraction of steps with a zero {names.GRADIENT_NORM} or without an update",
     limits=(_ZERO,),
@@ -113,7 +113,7 @@ def no_gradient(history: StepHistory) -> Measurement:
     return Measurement(fraction, text, members)
 
 
-@check(
+@RunCheck(
     "The updates are lost in rounding: the learning rate is too small to change the weights.",
     metric=names.CHANGED_WEIGHTS,
     limits=(_UNCHANGED,),

@@ -8,8 +8,8 @@ from torl.run.display.series import rank_correlation
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import COLLAPSED_ENTROPY, MORE_ENTROPY, TRUNCATED, Limit
 from torl_lab.doctor.facts import RARE_ID
-from torl_lab.doctor.history import RECENT, MissingInputError, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, check, fraction_of
+from torl_lab.doctor.history import RECENT, StepHistory, members_in
+from torl_lab.doctor.run_check import Measurement, RunCheck, fraction_of
 from torl_lab.doctor.trends import exceeds, is_rising
 
 _MAX_TRUNCATED = 0.5
@@ -30,7 +30,7 @@ _REPEATED = Limit(0.3, "above 0.3 of the responses, at twice the fraction of the
 _REPETITIVE = 0.5  # of a text's substrings occur earlier in it
 
 
-@check(
+@RunCheck(
     "Responses are cut at the token limit, before an answer that could be rewarded.",
     metric=names.TRUNCATED,
     limits=(TRUNCATED,),
@@ -48,7 +48,7 @@ def truncation(history: StepHistory) -> Measurement | None:
     return Measurement(now, f"{now:.0%} of the latest responses are cut", cut)
 
 
-@check(
+@RunCheck(
     "Responses that reach the token limit count as complete: masks and penalties of cut responses miss them.",
     metric="fraction of responses that end by themselves at the token limit",
     limits=(_AT_LIMIT,),
@@ -69,7 +69,7 @@ def cut_as_complete(history: StepHistory) -> Measurement | None:
     return found if exceeds(found.value, len(history.members), _AT_LIMIT.value) else None
 
 
-@check(
+@RunCheck(
     "The policy became sure of its tokens while its reward stopped rising: it no longer explores.",
     metric=names.ENTROPY,
     limits=(COLLAPSED_ENTROPY,),
@@ -87,7 +87,7 @@ def entropy_collapse(history: StepHistory) -> Measurement | None:
     return Measurement(now, text, wrong)
 
 
-@check(
+@RunCheck(
     "Entropy rises without a gain in reward: the policy loses its language.",
     metric=names.ENTROPY,
     limits=(_BLOWN_UP,),
@@ -103,7 +103,7 @@ def entropy_blow_up(history: StepHistory) -> Measurement | None:
     return Measurement(now, f"entropy rose from {before:.2f} to {now:.2f} nats", members)
 
 
-@check(
+@RunCheck(
     "Responses contain rare tokens that the policy itself finds improbable.",
     metric=f"fraction of responses with a token above id {RARE_ID:,} and below -log(vocabulary) - 2",
     limits=(_GIBBERISH,),
@@ -116,7 +116,7 @@ def gibberish(history: StepHistory) -> Measurement:
     return fraction_of(history.members, lambda each: each.improbable, text, first=lambda each: each.improbable)
 
 
-@check(
+@RunCheck(
     "Responses grow longer and longer without a gain in reward.",
     metric=names.SAMPLED_TOKENS,
     limits=(_RUNAWAY,),
@@ -137,7 +137,7 @@ def length_runaway(history: StepHistory) -> Measurement | None:
     return Measurement(now / before, f"responses grew from {before:.0f} to {now:.0f} sampled tokens", ranked)
 
 
-@check(
+@RunCheck(
     "Responses repeat themselves.",
     metric="consecutive tokens with a probability above 0.99, and responses of which half occurs twice",
     limits=(_SURE_RUN, _REPEATED),
@@ -155,8 +155,6 @@ def repetition(history: StepHistory) -> Measurement | None:
     )
     if now.value <= _REPEATED.value:
         return None
-    if not history.first:
-        raise MissingInputError(f"{len(history.steps)} of {2 * RECENT} steps")
     before = fmean(member.repeated > _REPETITIVE for member in members_in(history.first))
     if now.value <= 2 * before:
         return None

@@ -107,7 +107,8 @@ async def prove(
         changed = (await make_step(recorded.number, changes)).step
     except TorlError as error:
         return Proof(name, "undecided", f"{shown}; the step cannot be made again: {error}")
-    shown += f", {_text(experiment.measure(changed))} with {_settings(changes)}"
+    settings = ", ".join(f"{setting} = {value!r}" for setting, value in changes.items())
+    shown += f", {_text(experiment.measure(changed))} with {settings}"
     if shows(changed):
         return Proof(name, "refuted", f"{shown}. Cause: not {experiment.cause}")
     return Proof(name, "proved", f"{shown}. Cause: {experiment.cause}")
@@ -172,7 +173,3 @@ class StepMaker:
 
 def _text(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
-
-
-def _settings(changes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {value!r}" for name, value in changes.items())

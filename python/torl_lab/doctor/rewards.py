@@ -8,11 +8,10 @@ from statistics import StatisticsError, correlation, fmean, pvariance
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import UNRELATED, Limit
 from torl_lab.doctor.facts import Member
-from torl_lab.doctor.groups import compared_groups, is_uniform
+from torl_lab.doctor.groups import MIN_GROUPS, compared_groups, is_uniform
 from torl_lab.doctor.history import RECENT, MissingInputError, StepHistory, evaluation_series, members_in
-from torl_lab.doctor.run_check import Measurement, check
+from torl_lab.doctor.run_check import Measurement, RunCheck
 
-_MIN_GROUPS = 8
 _HACKED = Limit(0.3, "above 0.3 of the range of rewards, while held-out accuracy does not rise", "rldoctor")
 _FLAT = 0.02  # of a held-out accuracy: no rise
 _UNRELATED_ADVANTAGE = Limit(
@@ -71,7 +70,7 @@ def _span(history: StepHistory) -> float:
     return max(rewards) - min(rewards) if rewards else 0.0
 
 
-@check(
+@RunCheck(
     "The training reward rises and held-out accuracy does not: the policy learns the grader, not the problems.",
     metric="rise of the training reward minus rise of the held-out accuracy",
     limits=(_HACKED,),
@@ -95,7 +94,7 @@ def reward_hacking(history: StepHistory) -> Measurement | None:
     return Measurement(rise - held_out, text, ranked)
 
 
-@check(
+@RunCheck(
     "The reward does not follow the answers: differences within groups have another cause.",
     metric="correlation of reward and correctness within groups",
     limits=(UNRELATED,),
@@ -109,8 +108,8 @@ def reward_without_answer(history: StepHistory) -> Measurement | None:
         for group in compared_groups(history.recent)
         if not is_uniform(group) and len({member.correct for member in group}) > 1
     ]
-    if len(groups) < _MIN_GROUPS:
-        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with right and wrong answers")
+    if len(groups) < MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {MIN_GROUPS} groups with right and wrong answers")
     found = _correlated(groups, _reward, _is_correct)
     if found is None:
         return None
@@ -118,7 +117,7 @@ def reward_without_answer(history: StepHistory) -> Measurement | None:
     return Measurement(found, f"the correlation within groups is {found:+.2f}", ranked)
 
 
-@check(
+@RunCheck(
     "The advantages do not follow the rewards: responses are trained with the rewards of other responses.",
     metric="correlation of advantage and reward within groups",
     limits=(_UNRELATED_ADVANTAGE,),
@@ -135,8 +134,8 @@ def advantage_without_reward(history: StepHistory) -> Measurement | None:
         raise MissingInputError("the advantages depend on more than the rewards of the group")
     batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
     groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
-    if len(groups) < _MIN_GROUPS:
-        raise MissingInputError(f"{len(groups)} of {_MIN_GROUPS} groups with different rewards in the batch")
+    if len(groups) < MIN_GROUPS:
+        raise MissingInputError(f"{len(groups)} of {MIN_GROUPS} groups with different rewards in the batch")
     if uncentered := _uncentered(groups):
         return uncentered
     # Estimators scale each group by another factor: deviations of several groups are not compared.
@@ -155,7 +154,7 @@ def _uncentered(groups: Sequence[Sequence[Member]]) -> Measurement | None:
     return Measurement(0.0, text, (each for group in groups for each in group))
 
 
-@check(
+@RunCheck(
     "One part dominates the reward, and it does not follow the answers.",
     metric="fraction of the variance of the reward within groups",
     limits=(_RULING,),
@@ -181,7 +180,7 @@ def ruling_part(history: StepHistory) -> Measurement | None:
     return Measurement(variance / total, text, ranked)
 
 
-@check(
+@RunCheck(
     "A part of the reward has had the same value for every response, so that nothing is learned from it.",
     metric="variance of a part of the reward over all responses",
     limits=(_DEAD,),
@@ -190,7 +189,7 @@ def ruling_part(history: StepHistory) -> Measurement | None:
 )
 def dead_part(history: StepHistory) -> Measurement | None:
     """Find parts that never differed. A penalty that no response earned does not count."""
-    if not history.first:
+    if len(history.steps) < 2 * RECENT:
         raise MissingInputError(f"{len(history.steps)} of {2 * RECENT} steps")
     members = members_in(history.steps)
     if all(len(member.parts) < 2 for member in history.members):
@@ -213,7 +212,7 @@ def _penalties(history: StepHistory) -> set[str]:
     return {name for name, part in parts if part.name in _PENALTIES or getattr(part.common_options, "weight", 1.0) < 0}
 
 
-@check(
+@RunCheck(
     "Rewards of equal answers differ by small amounts that nothing explains, as if noise was added "
     "to avoid equal groups.",
     metric="range of rewards among equally correct responses of a group",

@@ -1,8 +1,8 @@
 """The declaration of a check of a run: what it measures, its limits, and the settings to change."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Final, Literal, Self
 
 from torl.base.guard import InvalidResultError, calling, describe
 from torl.run.records.thresholds import Limit
@@ -28,31 +28,46 @@ class Measurement:
     evidence: Iterable[Member | str] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class RunCheck:
-    """A check of a run, declared by `check`.
+    """A check of a run, and the decorator of the function that measures it.
+
+    The function returns None without a reason for a finding, and raises MissingInputError without its input.
 
     Attributes:
-        id: Name: that of its function, with hyphens.
         sentence: Description of the problem in a sentence.
         metric: Measure, in words.
-        limits: Thresholds.
+        limits: Thresholds, at least one.
         fix: Settings to change.
-        measure: Function that measures a run.
         fires: Side of the first threshold on which a value is a finding. None if the function compares.
         while_flat: Whether a value is a finding only while the reward does not rise.
         needs: Function that raises MissingInputError if the run cannot have the problem.
+        id: Name: that of the function, with hyphens.
+        measure: Function.
+
+    Raises:
+        ValueError: `limits` is empty, or `fires` is another word.
     """
 
-    id: str
     sentence: str
+    _: KW_ONLY
     metric: str
     limits: Sequence[Limit]
     fix: str
-    measure: Callable[[StepHistory], Measurement | None]
-    fires: Literal["above", "below"] | None
-    while_flat: bool
-    needs: Callable[[StepHistory], object]
+    fires: Literal["above", "below"] | None = None
+    while_flat: bool = False
+    needs: Callable[[StepHistory], object] = lambda history: None
+    id: str = field(default="", init=False)
+    measure: Callable[[StepHistory], Measurement | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.limits or self.fires not in (None, "above", "below"):
+            raise ValueError(f'expected a Limit, and None, "above" or "below"; got {self.limits}, {self.fires!r}')
+
+    def __call__(self, measure: Callable[[StepHistory], Measurement | None]) -> Self:
+        """Complete the check by its function."""
+        self.id, self.measure = measure.__name__.replace("_", "-"), measure
+        return self
 
     @property
     def thresholds(self) -> str:
@@ -110,42 +125,6 @@ class Finding:
     def __str__(self) -> str:
         """Return the finding in one line."""
         return f"{self.check.id}: {self.text}; {self.check.fix}"
-
-
-def check(
-    sentence: str,
-    *,
-    metric: str,
-    limits: Sequence[Limit],
-    fix: str,
-    fires: Literal["above", "below"] | None = None,
-    while_flat: bool = False,
-    needs: Callable[[StepHistory], object] = lambda history: None,
-) -> Callable[[Callable[[StepHistory], Measurement | None]], RunCheck]:
-    """Declare a check by the function that measures a run. Its name is that of the function, with hyphens.
-
-    The function returns None without a reason for a finding, and raises MissingInputError without its input.
-
-    Args:
-        sentence: Description of the problem in a sentence.
-        metric: Measure, in words.
-        limits: Thresholds, at least one.
-        fix: Settings to change.
-        fires: Side of the first threshold on which a value is a finding. None if the function compares.
-        while_flat: Whether a value is a finding only while the reward does not rise.
-        needs: Function that raises MissingInputError if the run cannot have the problem.
-
-    Raises:
-        ValueError: `limits` is empty, or `fires` is another word.
-    """
-    if not limits or fires not in (None, "above", "below"):
-        raise ValueError(f'limits must have a Limit, and fires be None, "above" or "below"; got {limits}, {fires!r}')
-
-    def declare(measure: Callable[[StepHistory], Measurement | None]) -> RunCheck:
-        id = measure.__name__.replace("_", "-")
-        return RunCheck(id, sentence, metric, limits, fix, measure, fires, while_flat, needs)
-
-    return declare
 
 
 def fraction_of(

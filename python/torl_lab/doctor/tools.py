@@ -6,7 +6,7 @@ from torl.base.types import FinishReason
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.history import KEPT, MIN_RESPONSES, RECENT, MissingInputError, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, check, fraction_of
+from torl_lab.doctor.run_check import Measurement, RunCheck, fraction_of
 from torl_lab.doctor.trends import exceeds, robust_score
 
 _VANISHED = Limit(
@@ -37,7 +37,7 @@ def _require_tools(history: StepHistory) -> None:
         raise MissingInputError("rollout.max_tool_calls is 0")
 
 
-@check(
+@RunCheck(
     "The policy stopped calling its tools, without a gain in reward.",
     metric="tool calls per response",
     limits=(_VANISHED,),
@@ -58,7 +58,7 @@ def vanished_calls(history: StepHistory) -> Measurement | None:
     return Measurement(now, text, (member for member in history.members if not member.calls))
 
 
-@check(
+@RunCheck(
     "More and more turns have neither code, nor a call, nor an answer.",
     metric="fraction of responses with a void turn",
     limits=(_VOID,),
@@ -69,15 +69,13 @@ def vanished_calls(history: StepHistory) -> Measurement | None:
 )
 def void_turns(history: StepHistory) -> Measurement | None:
     """Compare the fraction of responses with a void turn with that of the first steps."""
-    if not history.first:
-        raise MissingInputError("too few steps to compare the first with the last")
     before = fmean(member.void for member in members_in(history.first))
     text = f"{{fraction:.0%}} of the responses have a void turn, {before:.0%} of the first ones had"
     now = fraction_of(history.members, lambda each: each.void, text)
     return now if now.value > before + _VOID_RISE else None
 
 
-@check(
+@RunCheck(
     "The model writes results of tools itself, and is trained on them.",
     metric="fraction of trained responses with an invented result",
     limits=(_INVENTED,),
@@ -97,11 +95,12 @@ def invented_results(history: StepHistory) -> Measurement | None:
 
 def _is_falling(history: StepHistory, now: float) -> bool:
     """Whether the fraction of invented results is below half of that of the first steps, so that it is unlearned."""
-    before = [member for step in history.first for member in step.members if member.invented is not None]
+    early = history.first if len(history.steps) >= 2 * RECENT else []
+    before = [member for step in early for member in step.members if member.invented is not None]
     return bool(before) and now < fmean(bool(member.invented) for member in before) / 2
 
 
-@check(
+@RunCheck(
     "The token that opens a call becomes probable where no call follows, which precedes a collapse of calls.",
     metric="mean probability of the call-opening token where no call opens",
     limits=(_SPIKE,),
@@ -132,7 +131,7 @@ def call_token_spike(history: StepHistory) -> Measurement | None:
     return Measurement(now, text, last.calling if last is not None else ())
 
 
-@check(
+@RunCheck(
     "No response ever ended by itself: the model and the template disagree about the end token.",
     metric="responses that end with an end token, a stop sequence or a message of the environment",
     limits=(_ENDLESS,),
@@ -148,7 +147,7 @@ def no_end_token(history: StepHistory) -> Measurement | None:
     return Measurement(0, f"all of {len(members)} compared responses were cut at the token limit", members[::-1])
 
 
-@check(
+@RunCheck(
     "Episodes fall apart into many token sequences, because their history is rendered again with other tokens.",
     metric="further token sequences per episode",
     limits=(_BRANCHES,),
@@ -165,7 +164,7 @@ def split_episodes(history: StepHistory) -> Measurement:
     return Measurement(mean, f"an episode has {1 + mean:.1f} token sequences", ranked)
 
 
-@check(
+@RunCheck(
     "The end token between a turn and the message after it is lost, or written twice.",
     metric="fraction of the places where a message follows a turn that have no end token, or two",
     limits=(_SEPARATOR,),

@@ -9,7 +9,7 @@ from typing import TypeVar
 from torl.run.records.thresholds import Limit
 from torl.training.health import inexact_logprobs, rounding_limit
 from torl_lab.doctor.history import MissingInputError, StepHistory
-from torl_lab.doctor.run_check import Measurement, check
+from torl_lab.doctor.run_check import Measurement, RunCheck
 
 Event = TypeVar("Event")
 
@@ -21,7 +21,7 @@ _MIN_EVENTS = 20
 _GROWN = 3.0  # times the gap of the other replicas
 
 
-@check(
+@RunCheck(
     "One replica of the engine, or one node of the sandbox, is slower than the others, fails more often, or computes "
     "other numbers.",
     metric="time per token and gap to the learner by replica; wait and failures of calls by node",

@@ -83,7 +83,7 @@ def broken(*arguments: Any) -> Any:
 def test_failing_check_is_a_warning_and_stops_neither_run_nor_other_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(CHECKS, "no-signal", replace(CHECKS["no-signal"], measure=broken))
+    monkeypatch.setattr(CHECKS["no-signal"], "measure", broken)
     verdicts = watch(PLANTED["rate-without-effect"], tmp_path)
     assert len(verdicts) == STEPS
     warnings = [text for verdict in verdicts for text in verdict.warnings]

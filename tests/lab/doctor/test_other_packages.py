@@ -105,6 +105,10 @@ def test_ignored_check_is_known_and_not_imported(install: Install, tmp_path: Pat
     assert "my_checks" not in sys.modules
 
 
+WITHOUT_FUNCTION = """
+from torl_lab import Limit, RunCheck
+many_calls = RunCheck("", metric="", limits=[Limit(0, "", "")], fix="")
+"""
 SUBJECT = "torl.checks: {name} = my_checks:{place} of the package strange-checks "
 
 
@@ -114,10 +118,11 @@ SUBJECT = "torl.checks: {name} = my_checks:{place} of the package strange-checks
         ("raise ImportError('nothing')", NAME, "many_calls", "cannot be imported: ImportError: nothing"),
         ("", NAME, "many_calls", "cannot be imported: AttributeError: "),
         ("def many_calls(history): ...", NAME, "many_calls", "must be of the class RunCheck, got <function many_calls"),
+        (WITHOUT_FUNCTION, NAME, "many_calls", "must have the name of its check, ''"),
         (MODULE, "calls", "many_calls", "must have the name of its check, 'many-calls'"),
         (MODULE, "no-signal", "many_calls", "has the name of one of torl's checks: rename it"),
-        (MODULE.replace('"above",', '"over",'), NAME, "many_calls", "cannot be imported: ValueError: limits must have"),
-        (re.sub("limits=.*", "limits=[],", MODULE), NAME, "many_calls", "cannot be imported: ValueError: limits must"),
+        (MODULE.replace('"above",', '"over",'), NAME, "many_calls", "cannot be imported: ValueError: expected a Limit"),
+        (re.sub("limits=.*", "limits=[],", MODULE), NAME, "many_calls", "cannot be imported: ValueError: expected a"),
     ],
 )
 def test_invalid_check_is_refused_in_one_line(
