@@ -97,7 +97,7 @@ def stale_engine(history: StepHistory) -> Measurement | None:
 
 
 @RunCheck(
-    "The engine samples with other weights or another model than the learner trains, since its first gap or a jump.",
+    "The engine samples with other weights, or another model, than the learner trains, from the start or after a jump.",
     metric="tokens of the current version of which the engine is sure and the learner is not",
     limits=(_CONFIDENT,),
     fix="model.path, model.lora, engine.arguments (quantization, adapters); learner.verify_weights = true",
@@ -111,7 +111,7 @@ def wrong_engine(history: StepHistory) -> Measurement | None:
 
 
 @RunCheck(
-    "Engine and learner compute the same model with numbers that differ too much.",
+    "Engine and learner compute the same model, but their log-probabilities differ too much.",
     metric="mean of exp(|learner logprob - engine logprob|), and KL divergence of the current version's tokens",
     limits=(_FACTOR, _KL, _EXACT),
     fix="model.head_dtype = 'float32', engine.dtype and learner.dtype, algorithm.importance_correction (tis)",
@@ -152,7 +152,7 @@ def too_stale(history: StepHistory) -> Measurement | None:
 
 
 @RunCheck(
-    "The loss is not on exactly the tokens that the policy sampled: it has observations, or lacks sampled tokens.",
+    "The loss does not cover exactly the sampled tokens: it includes observations, or misses sampled tokens.",
     metric="recorded trajectories with more or fewer tokens in the loss than sampled ones",
     limits=(_ANY,),
     fix="custom components and templates that build the loss mask; torl verify names the tokens",

@@ -19,7 +19,7 @@ _WORD = re.compile(r"\w+")
 
 
 @RunCheck(
-    "A step took far longer than those before.",
+    "A step took far longer than earlier steps.",
     metric=names.TIME_STEP,
     limits=(_STALL,),
     fix="the logs of the step; rollout.stall_timeout_seconds, tool timeouts (rollout.tools)",
@@ -86,7 +86,7 @@ def lost_episodes(history: StepHistory) -> Measurement:
 
 
 @RunCheck(
-    "Problems of an evaluation set are trained on.",
+    "The training problems include problems of an evaluation set.",
     metric="fraction of evaluation problems whose words occur in a training problem",
     limits=(_SHARED,),
     fix="data.train without these problems: torl data prepare --against",

@@ -88,7 +88,7 @@ def entropy_collapse(history: StepHistory) -> Measurement | None:
 
 
 @RunCheck(
-    "Entropy rises without a gain in reward: the policy loses its language.",
+    "Entropy rises without a gain in reward: the policy drifts into noise.",
     metric=names.ENTROPY,
     limits=(_BLOWN_UP,),
     fix="a lower learner.learning_rate or algorithm.entropy_bonus, the template, learner.max_logprob_gap",

@@ -1,11 +1,14 @@
 """Checks of rewards: hacking, noise, parts that dominate or never differ, advantages that do not follow them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from statistics import StatisticsError, correlation, fmean, pvariance
+from statistics import fmean
+
+import numpy as np
 
 from torl.run.records import metric_names as names
+from torl.run.records.signal import correlation_within, deviations_within
 from torl.run.records.thresholds import UNRELATED, Limit
 from torl_lab.doctor.facts import Member
 from torl_lab.doctor.groups import MIN_GROUPS, compared_groups, is_uniform
@@ -28,25 +31,6 @@ _NOISE = Limit(0.01, "differences below 0.01 of the range of rewards in more tha
 _PENALTIES = ("overlong", "failed_code", "malformed_turn")
 _EXPLAINED = 0.3  # mean correlation within groups with a property of the response
 _MANY = 0.25
-
-
-def _within(groups: Sequence[Sequence[Member]], value: Callable[[Member], float]) -> list[float]:
-    """Return the deviations of a value from the mean of its group."""
-    found = []
-    for group in groups:
-        center = fmean(map(value, group))
-        found += [value(member) - center for member in group]
-    return found
-
-
-def _correlated(
-    groups: Sequence[Sequence[Member]], one: Callable[[Member], float], other: Callable[[Member], float]
-) -> float | None:
-    """Return the correlation of two values within groups; None if one of them never differs."""
-    try:
-        return correlation(_within(groups, one), _within(groups, other))
-    except StatisticsError:
-        return None
 
 
 def _reward(member: Member) -> float:
@@ -110,7 +94,7 @@ def reward_without_answer(history: StepHistory) -> Measurement | None:
     ]
     if len(groups) < MIN_GROUPS:
         raise MissingInputError(f"{len(groups)} of {MIN_GROUPS} groups with right and wrong answers")
-    found = _correlated(groups, _reward, _is_correct)
+    found = correlation_within(groups, _reward, _is_correct)
     if found is None:
         return None
     ranked = sorted((each for group in groups for each in group), key=lambda member: (member.correct, -member.reward))
@@ -139,7 +123,7 @@ def advantage_without_reward(history: StepHistory) -> Measurement | None:
     if uncentered := _uncentered(groups):
         return uncentered
     # Estimators scale each group by another factor: deviations of several groups are not compared.
-    found = fmean(_correlated([group], _reward, _advantage) or 0.0 for group in groups)
+    found = fmean(correlation_within([group], _reward, _advantage) or 0.0 for group in groups)
     ranked = sorted((each for group in groups for each in group), key=lambda each: each.reward * _advantage(each))
     return Measurement(found, f"the mean correlation within a group is {found:+.2f}", ranked)
 
@@ -167,12 +151,12 @@ def ruling_part(history: StepHistory) -> Measurement | None:
     parts = {name for group in groups for member in group for name in member.parts}
     if len(parts) < 2:
         raise MissingInputError("the reward has a single part")
-    variances = {part: pvariance(_within(groups, partial(_part, part))) for part in parts}
+    variances = {part: float(np.var(deviations_within(groups, partial(_part, part)))) for part in parts}
     total = sum(variances.values())
     if not total:
         return None
     name, variance = max(variances.items(), key=lambda item: item[1])
-    follows = _correlated(groups, lambda member: member.parts.get(name, 0.0), _is_correct)
+    follows = correlation_within(groups, partial(_part, name), _is_correct)
     if follows is None or follows > _FOLLOWS:
         return None
     text = f"{name} has {variance / total:.0%} of the variance, and a correlation of {follows:+.2f} with correctness"
@@ -235,7 +219,7 @@ def jittered_rewards(history: StepHistory) -> Measurement | None:
     if len(noisy) <= _MANY * len(groups):
         return None
     for property_of in (lambda each: each.tokens, lambda each: each.calls, lambda each: each.repeated):
-        found = _correlated(noisy, _reward, property_of)
+        found = correlation_within(noisy, _reward, property_of)
         if found is not None and abs(found) > _EXPLAINED:
             return None
     largest_range = max(max(map(_reward, group)) - min(map(_reward, group)) for group in noisy)

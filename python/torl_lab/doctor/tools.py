@@ -148,7 +148,7 @@ def no_end_token(history: StepHistory) -> Measurement | None:
 
 
 @RunCheck(
-    "Episodes fall apart into many token sequences, because their history is rendered again with other tokens.",
+    "Episodes split into many token sequences, because their history is rendered again as other tokens.",
     metric="further token sequences per episode",
     limits=(_BRANCHES,),
     fix="an agent program that appends to its messages (rollout.agent), a template that keeps earlier turns",

@@ -6,14 +6,17 @@ differences follow: the answers, or something else.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from torl.base.types import FinishReason, RewardComparison, ScoredGroup, ScoredTrajectory
 from torl.run.records.thresholds import FEW_MIXED, LONGER_RESPONSES, TRUNCATED, UNRELATED
+
+Item = TypeVar("Item")
 
 _LOW_PASS_RATIO = 0.5
 _IDENTICAL = 0.9  # correlation
@@ -70,6 +73,7 @@ class LearningSignal:
         if not members:
             raise ValueError("no response to measure")
         compared = [group for group in groups if len(group.members) > 1]
+        responses = [group.members for group in compared]
         runs = [call.outcome for member in members for call in member.trajectory.tool_calls if call.ran]
         failures = Counter(run.error or run.status.value for run in runs if not run.ok)
         return cls(
@@ -83,8 +87,8 @@ class LearningSignal:
             code_ratio=sum(map(_has_code, members)) / len(members),
             pass_ratio=sum(run.ok for run in runs) / len(runs) if runs else None,
             truncated=sum(member.trajectory.finish_reason is FinishReason.LENGTH for member in members) / len(members),
-            answer_correlation=_correlation(compared, _reward, _is_correct),
-            code_correlation=_correlation(compared, _reward, _has_code),
+            answer_correlation=correlation_within(responses, _reward, _is_correct),
+            code_correlation=correlation_within(responses, _reward, _has_code),
             frequent_error=failures.most_common(1)[0][0] if failures else None,
             comparison=comparison,
         )
@@ -168,20 +172,16 @@ def _has_code(member: ScoredTrajectory) -> bool:
     return member.trajectory.has_code
 
 
-def _correlation(
-    groups: Sequence[ScoredGroup],
-    one: Callable[[ScoredTrajectory], float],
-    other: Callable[[ScoredTrajectory], float],
+def deviations_within(groups: Iterable[Sequence[Item]], value: Callable[[Item], float]) -> npt.NDArray[np.float64]:
+    """Return the deviations of a value from the mean of its group (N,), for the members of all groups in order."""
+    values = (np.array([value(member) for member in group], np.float64) for group in groups)
+    return np.concatenate([np.empty(0), *(each - each.mean() for each in values)])
+
+
+def correlation_within(
+    groups: Sequence[Sequence[Item]], one: Callable[[Item], float], other: Callable[[Item], float]
 ) -> float | None:
-    """Return the correlation of two values' differences to their group's mean; None if one of them never differs."""
-
-    def deviations(value: Callable[[ScoredTrajectory], float]) -> list[float]:
-        return [
-            value(member) - sum(map(value, group.members)) / len(group.members)
-            for group in groups
-            for member in group.members
-        ]
-
-    x, y = np.asarray(deviations(one)), np.asarray(deviations(other))
+    """Return the correlation of two values' deviations from their group's mean; None if one of them never differs."""
+    x, y = deviations_within(groups, one), deviations_within(groups, other)
     scale = float(np.sqrt((x @ x) * (y @ y)))
     return float(x @ y) / scale if scale > 1e-9 else None
