@@ -1,4 +1,4 @@
-"""`write_reference.py`: write the pages of docs/reference from the code: settings, metrics, errors and the API."""
+"""`write_reference.py`: write docs/reference from the code: settings, metrics, errors, checks and the API."""
 
 import ast
 import inspect

@@ -46,7 +46,7 @@ class RunCheck:
         measure: Function.
 
     Raises:
-        ValueError: `limits` is empty, or `fires` is another word.
+        ValueError: `limits` is empty or has something else, or `fires` is another word.
     """
 
     sentence: str
@@ -61,8 +61,10 @@ class RunCheck:
     measure: Callable[[StepHistory], Measurement | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.limits or self.fires not in (None, "above", "below"):
-            raise ValueError(f'expected a Limit, and None, "above" or "below"; got {self.limits}, {self.fires!r}')
+        if not self.limits or not all(isinstance(limit, Limit) for limit in self.limits):
+            raise ValueError(f"limits must be one Limit or more, got {self.limits}")
+        if self.fires not in (None, "above", "below"):
+            raise ValueError(f'fires must be None, "above" or "below", got {self.fires!r}')
 
     def __call__(self, measure: Callable[[StepHistory], Measurement | None]) -> Self:
         """Complete the check by its function."""

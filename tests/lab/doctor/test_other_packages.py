@@ -121,8 +121,24 @@ SUBJECT = "torl.checks: {name} = my_checks:{place} of the package strange-checks
         (WITHOUT_FUNCTION, NAME, "many_calls", "must have the name of its check, ''"),
         (MODULE, "calls", "many_calls", "must have the name of its check, 'many-calls'"),
         (MODULE, "no-signal", "many_calls", "has the name of one of torl's checks: rename it"),
-        (MODULE.replace('"above",', '"over",'), NAME, "many_calls", "cannot be imported: ValueError: expected a Limit"),
-        (re.sub("limits=.*", "limits=[],", MODULE), NAME, "many_calls", "cannot be imported: ValueError: expected a"),
+        (
+            MODULE.replace('"above",', '"over",'),
+            NAME,
+            "many_calls",
+            "cannot be imported: ValueError: fires must be None, ",
+        ),
+        (
+            re.sub("limits=.*", "limits=[],", MODULE),
+            NAME,
+            "many_calls",
+            "cannot be imported: ValueError: limits must be",
+        ),
+        (
+            re.sub("limits=.*", "limits=[0.5],", MODULE),
+            NAME,
+            "many_calls",
+            "cannot be imported: ValueError: limits must",
+        ),
     ],
 )
 def test_invalid_check_is_refused_in_one_line(
