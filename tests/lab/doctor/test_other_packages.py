@@ -109,43 +109,28 @@ WITHOUT_FUNCTION = """
 from torl_lab import Limit, RunCheck
 many_calls = RunCheck("", metric="", limits=[Limit(0, "", "")], fix="")
 """
-SUBJECT = "torl.checks: {name} = my_checks:{place} of the package strange-checks "
+IMPORT, VALUE = "cannot be imported: ", "cannot be imported: ValueError: "
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "place", "reason"),
+    ("module", "name", "reason"),
     [
-        ("raise ImportError('nothing')", NAME, "many_calls", "cannot be imported: ImportError: nothing"),
-        ("", NAME, "many_calls", "cannot be imported: AttributeError: "),
-        ("def many_calls(history): ...", NAME, "many_calls", "must be of the class RunCheck, got <function many_calls"),
-        (WITHOUT_FUNCTION, NAME, "many_calls", "must have the name of its check, ''"),
-        (MODULE, "calls", "many_calls", "must have the name of its check, 'many-calls'"),
-        (MODULE, "no-signal", "many_calls", "has the name of one of torl's checks: rename it"),
-        (
-            MODULE.replace('"above",', '"over",'),
-            NAME,
-            "many_calls",
-            "cannot be imported: ValueError: fires must be None, ",
-        ),
-        (
-            re.sub("limits=.*", "limits=[],", MODULE),
-            NAME,
-            "many_calls",
-            "cannot be imported: ValueError: limits must be",
-        ),
-        (
-            re.sub("limits=.*", "limits=[0.5],", MODULE),
-            NAME,
-            "many_calls",
-            "cannot be imported: ValueError: limits must",
-        ),
+        ("raise ImportError('nothing')", NAME, f"{IMPORT}ImportError: nothing"),
+        ("", NAME, f"{IMPORT}AttributeError: "),
+        ("def many_calls(history): ...", NAME, "must be of the class RunCheck, got <function many_calls"),
+        (WITHOUT_FUNCTION, NAME, "must have the name of its check, ''"),
+        (MODULE, "calls", "must have the name of its check, 'many-calls'"),
+        (MODULE, "no-signal", "has the name of one of torl's checks: rename it"),
+        (MODULE.replace('"above",', '"over",'), NAME, f"{VALUE}fires must be None, "),
+        (re.sub("limits=.*", "limits=[],", MODULE), NAME, f"{VALUE}limits must be one Limit or more"),
+        (re.sub("limits=.*", "limits=[0.5],", MODULE), NAME, f"{VALUE}limits must be one Limit or more"),
     ],
 )
 def test_invalid_check_is_refused_in_one_line(
-    install: Install, capsys: pytest.CaptureFixture[str], module: str, name: str, place: str, reason: str
+    install: Install, capsys: pytest.CaptureFixture[str], module: str, name: str, reason: str
 ) -> None:
-    install(module, {name: f"my_checks:{place}"})
-    expected = SUBJECT.format(name=name, place=place) + reason
+    install(module, {name: "my_checks:many_calls"})
+    expected = f"torl.checks: {name} = my_checks:many_calls of the package strange-checks {reason}"
     with pytest.raises(ConfigError, match=re.escape(expected)):
         Monitors.installed(config())
     Monitors.installed(config(health__mode="off"))  # is not refused: it makes no checks
