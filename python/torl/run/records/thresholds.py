@@ -29,7 +29,7 @@ EQUAL_REWARDS: Final = Limit(
     0.5, "above 0.5 over the last 5 steps, by 3 standard deviations, while the reward does not rise", "miles' dashboard"
 )
 """Limit on the fraction of groups with equal rewards in a run. `FEW_MIXED` is for one step of an untrained model."""
-UNRELATED: Final = Limit(0.1, "correlation with correctness within groups below 0.1", "torl try")
+UNRELATED: Final = Limit(0.1, "correlation with correctness within groups below 0.1", "torl")
 TRUNCATED: Final = Limit(0.25, "above 0.25 while the reward does not rise, or above 0.5", "miles, rlprobe")
 LONGER_RESPONSES: Final = "raise rollout.max_response_tokens"
 """Advice for truncated responses."""
