@@ -1,6 +1,5 @@
 """`write_reference.py`: write docs/reference from the code: settings, metrics, errors, checks and the API."""
 
-import ast
 import inspect
 import re
 import types
@@ -87,40 +86,13 @@ def _settings() -> Iterator[str]:
 def _metrics() -> Iterator[str]:
     yield from ("# Metrics", "", _NOTE, "")
     yield _cell((metric_names.__doc__ or "").partition("\n\n")[2])
-    source = inspect.getsource(metric_names)
-    lines, body = source.splitlines(), ast.parse(source).body
-    title = None
-    for node, after in zip(body, [*body[1:], None], strict=True):
-        name = _metric(node)
-        if name is None:
-            continue
-        above = next(line for line in reversed(lines[: node.lineno]) if line.startswith("# --- ") or line == lines[0])
-        if above != title:
-            title = above
-            yield from ("", f"## {title.strip('# -')}", "", "| metric | meaning |", "|---|---|")
-        document = _text(after)
-        if isinstance(node, ast.FunctionDef):
-            document = re.sub(r"^Return `[^`]*`: ", "", ast.get_docstring(node) or "")
-        yield f"| `{name}` | {_cell(document or '')} |"
-
-
-def _metric(node: ast.stmt) -> str | None:
-    """Return the name of a metric that a constant holds or a function builds; None for other statements."""
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
-        value = getattr(metric_names, node.target.id)
-        return value if isinstance(value, str) and not value.endswith("/") else None
-    if isinstance(node, ast.FunctionDef) and (
-        named := re.search(r"`([a-z]+/[^`]*<[^`]*)`", ast.get_docstring(node) or "")
-    ):
-        return named[1]
-    return None
-
-
-def _text(node: ast.stmt | None) -> str | None:
-    """Return the docstring below a constant; None if the statement is another one."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return str(node.value.value)
-    return None
+    meanings = {metric: metric.meaning for metric in metric_names.METRICS.values()}
+    sections: dict[str, dict[str, str]] = {}
+    for name, meaning in [*meanings.items(), *((family.pattern, family.meaning) for family in metric_names.FAMILIES)]:
+        sections.setdefault(name.partition("/")[0], {})[name] = meaning
+    for section, metrics in sections.items():
+        yield from ("", f"## {section}", "", "| metric | meaning |", "|---|---|")
+        yield from (f"| `{name}` | {_cell(meaning)} |" for name, meaning in metrics.items())
 
 
 def _errors() -> Iterator[str]:

@@ -59,7 +59,7 @@ def run(command: Command, arguments: Sequence[str] | None = None) -> int:
 
 
 def _installed(name: str) -> Command:
-    found = plugins(COMMANDS)
+    found = plugins(COMMANDS, OWN)
     if name not in found:
         raise ConfigError(f"torl {name}: no such command; the commands are: {', '.join([*OWN, *found])}")
     return load_plugin(found[name], Command)
@@ -67,7 +67,7 @@ def _installed(name: str) -> Command:
 
 def _usage() -> str:
     others: dict[str, list[str]] = {}
-    for name, point in plugins(COMMANDS).items():
+    for name, point in plugins(COMMANDS, OWN).items():
         package = point.module.partition(".")[0]
         try:
             line = _line(name, load_plugin(point, Command))

@@ -392,7 +392,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/display/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
     ("torl/run/display/highlight.py", "has_calls, -accuracy", "has_calls, accuracy", _CONSOLE),
     ("torl/run/display/highlight.py", "if character.isprintable() else", "if True else", _CONSOLE),
-    ("torl_lab/report/panels.py", "and not any(found)", "", "lab/report/test_comparison.py -k zero"),
+    ("torl_lab/report/curves.py", "curves and not any(any(", "not any(any(", "lab/report/test_comparison.py -k zero"),
     (
         "torl/run/records/behaviors.py",
         "member.grade.correct for member in disagreed",

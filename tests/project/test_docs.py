@@ -14,7 +14,7 @@ import custom_components
 from torl.base.options import options_of
 from torl.run.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.run.config.fields import choice_at, choice_of_field, fields_of
-from torl.run.records import metric_names
+from torl.run.records.metric_names import FAMILIES, METRICS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python" / "torl"
@@ -124,23 +124,9 @@ def test_every_key_of_the_configuration_that_a_page_names_is_one(page: Path) -> 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
 
-CONSTANTS = {value for value in vars(metric_names).values() if isinstance(value, str) and METRIC.fullmatch(value)}
-PATTERNS = [
-    metric_names.reward_part("*"),
-    metric_names.variant_reward("*"),
-    metric_names.status_fraction("*"),
-    metric_names.error_fraction("*"),
-    metric_names.masked("*"),
-    metric_names.dropped_groups("*"),
-    metric_names.dropped_members("*"),
-    *metric_names.scheduled_values({"*": 0.0}),
-    metric_names.evaluation_name("*", "*"),
-    *metric_names.reward_counts({"*": 0}),
-    *metric_names.tool_counts("*", {"*": 0}),
-    *metric_names.environment_counts({"*": 0}),
-    metric_names.critic_metric("learner/*"),
-]
-FAMILIES = {name.split("/")[0] for name in CONSTANTS}
+CONSTANTS = METRICS.keys()
+PATTERNS = [re.sub("<[^>]+>", "*", family.pattern) for family in FAMILIES]
+PREFIXES = {name.split("/")[0] for name in CONSTANTS}
 LITERALS = {
     node.value
     for path in PACKAGE.rglob("*.py")
@@ -161,7 +147,7 @@ def is_metric(name: str) -> bool:
 
 @pages
 def test_every_metric_that_a_page_names_is_defined(page: Path) -> None:
-    named = {span for span in spans_of(page) if METRIC.fullmatch(span) and span.split("/")[0] in FAMILIES}
+    named = {span for span in spans_of(page) if METRIC.fullmatch(span) and span.split("/")[0] in PREFIXES}
     unknown = {name for name in named if not is_metric(name) and not exists(name, BASES)}
     assert not unknown
 

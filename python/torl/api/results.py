@@ -77,7 +77,7 @@ class History(Sequence[Mapping[str, float]]):
         return f"<metrics: {len(self)} rows, {len(self.names)} names, last step {last}>"
 
     def _repr_html_(self) -> str:
-        curves = {name: values_of(self._rows, name) for name in _CURVES}
+        curves: dict[str, Any] = {name: values_of(self._rows, name) for name in _CURVES}
         return charts_html(curves) + (metrics_html(self._rows[-1]) if self._rows else "")
 
 

@@ -1,10 +1,11 @@
-"""Plug-ins of installed packages, found by their entry points: commands, monitors, and parts of the laboratory.
+"""The parts that installed packages add to torl by entry points: commands, monitors, and parts of the laboratory.
 
 A package names an object in its metadata, as in `[project.entry-points."torl.commands"]`, `hello = "my_package:HELLO"`.
 It is imported when it is used. Nothing in the current directory is found, which may be that of another user's run.
 """
 
 import traceback
+from collections.abc import Container, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import pairwise
 from typing import Final, TypeVar
@@ -20,11 +21,15 @@ MONITORS: Final = "torl.monitors"
 """Group of the subclasses of `torl.Monitor`."""
 
 
-def plugins(group: str) -> dict[str, EntryPoint]:
+def plugins(group: str, own: Container[str] = ()) -> dict[str, EntryPoint]:
     """Return the entry points of a group by their names, sorted.
 
+    Args:
+        group: Group.
+        own: Names that torl itself uses.
+
     Raises:
-        ConfigError: Two packages use the same name.
+        ConfigError: A package uses a name of torl or of another package.
     """
     with importing_nothing_from_here():
         found = sorted(entry_points(group=group), key=lambda each: each.name)
@@ -34,6 +39,9 @@ def plugins(group: str) -> dict[str, EntryPoint]:
                 f"{group}: {one.name!r} is the name of {one.value} and of {other.value}; uninstall one of the packages "
                 f"{_package(one)} and {_package(other)}"
             )
+    for each in found:
+        if each.name in own:
+            raise ConfigError(f"{subject_of(each)} has a name of torl itself; the package must choose another")
     return {each.name: each for each in found}
 
 
@@ -43,10 +51,17 @@ def load_plugin(point: EntryPoint, kind: type[Kind]) -> Kind:
     Raises:
         ConfigError: The object cannot be imported, or is something else.
     """
+    return _require(point, _load(point), kind)
+
+
+def load_each(point: EntryPoint, kind: type[Kind]) -> Sequence[Kind]:
+    """Import the object of an entry point, or the objects of its list or tuple, which must be of a class.
+
+    Raises:
+        ConfigError: The object cannot be imported, or is something else.
+    """
     found = _load(point)
-    if not isinstance(found, kind):
-        raise ConfigError(f"{subject_of(point)} must be of the class {kind.__name__}, got {found!r}")
-    return found
+    return [_require(point, each, kind) for each in (found if isinstance(found, list | tuple) else [found])]
 
 
 def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
@@ -58,6 +73,12 @@ def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
     found = _load(point)
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ConfigError(f"{subject_of(point)} must be a subclass of {base.__name__}, got {found!r}")
+    return found
+
+
+def _require(point: EntryPoint, found: object, kind: type[Kind]) -> Kind:
+    if not isinstance(found, kind):
+        raise ConfigError(f"{subject_of(point)} must be of the class {kind.__name__}, got {found!r}")
     return found
 
 

@@ -90,7 +90,7 @@ def require_evaluation_metric(config: LearningConfig) -> None:
     measured = metric != names.GREEDY_ACCURACY or config.evaluation.greedy
     is_of_set = set_name in sets and measured and names.is_evaluation_metric(metric)
     if not (is_of_set or (best == names.VALIDATION_LOSS and config.has_validation)):
-        known = [names.VALIDATION_LOSS] * config.has_validation
+        known: list[str] = [names.VALIDATION_LOSS] * config.has_validation
         known += [names.evaluation_name(each, names.ACCURACY) for each in sets]
         raise ConfigError(
             f"checkpoint.keep_best = {best!r} is not an evaluation metric of this run; "

@@ -109,7 +109,7 @@ class RunComponents(Generic[Config]):
         player, idle = self.player, self.player.engine.idle_seconds
         metrics = {names.TIME_ENGINE_IDLE: idle - self._idle_seconds}
         self._idle_seconds = idle
-        return metrics | player.metrics() | names.reward_counts(self.rollouts.reward.metrics())
+        return metrics | player.metrics() | names.reward_count.row(self.rollouts.reward.metrics())
 
 
 @asynccontextmanager

@@ -73,7 +73,7 @@ async def _run(
         experience = Experience(config, components.sampler, player, reward, console, ahead)
         residency = components.residency()
         resumed = read_metrics(directory) if components.first_step > 0 else []
-        gaps = (LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE)
+        gaps: tuple[str, ...] = (LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE)
         first_gaps = {name: row[name] for row in reversed(resumed) for name in gaps if name in row}
         comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gaps=first_gaps)
         probe = TransferProbe(components.config, player.engine)

@@ -128,7 +128,7 @@ class EvaluationAudit:
                 metadata=metadata,
             )
             of_set_row = {key: value for key, value in row.items() if key.startswith(names.evaluation_name(name, ""))}
-            place, unknown = f"evaluation after step {step}", (*unknown, names.REWARD_VARIANT)
+            place, unknown = f"evaluation after step {step}", (*unknown, names.variant_reward.prefix)
             check_row(self.checks.metrics, place, expected_metrics, of_set_row, unknown, OF_EVALUATIONS)
 
     def read(self, path: Path, count: int | None) -> list[TrajectoryRecord]:

@@ -226,5 +226,5 @@ def _row_mismatch(row: Mapping[str, Any], encoded: Mapping[str, Any]) -> str | N
 
 def groups_of_row(row: Mapping[str, Any]) -> int:
     """Return the number of groups of a step according to its metrics."""
-    filtered = filter(names.is_dropped_groups, row)
+    filtered = (name for name in row if name in names.dropped_groups)
     return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED, *filtered)))

@@ -72,7 +72,7 @@ NOT_RECOMPUTED: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 """All of them by their kind, as in `docs/algorithms.md`."""
 OF_EVALUATIONS: Final = (names.TOO_LONG, names.FAILED_EPISODES)
 """Counts of an evaluation, which are compared on their own."""
-COUNTED: Final = ("reward/count/", "health/", names.REWARD_VARIANT)
+COUNTED: Final = ("reward/count/", "health/", names.variant_reward.prefix)
 """Beginnings of counts since the start of the process, and of metrics that depend on earlier steps or on variants."""
 
 

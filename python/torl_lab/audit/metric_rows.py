@@ -51,7 +51,8 @@ class MetricRows:
                 )
             elif step < before:
                 found.order.append((step, kind))
-                rows = {names.TIME_STEP: found.steps, names.TIME_EVALUATION: found.evaluations}.get(kind, {})
+                kinds = {str(names.TIME_STEP): found.steps, str(names.TIME_EVALUATION): found.evaluations}
+                rows = kinds.get(kind, {})
                 if step in rows:
                     check.add(False, f"{METRICS_FILE}: expected one row of step {step} with {kind}, found two")
                 rows[step] = row

@@ -27,7 +27,7 @@ _OF_OUTPUTS = (
     names.CROSS_CHECK_CORRECTED,
 )
 
-_BY_KIND = names.kind_name("", "").removesuffix("/")
+_BY_KIND = names.kind_name.prefix
 
 
 def check_row(

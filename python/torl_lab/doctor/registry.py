@@ -33,9 +33,7 @@ def installed_checks(ignored: Collection[str] = ()) -> list[RunCheck]:
             torl has a check of this name. The message names the package.
     """
     found = list(CHECKS.values())
-    for name, point in plugins(GROUP).items():
-        if name in CHECKS:
-            raise ConfigError(f"{subject_of(point)} has the name of one of torl's checks: rename it")
+    for name, point in plugins(GROUP, CHECKS).items():
         if name not in ignored:
             loaded = load_plugin(point, RunCheck)
             if name != loaded.id:

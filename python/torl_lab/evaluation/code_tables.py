@@ -9,8 +9,7 @@ from torl_lab.evaluation.layout import Table
 from torl_lab.evaluation.papers import PAPERS
 from torl_lab.evaluation.results import CODE_USE, CodeUse, Variant
 
-_COLUMNS: Final = ("with code, %", "code blocks", "tool calls", "tokens")
-_FORMS: Final = ("{:.1%}", "{:.3f}", "{:.3f}", "{:.0f}")
+_COLUMNS: Final = ("with code, %", *(metric.label for metric in CODE_USE[1:]))
 
 
 def code_tables(variants: Sequence[Variant], measure: str, paper: str | None = None) -> list[Table]:
@@ -33,22 +32,21 @@ def _use(
 ) -> Table:
     rows = []
     for label, code in measured:
-        means = [fmean(use.means[name] for use in code.values()) for name in CODE_USE]
-        rows.append(_row(label, means))
+        rows.append(_row(label, {metric: fmean(use.means[metric] for use in code.values()) for metric in CODE_USE}))
         if len(code) > 1:
-            rows += [_row(f"{label}, {name}", [use.means[each] for each in CODE_USE]) for name, use in code.items()]
+            rows += [_row(f"{label}, {name}", use.means) for name, use in code.items()]
     for row in PAPERS.get(paper or "", ()):
         printed = (row.with_code, row.code_blocks)
         if row.measure == measure and printed != (None, None) and not row.values.keys().isdisjoint(sets):
             share = "-" if row.with_code is None else f"{row.with_code:.0f}%"
-            blocks = "-" if row.code_blocks is None else f"{row.code_blocks:.3f}"
-            rows.append((f"{row.model} (paper)", share, blocks, "-", "-"))
+            rows.append((f"{row.model} (paper)", share, CODE_USE[1].show(row.code_blocks), "-", "-"))
     notes = ("Means over responses" + (", then over sets" if len(sets) > 1 else ""),)
     return Table(f"Use of code in responses, {measure}", ("model", *_COLUMNS), tuple(rows), notes)
 
 
-def _row(label: str, means: Sequence[float]) -> tuple[str, ...]:
-    return (label, *(form.format(mean) for form, mean in zip(_FORMS, means, strict=True)))
+def _row(label: str, means: Mapping[str, float]) -> tuple[str, ...]:
+    share, *others = CODE_USE
+    return (label, f"{means[share]:.1%}", *(metric.show(means[metric]) for metric in others))
 
 
 def _correlations(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from torl.run.display.changes import AccuracyChange, accuracy_changes
@@ -11,20 +11,17 @@ from torl.run.display.series import log_fit, rank_correlation, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import atomic_write
 from torl.run.records.reading import read_metrics
+from torl_lab.report.curves import charts_html
 from torl_lab.report.figures import Point, calls_chart, fit_of
 from torl_lab.report.page import document, missing_steps, read_config
-from torl_lab.report.panels import Panel, RunRecords, is_zero, panel_sections, panels_of, sets_of
+from torl_lab.report.panels import RunRecords, panels_of, sets_of
 from torl_lab.report.style import table_html
 
 WINDOW: Final = 16
 """Number of steps that training curves are averaged over, as in ToRL's figures."""
 
-_TRENDS: Final = (
-    ("training accuracy", names.ACCURACY),
-    ("code ratio", names.CODE_RATIO),
-    ("code blocks of a response", names.CODE_BLOCKS_PER_RESPONSE),
-    ("tokens of a response", names.RESPONSE_TOKENS),
-)
+_ENDS: Final = (names.CODE_RATIO, names.PASS_RATIO, names.CALLS_PER_TRAJECTORY, names.RESPONSE_TOKENS)
+_TRENDS: Final = (names.ACCURACY, names.CODE_RATIO, names.CODE_BLOCKS_PER_RESPONSE, names.RESPONSE_TOKENS)
 
 
 def read_run(label: str, directory: Path) -> RunRecords:
@@ -50,11 +47,6 @@ def write_comparison(
     Raises:
         RecordError: The page cannot be written.
     """
-    charts = "".join(
-        f'<section class="chart"><h3>{escape(panel.title)}</h3><p>{escape(_note(panel))}</p>{html}</section>'
-        for panel, html in panel_sections(runs, window)
-    )
-    zero = ", ".join(panel.title for panel in panels_of(runs) if is_zero(panel, runs))
     title = "torl: " + ", ".join(run.label for run in runs)
     states = ", ".join(f"{run.label} {_progress(run)}" for run in runs)
     live = f" An open page is loaded again every {reload_seconds} s." if reload_seconds else ""
@@ -63,8 +55,7 @@ def write_comparison(
         f'<p class="dim">{escape(states)}.{live}</p>'
         f'<p class="dim">Training curves are means over {window} steps (fewer at the start); faint lines are single '
         "steps, and evaluations are marked.</p>"
-        f'<div class="charts">{charts}</div>'
-        f"{f'<p class=dim>0 in all steps: {escape(zero)}</p>' if zero else ''}"
+        f"{charts_html(panels_of(runs), runs, window)}"
         f"<h2>At the end</h2>{_at_the_end(runs, window)}{_changes(runs)}"
         f"{by_calls_section(runs, window)}"
         f"{_trends(runs)}"
@@ -72,10 +63,6 @@ def write_comparison(
     with atomic_write(output) as file:
         file.write(document(title, body, reload_seconds=reload_seconds).encode("utf-8", errors="replace"))
     return output
-
-
-def _note(panel: Panel) -> str:
-    return f"{panel.note} Dashed: before training." if panel.evaluated else panel.note
 
 
 def _progress(run: RunRecords) -> str:
@@ -86,18 +73,7 @@ def _progress(run: RunRecords) -> str:
 
 def _at_the_end(runs: Sequence[RunRecords], window: int) -> str:
     sets = sets_of(runs)
-    head = [
-        "run",
-        "N",
-        "steps",
-        *sets,
-        "training accuracy",
-        "code ratio",
-        "pass ratio",
-        "calls",
-        "tokens",
-        "seconds a step",
-    ]
+    head = ["run", "N", "steps", *sets, "training accuracy", *(each.label for each in (*_ENDS, names.TIME_STEP))]
     note = (
         f"Sets: accuracy at the last evaluation. Others: means over the last {window} steps; seconds are the median of "
         "all steps."
@@ -129,22 +105,22 @@ def _end_row(run: RunRecords, sets: Sequence[str], window: int) -> Iterator[str]
     seconds = values_of(run.rows, names.TIME_STEP)[1]
     yield str(len(seconds))
     for name in sets:
-        yield _mean(values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:], "{:.1%}")
-    forms = {names.ACCURACY: "{:.1%}", names.CODE_RATIO: "{:.2f}", names.PASS_RATIO: "{:.2f}"}
-    forms |= {names.CALLS_PER_TRAJECTORY: "{:.2f}", names.RESPONSE_TOKENS: "{:.0f}"}
-    for name, form in forms.items():
-        yield _mean(values_of(run.rows, name)[1][-window:], form)
-    yield f"{median(seconds):.1f}" if seconds else "-"
+        yield _percent(values_of(run.rows, names.evaluation_name(name, names.ACCURACY))[1][-1:])
+    yield _percent(values_of(run.rows, names.ACCURACY)[1][-window:])
+    for metric in _ENDS:
+        values = values_of(run.rows, metric)[1][-window:]
+        yield metric.show(fmean(values) if values else None)
+    yield names.TIME_STEP.show(median(seconds) if seconds else None)
 
 
-def _mean(values: Sequence[float], form: str) -> str:
-    """Return the mean as text."""
-    return form.format(sum(values) / len(values)) if values else "-"
+def _percent(accuracies: Sequence[float]) -> str:
+    """Return the mean of accuracies as text."""
+    return f"{fmean(accuracies):.1%}" if accuracies else "-"
 
 
 def _trends(runs: Sequence[RunRecords]) -> str:
     head = ("run", "", "rank correlation with step", "with accuracy", "at step 0", "for each doubling", "R²")
-    rows = [row for run in runs for label, name in _TRENDS if (row := _trend_row(run, label, name))]
+    rows = [row for run in runs for metric in _TRENDS if (row := _trend_row(run, metric))]
     if not rows:
         return ""
     note = (
@@ -156,8 +132,8 @@ def _trends(runs: Sequence[RunRecords]) -> str:
     return f"<h2>With the steps</h2>{table_html(head, rows, note)}"
 
 
-def _trend_row(run: RunRecords, label: str, name: str) -> Sequence[str] | None:
-    steps, values = values_of(run.rows, name)
+def _trend_row(run: RunRecords, metric: names.Metric) -> Sequence[str] | None:
+    steps, values = values_of(run.rows, metric)
     if len(steps) < WINDOW:
         return None  # a few steps correlate with anything
     correlation, fit = rank_correlation(steps, values), log_fit(steps, values)
@@ -165,7 +141,7 @@ def _trend_row(run: RunRecords, label: str, name: str) -> Sequence[str] | None:
         return None
     at_start = "below 0" if fit.intercept < 0 else f"{fit.intercept:.3g}"  # no measure here can be negative
     numbers = at_start, f"{fit.per_doubling:+.3g}", f"{fit.explained:.2f}"
-    return run.label, label, f"{correlation:+.2f}", _with_accuracy(run, name), *numbers
+    return run.label, metric.label, f"{correlation:+.2f}", _with_accuracy(run, metric), *numbers
 
 
 def _with_accuracy(run: RunRecords, name: str) -> str:

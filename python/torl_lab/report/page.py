@@ -14,29 +14,22 @@ from torl.run.display.series import Row, evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.run.records.reading import read_metrics
-from torl_lab.report.charts import chart_sections
+from torl_lab.report.curves import charts_html
 from torl_lab.report.examples import choose_examples, examples_html
+from torl_lab.report.panels import RunRecords, panels_of_run
 from torl_lab.report.style import SCRIPT, STYLE
 
 PLOTLY: Final = Path(__file__).parent / "vendor" / "plotly-basic.min.js"
 """The part of plotly.js that draws lines, areas and bars."""
 RELOAD_SECONDS: Final = 30
 """Interval at which the open page of a running run is loaded again."""
-# Label, metric, format, and whether more is better (None if neither is).
+_WINDOW: Final = 5
+"""Number of steps that training curves are averaged over, in runs of at least four times as many."""
 _TABLE: Final = (
-    ("Accuracy", names.ACCURACY, "{:.3f}", True),
-    ("Accuracy of greedy responses", names.GREEDY_ACCURACY, "{:.3f}", True),
-    ("Code ratio", names.CODE_RATIO, "{:.3f}", None),
-    ("Code ratio of greedy responses", names.GREEDY_CODE_RATIO, "{:.3f}", None),
-    ("Pass ratio", names.PASS_RATIO, "{:.3f}", True),
-    ("Pass ratio in correct responses", names.PASS_RATIO_CORRECT, "{:.3f}", None),
-    ("Pass ratio in incorrect responses", names.PASS_RATIO_INCORRECT, "{:.3f}", None),
-    ("Code blocks per response", names.CODE_BLOCKS_PER_RESPONSE, "{:.2f}", None),
-    ("Executed code blocks", names.EXECUTED_RATIO, "{:.3f}", None),
-    ("Code blocks before the answer", names.BEFORE_ANSWER_RATIO, "{:.3f}", None),
-    ("Responses with an answer", names.ANSWERED, "{:.3f}", True),
-    ("Truncated responses", names.TRUNCATED, "{:.3f}", False),
-    ("Tokens of a response", names.RESPONSE_TOKENS, "{:.1f}", None),
+    *(names.ACCURACY, names.GREEDY_ACCURACY, names.CODE_RATIO, names.GREEDY_CODE_RATIO),
+    *(names.PASS_RATIO, names.PASS_RATIO_CORRECT, names.PASS_RATIO_INCORRECT),
+    *(names.CODE_BLOCKS_PER_RESPONSE, names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO),
+    *(names.ANSWERED, names.TRUNCATED, names.RESPONSE_TOKENS),
 )
 # The page contains model output and must not load anything.
 _POLICY: Final = (
@@ -60,23 +53,18 @@ def write_report(run_directory: Path, statement: str | None = None) -> Path:
     rows = read_metrics(run_directory)
     config_text, config = read_config(run_directory)
     changes = accuracy_changes(run_directory)
-    sections = chart_sections(rows)
-    charts = "\n".join(
-        f'<section class="chart"><h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>{html}</section>'
-        for chart, html in sections
-        if not chart.is_zero(rows)
-    )
-    zero = [chart.title for chart, _ in sections if chart.is_zero(rows)]
+    run = RunRecords(run_directory.resolve().name, rows, config)
+    window = _WINDOW if len(values_of(rows, names.TIME_STEP)[0]) >= 4 * _WINDOW else 1
+    charts = charts_html(panels_of_run(run), [run], window)
     waiting = missing_steps(rows, config) > 0
-    title = f"torl: {run_directory.resolve().name}"
+    title = f"torl: {run.label}"
     parts = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="dim">{escape(_subtitle(rows, config))}</p>',
         _statement(statement),
         _outcome(outcome_of(rows, changes)),
         _before_and_after(rows, changes),
-        f'<h2>Curves</h2><div class="charts">{charts}</div>' if charts else "",
-        f'<p class="dim">0 in all steps: {escape(", ".join(zero))}</p>' if zero else "",
+        f"<h2>Curves</h2>{charts}" if charts else "",
         _examples(run_directory),
         f"<h2>Configuration</h2><details><summary>the resolved configuration</summary><pre>{escape(config_text)}</pre>"
         "</details>",
@@ -173,15 +161,14 @@ def _set_table(rows: Sequence[Row], set_name: str, changes: Mapping[str, Accurac
         return ""
     first, last = evaluations[0], evaluations[-1]
     lines = []
-    for label, name, form, more_is_better in _TABLE:
-        full_name = names.evaluation_name(set_name, name)
+    for metric in _TABLE:
+        full_name = names.evaluation_name(set_name, metric)
         before, after = first.get(full_name), last.get(full_name)
         if before is None and after is None:
             continue
-        cells = [form.format(value) if value is not None else "-" for value in (before, after)]
         lines.append(
-            f"<tr><td>{escape(label)}</td><td>{cells[0]}</td><td>{cells[1]}</td>"
-            f"{_change(before, after, form, more_is_better, _half_width(changes, set_name, before, after))}</tr>"
+            f"<tr><td>{metric.label.capitalize()}</td><td>{metric.show(before)}</td><td>{metric.show(after)}</td>"
+            f"{_change(metric, before, after, _half_width(changes, set_name, before, after))}</tr>"
         )
     heading = f"Before and after, on {set_name}"
     return (
@@ -200,15 +187,16 @@ def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: An
     return None
 
 
-def _change(before: Any, after: Any, form: str, more_is_better: bool | None, half_width: float | None) -> str:
+def _change(metric: names.Metric, before: Any, after: Any, half_width: float | None) -> str:
     if before is None or after is None:
         return "<td>-</td>"
-    text = form.replace("{:", "{:+").format(after - before)
-    if half_width is not None and more_is_better:
-        text += f' <span class="dim">± {half_width:.3f}</span>'
-    if more_is_better is None or before == after:
+    text = f"{after - before:+{metric.form}}"
+    if half_width is not None and metric.better == "higher":
+        text += f' <span class="dim">± {metric.show(half_width)}</span>'
+    if metric.better is None or before == after:
         return f"<td>{text}</td>"
-    return f'<td class="{"better" if (after > before) is more_is_better else "worse"}">{text}</td>'
+    is_better = (after > before) is (metric.better == "higher")
+    return f'<td class="{"better" if is_better else "worse"}">{text}</td>'
 
 
 def _examples(run_directory: Path) -> str:

@@ -1,15 +1,67 @@
-"""The papers' figures over the steps of several runs, as charts."""
+"""The curves of runs over their steps: one list for the page of a run, the page of several runs and the viewer."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cache
+from typing import Any, Final, Self
 
+from torl.base.errors import ConfigError
+from torl.base.plugins import load_each, plugins
 from torl.run.display.changes import AccuracyChange
-from torl.run.display.series import Row, means_of, moving_mean
+from torl.run.display.series import Row, evaluation_sets, means_of
 from torl.run.records import metric_names as names
-from torl_lab.report.figures import COLORS, chart_html, over_steps
 
-DASHES: Final = ("solid", "dot")
+PANELS_GROUP: Final = "torl.panels"
+"""Group of the entry points of panels: each a `Panel`, or a list of them."""
+
+
+class Scale(Enum):
+    """The vertical axis of a panel."""
+
+    NUMBER = "numbers"
+    FRACTION = "fractions, on an axis from 0 to 1"
+    PERCENT = "fractions, with percentages at the axis"
+    LOGARITHMIC = "positive numbers, by their logarithm"
+    STACKED = "parts of a sum; the page of one run stacks them"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A figure of metrics over the steps of one or several runs.
+
+    Attributes:
+        title: Title.
+        note: What the curves show, in a sentence or two.
+        lines: Metric of each line by its label, or several metrics, whose mean is shown.
+        scale: Vertical axis.
+        evaluated: Metrics of evaluations by their label: the page of one run has a line for each evaluation set.
+    """
+
+    title: str
+    note: str
+    lines: Mapping[str, str | Sequence[str]]
+    scale: Scale = Scale.NUMBER
+    evaluated: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        *metrics: names.Metric,
+        title: str | None = None,
+        note: str | None = None,
+        scale: Scale = Scale.NUMBER,
+        evaluated: Sequence[names.Metric] = (),
+    ) -> Self:
+        """Return the panel of some metrics; title and note are the label and the meanings of these, unless given."""
+        first, *others = metrics
+        return cls(
+            title or first.label[0].upper() + first.label[1:],
+            note or " ".join(metric.meaning for metric in metrics),
+            {metric.label if others else "training": metric for metric in metrics},
+            scale,
+            {"" if metric == first else metric.short: metric for metric in evaluated},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,213 +87,196 @@ class RunRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """One figure: for each run a solid and a dotted line, each the mean of its metrics.
+class Curve:
+    """A line of a panel for a run that has its metrics.
 
-    The keys of `lines` are suffixes to the name of the run.
+    Attributes:
+        run: Index of the run.
+        line: Index of the line in its panel.
+        label: Label of the line.
+        steps: Steps.
+        values: Value at each step.
+        evaluated: Whether it is measured at some steps only, by evaluations.
     """
 
-    title: str
-    note: str
-    lines: Mapping[str, tuple[str, ...]]
-    percent: bool = False
-    ratio: bool = False  # between 0 and 1, on an axis of this range
-    evaluated: bool = False  # measured at some steps: marked, not smoothed
+    run: int
+    line: int
+    label: str
+    steps: Sequence[int]
+    values: Sequence[float]
+    evaluated: bool
 
 
-_TRAINING: Final = (
-    Panel(
-        "Training accuracy", "Fraction of a step's responses that are correct.", {"": (names.ACCURACY,)}, percent=True
+PANELS: Final = (
+    Panel.of(names.ACCURACY, scale=Scale.PERCENT, evaluated=(names.ACCURACY, names.GREEDY_ACCURACY)),
+    Panel.of(names.CODE_RATIO, scale=Scale.FRACTION, evaluated=(names.CODE_RATIO, names.GREEDY_CODE_RATIO)),
+    Panel.of(names.PASS_RATIO, scale=Scale.FRACTION, evaluated=(names.PASS_RATIO,)),
+    Panel.of(names.PASS_RATIO_CORRECT, names.PASS_RATIO_INCORRECT, title="Pass ratio by outcome", scale=Scale.FRACTION),
+    Panel.of(names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO, title="Use of code", scale=Scale.FRACTION),
+    Panel.of(names.RECOVERED_ERRORS, scale=Scale.FRACTION, evaluated=(names.RECOVERED_ERRORS,)),
+    Panel.of(names.CALLS_PER_TRAJECTORY, title="Interactions"),
+    Panel.of(names.CODE_BLOCKS_PER_RESPONSE),
+    Panel.of(names.CODE_LINES),
+    Panel.of(names.CODE_LINES_HARD, names.CODE_LINES_EASY, title="Code by difficulty"),
+    Panel.of(
+        names.CROSS_CHECKED,
+        names.CROSS_CHECK_AGREED,
+        title="Cross-checks",
+        note="Responses that run code after a boxed answer, and the fraction of them whose run agrees.",
+        scale=Scale.FRACTION,
     ),
-    Panel("Code ratio", "Responses with code / responses (ToRL, figure 5a).", {"": (names.CODE_RATIO,)}, ratio=True),
-    Panel(
-        "Pass ratio",
-        "Runs without an error / runs (ToRL, figure 5b).",
-        {"": (names.PASS_RATIO,)},
-        ratio=True,
+    Panel.of(
+        names.CROSS_CHECK_CHANGED,
+        names.CROSS_CHECK_CORRECTED,
+        title="After a contradiction",
+        note="Cross-checked responses with a changed answer; of those whose run disagrees, a correct answer.",
+        scale=Scale.FRACTION,
     ),
-    Panel(
-        "Pass ratio by outcome",
-        "Within correct responses; dotted: within incorrect ones (ToRL, figure 5c).",
-        {"": (names.PASS_RATIO_CORRECT,), ", incorrect": (names.PASS_RATIO_INCORRECT,)},
-        ratio=True,
+    Panel.of(
+        names.RAN_BEFORE_ANSWER,
+        names.RAN_AFTER_ANSWER,
+        title="Use of the tool around the answer",
+        note="Responses that ran code before and after their first boxed answer, of those that ran any.",
+        scale=Scale.FRACTION,
     ),
-    Panel(
-        "Use of code",
-        "Blocks that ran / blocks; dotted: blocks before the answer / blocks (ToRL, figure 5d).",
-        {"": (names.EXECUTED_RATIO,), ", before the answer": (names.BEFORE_ANSWER_RATIO,)},
-        ratio=True,
+    Panel.of(names.CHANGED_CODE, title="Change of strategy", scale=Scale.FRACTION),
+    Panel.of(names.INVENTED_RESULTS, scale=Scale.FRACTION),
+    Panel.of(
+        names.RESPONSE_TOKENS,
+        names.SAMPLED_TOKENS,
+        names.OBSERVED_TOKENS,
+        title="Response length",
+        note="Mean number of tokens of a response; observed tokens come from tools.",
     ),
-    Panel("Interactions", "Tool calls of a response (ZeroTIR).", {"": (names.CALLS_PER_TRAJECTORY,)}),
-    Panel("Code blocks of a response", "The code ratio of ZeroTIR.", {"": (names.CODE_BLOCKS_PER_RESPONSE,)}),
-    Panel(
-        "Lines of a code block",
-        "Without empty lines and comments: an executability penalty may make code trivial.",
-        {"": (names.CODE_LINES,)},
+    Panel.of(names.REWARD_MEAN),
+    Panel.of(names.VALIDATION_LOSS),
+    Panel.of(names.ENTROPY),
+    Panel.of(names.GRADIENT_NORM),
+    Panel.of(names.LOGPROB_GAP_MEAN, names.LOGPROB_GAP_MAX, title="Log-probability gap", scale=Scale.LOGARITHMIC),
+    Panel.of(
+        names.UNIFORM_GROUPS,
+        names.TRUNCATED,
+        title="Groups without signal, and truncated responses",
+        scale=Scale.FRACTION,
     ),
-    Panel(
-        "Cross-checks",
-        "Responses that run code after a boxed answer; dotted: the fraction of them whose run agrees.",
-        {"": (names.CROSS_CHECKED,), ", agreed": (names.CROSS_CHECK_AGREED,)},
-        ratio=True,
+    Panel.of(names.TIME_STEP, note="Comparable only on the same machine (ToRL, table 4)."),
+    Panel.of(
+        names.TIME_WAIT,
+        names.TIME_LEARN,
+        names.TIME_SYNC,
+        title="Seconds of a step, by phase",
+        note="Where the time of a training step goes.",
+        scale=Scale.STACKED,
     ),
-    Panel(
-        "After a contradiction",
-        "Within the cross-checked responses: a changed answer; dotted: of those whose run disagrees, a right answer.",
-        {"": (names.CROSS_CHECK_CHANGED,), ", corrected": (names.CROSS_CHECK_CORRECTED,)},
-        ratio=True,
+    Panel.of(
+        names.TIME_ROLLOUT,
+        names.TIME_REWARD,
+        title="Seconds of the episodes of a step",
+        note="If rollouts run ahead of the learner, much of this time belongs to earlier steps.",
     ),
-    Panel(
-        "Use of the tool around the answer",
-        "Responses that ran code before their first answer, of those that ran any; dotted: after it.",
-        {"": (names.RAN_BEFORE_ANSWER,), ", after": (names.RAN_AFTER_ANSWER,)},
-        ratio=True,
-    ),
-    Panel(
-        "Change of strategy",
-        "A run shares less than half of its lines with the run before it, of responses with at least two runs.",
-        {"": (names.CHANGED_CODE,)},
-        ratio=True,
-    ),
-    Panel(
-        "Code by difficulty",
-        "Lines of a code block in groups with an accuracy below 1/2; dotted: in the other groups.",
-        {"": (names.CODE_LINES_HARD,), ", easy": (names.CODE_LINES_EASY,)},
-    ),
-    Panel(
-        "Invented results",
-        "Responses in which the model wrote a tool result itself / responses.",
-        {"": (names.INVENTED_RESULTS,)},
-        ratio=True,
-    ),
-    Panel(
-        "Recovered errors",
-        "Correct responses in which a run failed and a later run succeeded / responses.",
-        {"": (names.RECOVERED_ERRORS,)},
-        ratio=True,
-    ),
-    Panel(
-        "Response length",
-        "Mean number of tokens of a response; dotted: sampled tokens only.",
-        {"": (names.RESPONSE_TOKENS,), ", sampled": (names.SAMPLED_TOKENS,)},
-    ),
-    Panel("Reward", "Mean total reward of a response.", {"": (names.REWARD_MEAN,)}),
-    Panel(
-        "Validation loss",
-        "Mean cross-entropy of the trained tokens of the validation examples, in nats (fine-tuning).",
-        {"": (names.VALIDATION_LOSS,)},
-        evaluated=True,
-    ),
-    Panel("Entropy", "Mean entropy at the learned tokens, in nats.", {"": (names.ENTROPY,)}),
-    Panel("Seconds of a step", "Comparable only on the same machine (ToRL, table 4).", {"": (names.TIME_STEP,)}),
 )
+"""The panels of every run, in the order of a page. One without data is left out."""
 
 
-def panel_sections(runs: Sequence[RunRecords], window: int) -> Iterator[tuple[Panel, str]]:
-    """Yield each figure with data other than 0, with its HTML, beginning with the accuracies on the evaluation sets.
+@cache
+def installed_panels() -> tuple[Panel, ...]:
+    """Return the panels of installed packages, which add them by the entry point "torl.panels".
 
-    Args:
-        runs: Runs in the order of their colors.
-        window: Number of steps that training curves are averaged over.
+    Raises:
+        ConfigError: A package adds something else, or a panel with the title of another one.
     """
-    for number, panel in enumerate(panels_of(runs)):
-        figure = None if is_zero(panel, runs) else _figure(panel, runs, window)
-        if figure is not None:
-            yield panel, chart_html(figure, f"panel-{number}")
+    owners = {panel.title: "torl" for panel in PANELS}
+    found = []
+    for point in plugins(PANELS_GROUP).values():
+        for panel in load_each(point, Panel):
+            if panel.title in owners:
+                raise ConfigError(
+                    f"{PANELS_GROUP}: {point.name} = {point.value} has the title {panel.title!r} of a panel of "
+                    f"{owners[panel.title]}; choose another"
+                )
+            owners[panel.title] = point.value
+            found.append(panel)
+    return tuple(found)
 
 
 def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
-    """Return all figures of these runs, also figures without data, beginning with the accuracies on evaluation sets."""
-    return [*_evaluations(runs), *_losses(runs), *_TRAINING]
+    """Return all panels of several runs, also panels without data, beginning with the accuracies on evaluation sets."""
+    accuracy, *others = PANELS
+    return [
+        *_evaluations(runs),
+        *_losses(runs),
+        replace(accuracy, title="Training accuracy"),
+        *others,
+        *installed_panels(),
+    ]
 
 
-def is_zero(panel: Panel, runs: Sequence[RunRecords]) -> bool:
-    """Whether a figure of training has data, and all of it is 0."""
-    found = [value for run in runs for metrics in panel.lines.values() for value in means_of(run.rows, metrics)[1]]
-    return not panel.evaluated and bool(found) and not any(found)
+def panels_of_run(run: RunRecords) -> list[Panel]:
+    """Return all panels of one run, also panels without data, with its evaluation sets and reward parts."""
+    sets = sorted(evaluation_sets(run.rows))
+    return [
+        *_losses([run]),
+        *(_with_sets(panel, sets) for panel in (*PANELS, *installed_panels())),
+        *_by_kind(run.rows),
+        _reward_parts(run.rows),
+    ]
+
+
+def curves_of(panel: Panel, runs: Sequence[RunRecords]) -> Iterator[Curve]:
+    """Yield the lines of a panel that have data, run by run."""
+    for number, run in enumerate(runs):
+        for place, (label, line) in enumerate(panel.lines.items()):
+            metrics = [line] if isinstance(line, str) else line
+            steps, values = means_of(run.rows, metrics)
+            if steps:
+                evaluated = metrics[0] == names.VALIDATION_LOSS or metrics[0] in names.evaluation_name
+                yield Curve(number, place, label, steps, values, evaluated)
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:
-    """Return the names of the evaluation sets of all runs."""
-    return sorted(
-        {part[0] for run in runs for row in run.rows for name in row if (part := names.split_evaluation(name))}
-    )
+    """Return the names of the evaluation sets of all runs, sorted."""
+    return sorted({name for run in runs for name in evaluation_sets(run.rows)})
 
 
 def _evaluations(runs: Sequence[RunRecords]) -> Iterator[Panel]:
-    note = "Fraction of correct responses by training step; dotted: of greedy responses (ToRL, figures 1 and 4)."
     sets = sets_of(runs)
+    note = "Fraction of correct responses by training step (ToRL, figures 1 and 4)."
     for name in sets:
-        yield Panel(f"Accuracy on {name}", note, _accuracies([name]), percent=True, evaluated=True)
+        yield Panel(f"Accuracy on {name}", note, _accuracies([name]), Scale.PERCENT)
     if len(sets) > 1:
         note = "Each set has the same weight; only steps at which all were evaluated."
-        yield Panel("Accuracy, mean over sets", note, _accuracies(sets), percent=True, evaluated=True)
+        yield Panel("Accuracy, mean over sets", note, _accuracies(sets), Scale.PERCENT)
+
+
+def _accuracies(sets: Sequence[str]) -> dict[str, list[str]]:
+    metrics = {"sampled": names.ACCURACY, "greedy": names.GREEDY_ACCURACY}
+    return {label: [names.evaluation_name(name, metric) for name in sets] for label, metric in metrics.items()}
+
+
+def _with_sets(panel: Panel, sets: Sequence[str]) -> Panel:
+    of_sets = {
+        f"{name}, {label}" if label else name: names.evaluation_name(name, metric)
+        for name in sets
+        for label, metric in panel.evaluated.items()
+    }
+    return replace(panel, lines={**panel.lines, **of_sets})
 
 
 def _losses(runs: Sequence[RunRecords]) -> Iterator[Panel]:
     """Yield the loss of fine-tuning. The loss of a policy gradient shows nothing."""
     if not any(names.REWARD_MEAN in row for run in runs for row in run.rows):
-        yield Panel("Loss", "Mean cross-entropy of the trained tokens of a step, in nats.", {"": (names.LOSS,)})
+        yield Panel.of(names.LOSS, note="Mean cross-entropy of the trained tokens of a step, in nats.")
 
 
-def _accuracies(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    return {
-        "": tuple(names.evaluation_name(name, names.ACCURACY) for name in sets),
-        ", greedy": tuple(names.evaluation_name(name, names.GREEDY_ACCURACY) for name in sets),
-    }
+def _by_kind(rows: Sequence[Row]) -> Iterator[Panel]:
+    note = "Training problems by `run.group_metrics_by`."
+    yield Panel("Accuracy by kind", note, names.kinds_of(rows, names.ACCURACY), Scale.FRACTION)
+    yield Panel("Code ratio by kind", note, names.kinds_of(rows, names.CODE_RATIO), Scale.FRACTION)
 
 
-def _figure(panel: Panel, runs: Sequence[RunRecords], window: int) -> Any:
-    import plotly.graph_objects as graph
-
-    figure: Any = graph.Figure()
-    for number, run in enumerate(runs):
-        color = COLORS[number % len(COLORS)]
-        for dash, (suffix, metrics) in zip(DASHES, panel.lines.items(), strict=False):
-            steps, values = means_of(run.rows, metrics)
-            if not steps:
-                continue
-            label = run.label + suffix
-            # Earlier runs have wider lines, so that equal runs do not hide each other.
-            width = min(2.5 + 2 * (len(runs) - 1 - number), 8)
-            line = {"width": width if dash == "solid" else 2, "color": color, "dash": dash}
-            values_shown = values if panel.evaluated else moving_mean(values, window)
-            mode = "lines+markers" if panel.evaluated or len(steps) == 1 else "lines"
-            if not panel.evaluated:
-                faint = {"width": 1, "color": color}
-                figure.add_scatter(
-                    x=steps,
-                    y=values,
-                    name=label,
-                    mode="lines",
-                    line=faint,
-                    opacity=0.25,
-                    showlegend=False,
-                    hoverinfo="skip",
-                )
-            if panel.evaluated and dash == "solid" and steps[0] == 0 and len(steps) > 1:
-                # The base of the run, which its curve is read against.
-                figure.add_scatter(
-                    x=[0, steps[-1]],
-                    y=[values[0]] * 2,
-                    name=f"{label}, before training",
-                    mode="lines",
-                    line={"width": 1, "color": color, "dash": "dash"},
-                    opacity=0.6,
-                    showlegend=False,
-                    hoverinfo="skip",
-                )
-            # The note explains dotted lines; a legend of all lines is too large.
-            legend = dash == "solid"
-            figure.add_scatter(
-                x=steps, y=values_shown, name=label, mode=mode, line=line, marker={"size": 7}, showlegend=legend
-            )
-    if not figure.data:
-        return None
-    over_steps(figure).update_layout(showlegend=True)
-    figure.update_yaxes(rangemode="tozero")
-    if panel.ratio:
-        figure.update_yaxes(range=[-0.02, 1.02])
-    if panel.percent:
-        figure.update_yaxes(tickformat=".0%")
-    return figure
+def _reward_parts(rows: Sequence[Row]) -> Panel:
+    """Return the panel of the parts of the reward, whose names depend on the reward."""
+    parts = sorted({name for row in rows for name in row if name in names.reward_part})
+    lines = {name.removeprefix(names.reward_part.prefix): name for name in parts}
+    note = "Mean of each part of the reward, over the responses that have it, and of the turn rewards."
+    return Panel("Parts of the reward", note, {**lines, names.REWARD_TURNS.label: names.REWARD_TURNS})

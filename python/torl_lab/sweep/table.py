@@ -17,12 +17,7 @@ from torl_lab.report.comparison import WINDOW
 from torl_lab.sweep.grid import Combination, SweepRun
 from torl_lab.sweep.seeds import Accuracies, SeedMean, difference_over_seeds, mean_over_seeds
 
-_MEASURES = {
-    "code ratio": (names.CODE_RATIO, "{:.2f}"),
-    "pass ratio": (names.PASS_RATIO, "{:.2f}"),
-    "calls": (names.CALLS_PER_TRAJECTORY, "{:.2f}"),
-    "tokens": (names.RESPONSE_TOKENS, "{:.0f}"),
-}
+_MEASURES = (names.CODE_RATIO, names.PASS_RATIO, names.CALLS_PER_TRAJECTORY, names.RESPONSE_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +28,7 @@ class CombinationResult:
     accuracies: Mapping[str, Accuracies]
     """Final accuracies by evaluation, "heldout" or "heldout.greedy"."""
     metrics: Mapping[str, float]
-    """Means over the last training steps and over seeds, by label."""
+    """Means over the last training steps and over seeds, by the label of the metric."""
 
     @property
     def seeds(self) -> int:
@@ -56,14 +51,14 @@ def read_sweep(runs: Sequence[SweepRun]) -> list[CombinationResult]:
 
 def _read(runs: Sequence[SweepRun]) -> CombinationResult:
     accuracies: dict[str, dict[int, Mapping[str, float]]] = {}
-    values: dict[str, list[float]] = {}
+    values: dict[names.Metric, list[float]] = {}
     for run in runs:
         for label, files in evaluation_files(run.directory).items():
             accuracies.setdefault(label, {})[run.seed] = accuracy_by_problem(files[-1])
         rows = read_metrics(run.directory)
-        for label, (metric, _) in _MEASURES.items():
-            values.setdefault(label, []).extend(values_of(rows, metric)[1][-WINDOW:])
-    means = {label: fmean(each) for label, each in values.items() if each}
+        for metric in _MEASURES:
+            values.setdefault(metric, []).extend(values_of(rows, metric)[1][-WINDOW:])
+    means = {metric.label: fmean(each) for metric, each in values.items() if each}
     return CombinationResult(runs[0].combination, accuracies, means)
 
 
@@ -81,7 +76,7 @@ def sweep_table(results: Sequence[CombinationResult]) -> Table:
         + ("over problems: one seed says nothing of others" if one_seed else "over seeds (Student's t)"),
         f"Other columns: means over the last {WINDOW} training steps",
     )
-    return Table("Sweep", (*columns, *_MEASURES), tuple(rows), notes)
+    return Table("Sweep", (*columns, *(metric.label for metric in _MEASURES)), tuple(rows), notes)
 
 
 def _row(result: CombinationResult, first: CombinationResult, labels: Sequence[str]) -> tuple[str, ...]:
@@ -90,9 +85,7 @@ def _row(result: CombinationResult, first: CombinationResult, labels: Sequence[s
         found, change = _measured(result, first, label)
         cells.append("-" if found is None else str(found))
         cells += ["-", ""] if change is None else [f"{'+' * (change.value >= 0)}{change}", change.verdict]
-    cells += [
-        form.format(result.metrics[name]) if name in result.metrics else "-" for name, (_, form) in _MEASURES.items()
-    ]
+    cells += [metric.show(result.metrics.get(metric.label)) for metric in _MEASURES]
     return tuple(cells)
 
 

@@ -18,6 +18,7 @@ from torl.base.errors import ConfigError, DataError, TorlError
 from torl.base.paths import labelled_paths
 from torl.base.trust import add_trust_option, import_from_here
 from torl_lab.exchange import model_token_bytes
+from torl_lab.report.panels import installed_panels
 from torl_lab.view.imported import own_file
 from torl_lab.view.indexing import Indexer, Progress
 from torl_lab.view.sources import INDEX_FILE, Target
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.tokenizer is not None:
             model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
+        installed_panels()  # an error now, not at the first request
         targets = [_target(label, path, options) for label, path in labelled_paths(options.runs).items()]
         for target in targets:
             target.check()

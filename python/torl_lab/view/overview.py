@@ -9,11 +9,11 @@ from typing import Any, Final
 from torl.base.errors import ConfigError, RecordError
 from torl.base.inputs import read_file
 from torl.base.options import dotted_leaves, read_toml
-from torl.run.display.series import means_of, values_of
+from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
 from torl.run.records.reading import read_metrics
-from torl_lab.report.panels import RunRecords, panels_of
+from torl_lab.report.panels import Panel, RunRecords, curves_of, panels_of
 from torl_lab.view.columns import IndexReader
 from torl_lab.view.history import changes
 
@@ -119,39 +119,32 @@ def _get(tree: Any, *path: str) -> Any:
 
 
 def curves(runs: Sequence[RunRecordsReader]) -> list[dict[str, Any]]:
-    """Return the papers' figures that have data: title, note, and for each run the steps and values of its lines."""
+    """Return the panels that have data: title, note, and for each run the steps and values of its lines."""
     records = [run.read()[0] for run in runs]
-    found = []
-    for panel in panels_of(records):
-        lines = []
-        for run in records:
-            for suffix, metrics in panel.lines.items():
-                steps, values = means_of(run.rows, metrics)
-                if steps:
-                    lines.append({"run": run.label, "suffix": suffix, "steps": steps, "values": values})
-        if lines:
-            found.append(
-                {
-                    "title": panel.title,
-                    "note": panel.note,
-                    "percent": panel.percent,
-                    "ratio": panel.ratio,
-                    "evaluated": panel.evaluated,
-                    "lines": lines,
-                }
-            )
-    return found
+    figures = (_figure(panel, records) for panel in panels_of(records))
+    return [figure for figure in figures if figure["lines"]]
+
+
+def _figure(panel: Panel, runs: Sequence[RunRecords]) -> dict[str, Any]:
+    lines = [
+        {
+            "run": runs[curve.run].label,
+            "line": curve.line,
+            "label": curve.label,
+            "steps": curve.steps,
+            "values": curve.values,
+            "evaluated": curve.evaluated,
+        }
+        for curve in curves_of(panel, runs)
+    ]
+    return {"title": panel.title, "note": panel.note, "scale": panel.scale.name.lower(), "lines": lines}
 
 
 def metric_curve(runs: Sequence[RunRecordsReader], name: str) -> dict[str, Any]:
     """Return one metric as a figure. A run without it has no line."""
-    lines = []
-    for run in runs:
-        steps, values = values_of(run.read()[0].rows, name)
-        if steps:
-            lines.append({"run": run.label, "suffix": "", "steps": steps, "values": values})
-    flags = {"percent": False, "ratio": False, "evaluated": names.split_evaluation(name) is not None}
-    return {"title": name, "note": "", **flags, "lines": lines}
+    metric = names.METRICS.get((names.split_evaluation(name) or ("", name))[1])
+    note = "" if metric is None else metric.meaning
+    return _figure(Panel(name, note, {name: name}), [run.read()[0] for run in runs])
 
 
 def metric_list(runs: Sequence[RunRecordsReader]) -> list[str]:

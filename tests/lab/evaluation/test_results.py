@@ -365,8 +365,8 @@ def test_use_of_code_has_the_rows_of_the_papers() -> None:
     tables = {table.title: table for table in all_tables([arm], "zerotir")}
     use = tables["Use of code in responses, greedy"]
     rows = {row[0]: row[1:] for row in use.rows}
-    assert rows["mine, N = 1"] == ("60.0%", "1.200", "0.600", "100")
-    assert rows["mine, N = 1, math500"] == ("70.0%", "1.400", "0.700", "100")
+    assert rows["mine, N = 1"] == ("60.0%", "1.200", "0.60", "100")
+    assert rows["mine, N = 1, math500"] == ("70.0%", "1.400", "0.70", "100")
     assert rows["ZTRL-7B (PPO), N = 20 (paper)"] == ("89%", "3.490", "-", "-")
     (row,) = tables["Correlation of accuracy with the fraction of responses with code, greedy"].rows
     assert row == ("mine, N = 1", "+1.00 [+1.00, +1.00]", "-")

@@ -98,15 +98,15 @@ def measured(rows: list[dict[str, Any]]) -> dict[str, float | None]:
         "Code ratio": mean(["```python" in row["sampled_text"] for row in rows]),
         "Pass ratio": mean([ok for ok, _ in calls]),
         "Pass ratio by outcome": mean([ok for ok, correct in calls if correct]),
-        "Pass ratio by outcome, incorrect": mean([ok for ok, correct in calls if not correct]),
+        "Pass ratio by outcome, pass ratio in incorrect responses": mean([ok for ok, correct in calls if not correct]),
         "Use of code": ran / blocks if blocks else None,
-        "Use of code, before the answer": early / blocks if blocks else None,
+        "Use of code, code blocks before the answer": early / blocks if blocks else None,
         "Interactions": mean([len(row["tool_calls"]) for row in rows]),
         "Code blocks of a response": blocks / len(rows),
         "Recovered errors": mean([recovered(row) for row in rows]),
         "Lines of a code block": 1.0 if blocks else None,
         "Response length": mean([len(row["token_ids"]) for row in rows]),
-        "Response length, sampled": mean([sum(n for on, n in row["loss_mask"] if on) for row in rows]),
+        "Response length, sampled tokens": mean([sum(n for on, n in row["loss_mask"] if on) for row in rows]),
         "Reward": mean([row["reward"] for row in rows]),
     }
 
@@ -275,6 +275,21 @@ def test_a_run_may_have_an_equals_sign_in_its_name(tmp_path: Path) -> None:
     assert (run / "report.html").is_file()
 
 
+def test_note_says_which_line_is_dotted_where_the_colors_are_runs(page: str) -> None:
+    notes = dict(re.findall(r'<section class="chart"><h3>(.*?)</h3><p>(.*?)</p>', page))
+    assert notes["Pass ratio by outcome"].endswith(
+        "Solid: pass ratio in correct responses; dotted: pass ratio in incorrect responses."
+    )
+    assert "olid" not in notes["Code ratio"]
+    assert notes["Accuracy on easy"].endswith("Dashed: before training.")
+    dashes = {trace["name"]: trace["line"].get("dash") for trace in charts(page)["Response length"]}
+    assert [dashes[f"calls1{label}"] for label in ("", ", sampled tokens", ", observed tokens")] == [
+        "solid",
+        "dot",
+        "dash",
+    ]
+
+
 def test_loss_is_shown_for_fine_tuning_only() -> None:
     tuned = RunRecords("tuned", [{"step": 0, names.LOSS: 2.0}], {})
     trained = RunRecords("trained", [{"step": 0, names.LOSS: 0.1, names.REWARD_MEAN: 0.5}], {})
@@ -288,6 +303,8 @@ def test_figures_that_are_zero_in_all_steps_are_only_named(tmp_path: Path) -> No
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     [zero] = re.findall("0 in all steps: ([^<]+)<", page)
     assert "Recovered errors" in zero.split(", ")  # one call cannot recover
+    assert "Entropy" not in zero  # has no data
+    assert "Code ratio" in charts(page)
     assert not set(zero.split(", ")) & charts(page).keys()
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import NormalDist
@@ -21,9 +22,10 @@ from torl.run.display.changes import accuracy_changes
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord, group_records
 from torl.run.records.writers import RunWriter
-from torl_lab.report.charts import CHARTS, chart_sections
+from torl_lab.report.curves import charts_html
 from torl_lab.report.examples import choose_examples, response_segments
 from torl_lab.report.page import PLOTLY, write_report
+from torl_lab.report.panels import PANELS, RunRecords, Scale, panels_of_run
 
 HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(2)>'
 RIGHT, WRONG = grade(answer="2"), grade(False, -1.0, answer="3", failure="timeout")
@@ -85,7 +87,7 @@ def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) ->
     page = Page(write_report(run, "It shows X.\n\nIt does not show Y.").read_text(encoding="utf-8"))
     text = re.sub(r"\s+", " ", page.text)
     assert "Accuracy0.2500.750+0.500" in text
-    assert "Pass ratio0.1250.375+0.250" in text
+    assert "Pass ratio0.120.38+0.25" in text
     assert "models/<b>tiny</b> · rloo · " in text
     assert "It shows X." in text
     assert "It does not show Y." in text
@@ -93,7 +95,7 @@ def test_it_shows_the_numbers_of_the_first_and_the_last_evaluation(run: Path) ->
     classes = [attributes.get("class") for _, attributes in page.tags]
     assert classes.count("better") == 2  # accuracy and pass ratio rose
     assert classes.count("worse") == 1  # so did the share of cut responses
-    assert "Tokens of a response" not in text  # never measured
+    assert "Response tokens" not in text  # never measured
 
 
 def test_change_of_an_accuracy_has_its_interval_over_problems(tmp_path: Path) -> None:
@@ -151,11 +153,15 @@ def test_nothing_is_loaded_from_anywhere(run: Path) -> None:
     assert policy.startswith("default-src 'none'")
 
 
-def traces_of(html: str) -> list[dict[str, Any]]:
-    found = re.search(r"newPlot\(\s*\"chart-\d+\",\s*(\[.*?\]),\s*\{", html, re.DOTALL)
-    assert found is not None
-    traces: list[dict[str, Any]] = json.loads(found[1])
-    return traces
+def charts_of(*rows: Mapping[str, Any], window: int = 1) -> dict[str, list[dict[str, Any]]]:
+    """The traces of each chart by its title, on the page of a run with these rows."""
+    run = RunRecords("run", rows, {})
+    found = re.findall(
+        r"<h3>(.*?)</h3>.*?newPlot\(\s*\"chart-\d+\",\s*(\[.*?\]),\s*\{",
+        charts_html(panels_of_run(run), [run], window),
+        re.DOTALL,
+    )
+    return {title: json.loads(traces) for title, traces in found}
 
 
 def test_charts_hold_the_records(run: Path) -> None:
@@ -163,31 +169,45 @@ def test_charts_hold_the_records(run: Path) -> None:
         {"step": 0, names.ACCURACY: 0.5, "evaluation/a/reward/accuracy": 0.25, "evaluation/b/reward/accuracy": None},
         {"step": 3, names.ACCURACY: None, names.LOGPROB_GAP_MEAN: 0.0, "evaluation/a/reward/accuracy": 0.75},
     ]
-    ((chart, html),) = chart_sections(rows)
-    assert chart.title == "Accuracy"
-    assert [(trace["name"], trace["x"], trace["y"]) for trace in traces_of(html)] == [
+    ((title, traces),) = charts_of(*rows).items()
+    assert title == "Accuracy"
+    assert [(trace["name"], trace["x"], trace["y"]) for trace in traces] == [
         ("training", [0], [0.5]),
         ("a", [0, 3], [0.25, 0.75]),
     ]
 
 
+def test_a_curve_of_many_steps_is_a_mean_above_faint_values() -> None:
+    rows = [{"step": step, names.REWARD_MEAN: float(step), names.LOGPROB_GAP_MAX: float(step)} for step in range(9)]
+    charts = charts_of(*rows, window=5)
+    faint, mean = charts["Reward"]
+    assert faint["y"] == list(range(9))
+    assert mean["y"] == [0, 0.5, 1, 1.5, 2, 3, 4, 5, 6]
+    (gaps,) = charts["Log-probability gap"]  # each value matters, and 0 has no logarithm
+    assert gaps["y"] == list(range(1, 9))
+
+
 def test_the_time_of_a_step_is_not_counted_twice() -> None:
     """Playing ahead of the learner takes seconds of earlier steps: the learner's wait belongs to its own step."""
-    (stacked,) = [chart for chart in CHARTS if chart.stacked]
-    assert set(stacked.training.values()) == {names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC}
-    others = [name for chart in CHARTS if not chart.stacked for name in chart.training.values()]
+    (stacked,) = [panel for panel in PANELS if panel.scale is Scale.STACKED]
+    assert set(stacked.lines.values()) == {names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC}
+    others = [name for panel in PANELS if panel is not stacked for name in panel.lines.values()]
     assert {names.TIME_ROLLOUT, names.TIME_REWARD} <= set(others)
+    row = {"step": 0, names.TIME_WAIT: 1.0, names.TIME_LEARN: 2.0, names.TIME_ROLLOUT: 5.0}
+    charts = charts_of(row)
+    assert [trace["stackgroup"] for trace in charts[stacked.title]] == ["one", "one"]
+    assert not any("stackgroup" in trace for trace in charts["Seconds of the episodes of a step"])
 
 
 def test_the_parts_of_a_reward_have_a_chart_where_there_are_any() -> None:
-    assert not chart_sections([{"step": 0}])
+    assert not charts_of({"step": 0})
     row = {"step": 0, names.reward_part("answer"): 0.5, names.reward_part("length"): -0.25, names.REWARD_TURNS: 0.1}
-    ((chart, html),) = chart_sections([row])
-    assert chart.title == "Parts of the reward"
-    assert [(trace["name"], trace["y"]) for trace in traces_of(html)] == [
+    ((title, traces),) = charts_of(row).items()
+    assert title == "Parts of the reward"
+    assert [(trace["name"], trace["y"]) for trace in traces] == [
         ("answer", [0.5]),
         ("length", [-0.25]),
-        ("turns", [0.1]),
+        ("turn rewards", [0.1]),
     ]
 
 

@@ -58,7 +58,7 @@ class AgentPlayer(EpisodePlayer):
         """The metrics of every player, and counts of programs and requests."""
         failures = {name: self.agents.counts[name] for name in ("crashed", "timed_out", "no_request")}
         counts = {**self.agents.agent.metrics(), **failures, **self.agents.server.counts()}
-        return EpisodePlayer.metrics(self) | names.agent_counts(counts)
+        return EpisodePlayer.metrics(self) | names.agent_count.row(counts)
 
     async def check(self) -> None:
         await self.agents.agent.check()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import IO, Final, TypeAlias
+from typing import IO, Final
 
 import rich.console
 import rich.progress
@@ -22,27 +22,15 @@ SHOW_AFTER_SECONDS: Final = 2.0
 REPEAT_SECONDS: Final = 30.0
 _HEADER_EVERY: Final = 25
 
-Columns: TypeAlias = tuple[tuple[str, str, str], ...]
-"""Columns of the table of steps: title, metric and format."""
-
-_COLUMNS: Final[Columns] = (
-    ("accuracy", names.ACCURACY, "{:.3f}"),
-    ("code", names.CODE_RATIO, "{:.2f}"),
-    ("pass", names.PASS_RATIO, "{:.2f}"),
-    ("reward", names.REWARD_MEAN, "{:+.3f}"),
-    ("entropy", names.ENTROPY, "{:.3f}"),
-    ("tokens", names.RESPONSE_TOKENS, "{:.0f}"),
-    ("seconds", names.TIME_STEP, "{:.1f}"),
+_COLUMNS: Final = (
+    *(names.ACCURACY, names.CODE_RATIO, names.PASS_RATIO, names.REWARD_MEAN),
+    *(names.ENTROPY, names.RESPONSE_TOKENS, names.TIME_STEP),
 )
-
-SUPERVISED_COLUMNS: Final[Columns] = (
-    ("loss", names.LOSS, "{:.4f}"),
-    ("entropy", names.ENTROPY, "{:.3f}"),
-    ("gradient", names.GRADIENT_NORM, "{:.3f}"),
-    ("rate", names.LEARNING_RATE, "{:.2e}"),
-    ("tokens", names.LEARNED_TOKENS, "{:.0f}"),
-    ("seconds", names.TIME_STEP, "{:.1f}"),
+SUPERVISED_COLUMNS: Final = (
+    *(names.LOSS, names.ENTROPY, names.GRADIENT_NORM, names.LEARNING_RATE),
+    *(names.LEARNED_TOKENS, names.TIME_STEP),
 )
+_EVALUATED: Final = (names.ACCURACY, names.GREEDY_ACCURACY, names.CODE_RATIO, names.PASS_RATIO)
 
 
 class ProgressLine:
@@ -110,7 +98,7 @@ class Console:
         step: int,
         steps: int,
         metrics: Mapping[str, float],
-        columns: Columns = _COLUMNS,
+        columns: Sequence[names.Metric] = _COLUMNS,
         groups: Sequence[ScoredGroup] = (),
     ) -> None:
         """Print the line of a training step, and the header of the table from time to time; update the live screen.
@@ -119,16 +107,16 @@ class Console:
             step: Number of finished steps.
             steps: Number of steps of the run.
             metrics: Metrics of the step.
-            columns: Columns of the table.
+            columns: Metrics in the columns of the table.
             groups: Groups that were played, one of whose trajectories the live screen shows.
         """
         width = max(len("step"), 2 * len(str(steps)) + 1)
         with self._lock:
             if self._rows % _HEADER_EVERY == 0:
-                header = "  ".join(f"{title:>8}" for title, _, _ in columns)
+                header = "  ".join(f"{metric.short:>8}" for metric in columns)
                 self._rich.print(f"[bold]{'step':>{width}}  {header}[/bold]")
             self._rows += 1
-            cells = "  ".join(f"{_cell(metrics.get(name), form):>8}" for _, name, form in columns)
+            cells = "  ".join(f"{metric.show(metrics.get(metric)):>8}" for metric in columns)
             self._rich.print(f"{f'{step}/{steps}':>{width}}  {cells}")
             if self.is_terminal:
                 self._open_screen()
@@ -137,13 +125,7 @@ class Console:
 
     def evaluation(self, step: int | None, set_name: str, metrics: Mapping[str, float]) -> None:
         """Print the line of an evaluation. `step` is None outside a run; `metrics` have their plain names."""
-        shown = [
-            ("accuracy", names.ACCURACY),
-            ("greedy", names.GREEDY_ACCURACY),
-            ("code", names.CODE_RATIO),
-            ("pass", names.PASS_RATIO),
-        ]
-        cells = ", ".join(f"{title} {_cell(metrics[name], '{:.3f}')}" for title, name in shown if name in metrics)
+        cells = ", ".join(f"{each.short} {each.show(metrics[each])}" for each in _EVALUATED if each in metrics)
         if failed := metrics.get(names.FAILED_EPISODES):
             cells += f"; {failed:.0f} failed episodes dropped"
         with self._lock:
@@ -224,7 +206,3 @@ class Console:
             if not self._bars and not self._rows:  # the curves stay
                 self._progress.stop()
                 self._progress = None
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)

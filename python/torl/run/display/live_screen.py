@@ -17,13 +17,7 @@ from torl.run.records import metric_names as names
 MAX_STEPS: Final = 400
 """Number of steps that the curves remember."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
-_PHASES: Final = (
-    ("rollout", names.TIME_ROLLOUT),
-    ("reward", names.TIME_REWARD),
-    ("training", names.TIME_LEARN),
-    ("weights", names.TIME_SYNC),
-)
-_TIMES: Final = (names.TIME_STEP, *(name for _, name in _PHASES))
+_PHASES: Final = (names.TIME_ROLLOUT, names.TIME_REWARD, names.TIME_LEARN, names.TIME_SYNC)
 _MAX_HIGHLIGHT: Final = 9
 _RESERVED: Final = 6  # lines of the terminal for the table of steps and for bars
 
@@ -33,7 +27,7 @@ class LiveScreen(rich.progress.Progress):
 
     def __init__(self, console: rich.console.Console) -> None:
         """Prepare the screen on a console; `start` shows it."""
-        self._curves: dict[str, tuple[str, deque[float]]] = {}
+        self._curves: dict[names.Metric, deque[float]] = {}
         self._times: dict[str, float] = {}
         self._seconds: deque[float] = deque(maxlen=MAX_STEPS)
         self._rates: list[str] = []
@@ -53,7 +47,7 @@ class LiveScreen(rich.progress.Progress):
         step: int,
         steps: int,
         metrics: Mapping[str, float],
-        columns: Sequence[tuple[str, str, str]],
+        columns: Sequence[names.Metric],
         groups: Sequence[ScoredGroup] = (),
     ) -> None:
         """Add a step to the curves.
@@ -62,14 +56,13 @@ class LiveScreen(rich.progress.Progress):
             step: Number of finished steps.
             steps: Number of steps of the run.
             metrics: Metrics of the step.
-            columns: Title, name and format of each curve.
+            columns: Metrics that have a curve.
             groups: Groups that were played.
         """
-        for title, name, form in columns:
-            if math.isfinite(metrics.get(name, math.nan)):
-                curve = self._curves.setdefault(title, (form, deque(maxlen=MAX_STEPS)))[1]
-                curve.append(metrics[name])
-        self._times = {name: value for name, value in metrics.items() if name in _TIMES}
+        for metric in columns:
+            if math.isfinite(metrics.get(metric, math.nan)):
+                self._curves.setdefault(metric, deque(maxlen=MAX_STEPS)).append(metrics[metric])
+        self._times = {name: value for name, value in metrics.items() if name in (names.TIME_STEP, *_PHASES)}
         self._seconds.extend(value for name, value in self._times.items() if name == names.TIME_STEP)
         self._rates = list(_rates(metrics, groups))
         if self._seconds and steps > step:
@@ -88,11 +81,11 @@ class LiveScreen(rich.progress.Progress):
     def lines(self, width: int) -> list[str]:
         """Return the curves and the times as lines of at most `width` characters."""
         found = []
-        for title, (form, values) in self._curves.items():
-            head = f"{title:>8} {form.format(values[-1]):>9} "
+        for metric, values in self._curves.items():
+            head = f"{metric.short:>8} {metric.show(values[-1]):>9} "
             found.append((head + sparkline(list(values), width - len(head) - 1))[:width])
         if found and (total := self._times.get(names.TIME_STEP)):
-            shares = [f"{title} {self._times[name] / total:.0%}" for title, name in _PHASES if name in self._times]
+            shares = [f"{each.short} {self._times[each] / total:.0%}" for each in _PHASES if each in self._times]
             found.append(f"{'time':>8} {total:>7.1f} s {', '.join(shares)}"[:width])
         if self._rates:
             found.append(f"{'rates':>8} {', '.join(self._rates)}"[:width])

@@ -18,24 +18,11 @@ from torl.run.records.thresholds import (
     TRUNCATED,
 )
 
-_CHANGES: Final = (
-    ("code ratio", names.CODE_RATIO, "{:.2f}"),
-    ("pass ratio", names.PASS_RATIO, "{:.2f}"),
-    ("response tokens", names.RESPONSE_TOKENS, "{:.0f}"),
-    ("entropy", names.ENTROPY, "{:.3f}"),
-    ("loss", names.LOSS, "{:.4f}"),
-)
-_PARTS: Final = (
-    ("sampling", names.TIME_WAIT),
-    ("learning", names.TIME_LEARN),
-    ("weights", names.TIME_SYNC),
-)
+_CHANGES: Final = (names.CODE_RATIO, names.PASS_RATIO, names.RESPONSE_TOKENS, names.ENTROPY, names.LOSS)
+_PARTS: Final = (names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC)
 _LOSSES: Final = (
-    ("failed episodes", names.FAILED_EPISODES),
-    ("groups with equal rewards", names.SELECTION_ZERO_VARIANCE),
-    ("groups out of the accuracy range", names.SELECTION_OUT_OF_RANGE),
-    ("surplus groups", names.SELECTION_SURPLUS),
-    ("missing groups", names.SELECTION_MISSING),
+    *(names.FAILED_EPISODES, names.SELECTION_ZERO_VARIANCE, names.SELECTION_OUT_OF_RANGE),
+    *(names.SELECTION_SURPLUS, names.SELECTION_MISSING),
 )
 
 
@@ -69,7 +56,8 @@ def _accuracies(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> I
             yield f"{title}: accuracy {before:.3f}{last}"
     _, losses = values_of(rows, names.VALIDATION_LOSS)
     if losses:
-        yield "validation loss " + " -> ".join(f"{loss:.4f}" for loss in (losses[0], losses[-1])[-len(losses) :])
+        shown = (names.VALIDATION_LOSS.show(loss) for loss in (losses[0], losses[-1])[-len(losses) :])
+        yield f"{names.VALIDATION_LOSS.label} {' -> '.join(shown)}"
 
 
 def _evaluations(rows: Sequence[Row], metric: str) -> dict[str, list[tuple[int, float]]]:
@@ -86,11 +74,10 @@ def _changes(steps: Sequence[Row]) -> Iterator[str]:
     count = min(COMPARED_STEPS, len(steps) // 2)  # no step is at both ends
     ends = (steps[:count], steps[-count:]) if count else (steps,)
     pieces = []
-    for title, name, form in _CHANGES:
-        means = [_mean(rows, name) for rows in ends]
+    for metric in _CHANGES:
+        means = [_mean(rows, metric) for rows in ends]
         if any(mean is not None for mean in means):
-            shown = ("-" if mean is None else form.format(mean) for mean in means)
-            pieces.append(f"{title} {' -> '.join(shown)}")
+            pieces.append(f"{metric.label} {' -> '.join(map(metric.show, means))}")
     if pieces:
         which = f" (first and last {count} steps)" if count > 1 else ""
         yield f"training: {', '.join(pieces)}{which}"
@@ -98,9 +85,9 @@ def _changes(steps: Sequence[Row]) -> Iterator[str]:
 
 def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
     seconds = _total(steps, names.TIME_STEP)
-    shares = [f"{title} {_total(steps, name) / seconds:.0%}" for title, name in _PARTS if seconds and name in steps[-1]]
-    others = ((names.TIME_EVALUATION, "evaluations"), (names.TIME_CHECKPOINT, "checkpoints"))
-    more = [f"{title} {total:.0f} s" for name, title in others if (total := _total(rows, name)) >= 0.5]
+    shares = [f"{each.short} {_total(steps, each) / seconds:.0%}" for each in _PARTS if seconds and each in steps[-1]]
+    others = (names.TIME_EVALUATION, names.TIME_CHECKPOINT)
+    more = [f"{each.label} {total:.0f} s" for each in others if (total := _total(rows, each)) >= 0.5]
     tokens = _total(steps, names.TRAINED_TOKENS)
     rate = f", {tokens:,.0f} trained tokens ({tokens / seconds:,.0f} per second)" if seconds else ""
     parts = f" ({', '.join([*shares, *more])})" if shares or more else ""
@@ -108,9 +95,8 @@ def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
 
 
 def _lost(steps: Sequence[Row]) -> str:
-    lost = [f"{total:.0f} {title}" for title, name in _LOSSES if (total := _total(steps, name))]
-    prefix = names.masked("")
-    masked = sum(value or 0 for row in steps for name, value in row.items() if name.startswith(prefix))
+    lost = [f"{total:.0f} {each.label}" for each in _LOSSES if (total := _total(steps, each))]
+    masked = sum(value or 0 for row in steps for name, value in row.items() if name in names.masked)
     if masked:
         lost.append(f"{masked:.0f} masked responses")
     skipped = sum(names.LOSS not in row for row in steps)

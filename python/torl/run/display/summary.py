@@ -9,12 +9,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.files import REPORT_FILE, SUMMARY_FILE, atomic_write
 from torl.run.records.reading import read_metrics
 
-_MEASURES = {
-    "accuracy": names.ACCURACY,
-    "greedy_accuracy": names.GREEDY_ACCURACY,
-    "code_ratio": names.CODE_RATIO,
-    "pass_ratio": names.PASS_RATIO,
-}
+_MEASURES = (names.ACCURACY, names.GREEDY_ACCURACY, names.CODE_RATIO, names.PASS_RATIO)
 _TIMED = (names.TIME_STEP, names.TIME_EVALUATION, names.TIME_CHECKPOINT)
 
 
@@ -40,8 +35,8 @@ def summarize(directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, A
     """
     by_set = {
         name: {
-            f"{measure}_{when}": metrics.get(metric)
-            for measure, metric in _MEASURES.items()
+            f"{metric.rpartition('/')[2]}_{when}": metrics.get(metric)
+            for metric in _MEASURES
             for when, metrics in (("before", evaluations.get(0, {})), ("after", evaluations[max(evaluations)]))
         }
         for name, evaluations in _evaluations(rows).items()

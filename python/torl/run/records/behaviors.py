@@ -29,7 +29,7 @@ def code_behaviors(members: Sequence[ScoredTrajectory]) -> dict[str, float]:
     blocks = [block.code for member in members for turn in member.trajectory.turns for block in turn.blocks]
     checks = [(member, check) for member in members if (check := cross_check(member.trajectory)) is not None]
     disagreed = [member for member, (stated, printed) in checks if not same_value(stated, printed)]
-    metrics = {names.CROSS_CHECKED: len(checks) / len(members)}
+    metrics: dict[str, float] = {names.CROSS_CHECKED: len(checks) / len(members)}
     if blocks:
         metrics[names.CODE_LINES] = sum(map(code_lines, blocks)) / len(blocks)
         metrics[names.CODE_NAMES] = sum(len(called_names(code)) for code in blocks) / len(blocks)

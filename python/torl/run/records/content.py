@@ -92,7 +92,7 @@ def is_content(metric: str) -> bool:
         plain = split[1]
     if plain in ("step", "time") or plain in _MEASURED_METRICS or plain.startswith(_COUNTS_SINCE_START):
         return False
-    if names.is_finding(plain):
+    if plain in names.finding:
         return False
     if plain.startswith("by/"):
         return is_content(plain.split("/", 2)[2])

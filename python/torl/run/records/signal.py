@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torl.base.types import FinishReason, RewardComparison, ScoredGroup, ScoredTrajectory
+from torl.run.records import metric_names as names
 from torl.run.records.thresholds import FEW_MIXED, LONGER_RESPONSES, TRUNCATED, UNRELATED
 
 Item = TypeVar("Item")
@@ -100,12 +101,14 @@ class LearningSignal:
 
     def lines(self) -> list[str]:
         """Return the measures as a line, and a line for each finding: nothing to learn from, a doubtful reward, ..."""
-        rate = "-" if self.pass_ratio is None else f"{self.pass_ratio:.2f}"
-        measures = (
-            f"accuracy {self.accuracy:.3f}, code {self.code_ratio:.2f}, pass {rate}, cut {self.truncated:.2f}; "
-            f"{self.mixed} of {self.groups} groups have different rewards"
-        )
-        return [measures, *self.findings()]
+        measures = {
+            names.ACCURACY: self.accuracy,
+            names.CODE_RATIO: self.code_ratio,
+            names.PASS_RATIO: self.pass_ratio,
+            names.TRUNCATED: self.truncated,
+        }
+        shown = ", ".join(f"{metric.short} {metric.show(value)}" for metric, value in measures.items())
+        return [f"{shown}; {self.mixed} of {self.groups} groups have different rewards", *self.findings()]
 
     def findings(self) -> list[str]:
         """Return a line for each obstacle to learning, with what to change."""

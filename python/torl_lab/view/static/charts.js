@@ -5,6 +5,8 @@ import { number, percent } from "view/format.js";
 import { theme } from "view/theme.js";
 
 const HEIGHT = 190;
+// Of the lines of a panel: solid, dotted, dashed, with dashes of two lengths.
+const DASHES = [undefined, [3, 3], [8, 4], [8, 3, 2, 3]];
 
 export const RUN_COLORS = 8;
 export const runColor = (index) => `var(--run-${index % RUN_COLORS})`;
@@ -28,7 +30,7 @@ function aligned(lines, smoothing) {
     line.steps.forEach((step, index) => (result[place.get(step)] = values[index]));
     return result;
   };
-  const smooth = lines.map((line) => column(line, smoothing > 1 ? movingMean(line.values, smoothing) : line.values));
+  const smooth = lines.map((line) => column(line, smoothing(line) > 1 ? movingMean(line.values, smoothing(line)) : line.values));
   return { steps, smooth, raw: lines.map((line) => column(line, line.values)) };
 }
 
@@ -36,9 +38,10 @@ function aligned(lines, smoothing) {
 export function Chart({ figure, runs, smoothing, onStep }) {
   const target = useRef(null);
   const [cursor, setCursor] = useState(null);
-  const isSmoothed = !figure.evaluated && smoothing > 1;
-  const data = aligned(figure.lines, isSmoothed ? smoothing : 1);
-  const format = figure.percent ? percent : (value) => number(value);
+  const isSmoothed = (line) => !line.evaluated && smoothing > 1;
+  const data = aligned(figure.lines, (line) => (isSmoothed(line) ? smoothing : 1));
+  const isPercent = figure.scale === "percent";
+  const format = isPercent ? percent : (value) => number(value);
   const index = cursor ?? data.steps.length - 1;
 
   useEffect(() => {
@@ -46,15 +49,14 @@ export function Chart({ figure, runs, smoothing, onStep }) {
     const isSingle = data.steps.length === 1;
     const series = [{}];
     const columns = [data.steps];
-    const faded = isSmoothed && figure.lines.length <= 8;
     figure.lines.forEach((line, position) => {
       const stroke = css(`--run-${runs.indexOf(line.run) % RUN_COLORS}`);
-      if (faded) {
+      if (isSmoothed(line) && figure.lines.length <= 8) {
         series.push({ stroke: `${stroke}55`, width: 1, spanGaps: true, points: { show: false } });
         columns.push(data.raw[position]);
       }
-      const points = { show: figure.evaluated || isSingle, size: 6, fill: stroke };
-      series.push({ stroke, width: 2, dash: line.suffix ? [3, 3] : undefined, spanGaps: true, points });
+      const points = { show: line.evaluated || isSingle, size: 6, fill: stroke };
+      series.push({ stroke, width: 2, dash: DASHES[line.line % DASHES.length], spanGaps: true, points });
       columns.push(data.smooth[position]);
     });
     const axis = {
@@ -64,7 +66,7 @@ export function Chart({ figure, runs, smoothing, onStep }) {
       font: "11px system-ui, sans-serif",
     };
     const range = (_, low, high) => {
-      if (figure.ratio) return [0, 1];
+      if (figure.scale === "fraction") return [0, 1];
       const bottom = Math.min(0, low ?? 0);
       const top = high ?? 1;
       return [bottom, top === bottom ? bottom + 1 : top + 0.06 * (top - bottom)];
@@ -77,7 +79,7 @@ export function Chart({ figure, runs, smoothing, onStep }) {
       scales: { x: { time: false, range: isSingle ? (_, x) => [x - 1, x + 1] : undefined }, y: { range } },
       axes: [
         { ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] },
-        { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (figure.percent ? `${Math.round(100 * tick)} %` : number(tick, 2))) },
+        { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (isPercent ? `${Math.round(100 * tick)} %` : number(tick, 2))) },
       ],
       series,
       hooks: { setCursor: [(plot) => setCursor(plot.cursor.idx ?? null)] },
@@ -108,8 +110,8 @@ export function Chart({ figure, runs, smoothing, onStep }) {
         <span class="dim">step ${data.steps[index]}</span>
         ${figure.lines.map(
           (line, position) => html`<span class="reading">
-            <i class=${`swatch run-${runs.indexOf(line.run) % RUN_COLORS} ${line.suffix ? "dotted" : ""}`}></i>
-            ${runs.length > 1 ? `${line.run}${line.suffix}` : line.suffix.replace(/^, /, "")}
+            <i class=${`swatch run-${runs.indexOf(line.run) % RUN_COLORS} ${line.line ? "dotted" : ""}`}></i>
+            ${runs.length === 1 ? figure.lines.length > 1 && line.label : line.line ? `${line.run}, ${line.label}` : line.run}
             <b>${format(data.smooth[position][index])}</b>
           </span>`,
         )}

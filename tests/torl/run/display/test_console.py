@@ -192,7 +192,7 @@ def test_screen_has_rates_and_a_trajectory_without_control_characters() -> None:
     member = calling("a\x1b[31mred\u202e\n" + "long " * 50 + "\nend", correct=True, outcomes=[printed(), failed()])
     screen = LiveScreen(rich.console.Console(file=io.StringIO(), width=60, height=30, force_terminal=True))
     metrics = {names.ACCURACY: 1.0, names.TIME_STEP: 60.0, names.TIME_ROLLOUT: 3.0, names.TIME_LEARN: 2.0}
-    columns = (("accuracy", names.ACCURACY, "{:.3f}"),)
+    columns = (names.ACCURACY,)
     screen.add_step(8, 10, metrics | {names.LEARNED_TOKENS: 5000.0}, columns, [scored_group(member, False)])
     lines = screen.lines(100)
     assert lines[2] == "   rates 5 sampled tokens/s, 0.7 calls/s, 2,500 learned tokens/s, 2 min left"
@@ -208,10 +208,10 @@ def test_screen_has_rates_and_a_trajectory_without_control_characters() -> None:
 
 def test_screen_leaves_out_a_value_that_is_not_finite() -> None:
     screen = LiveScreen(rich.console.Console(file=io.StringIO(), width=60, height=30, force_terminal=True))
-    columns = (("loss", names.LOSS, "{:.3f}"), ("never", names.ENTROPY, "{:.3f}"))
+    columns = (names.LOSS, names.ENTROPY)
     for step, loss in enumerate((1.0, math.nan, 0.5, math.inf)):
         screen.add_step(step, 4, {names.LOSS: loss, names.ENTROPY: math.nan}, columns)
-    assert screen.lines(30) == [f"    loss     0.500 {sparkline([1.0, 0.5], 11)}"]
+    assert screen.lines(30) == [f"    loss    0.5000 {sparkline([1.0, 0.5], 11)}"]
 
 
 def test_sparkline_spans_the_range_and_averages_what_does_not_fit() -> None:

@@ -273,7 +273,7 @@ def test_mean_reward_counts_all_and_parts_only_their_trajectories() -> None:
 
 def test_rewards_without_parts_or_pay_by_turn_have_no_metric_of_them() -> None:
     metrics = measured(trajectory(""), RIGHT)
-    assert not [name for name in metrics if name.startswith(names.REWARD_PART)]
+    assert not [name for name in metrics if name in names.reward_part]
     assert names.REWARD_TURNS not in metrics
 
 

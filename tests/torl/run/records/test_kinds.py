@@ -10,7 +10,8 @@ from torl.base.errors import ConfigError
 from torl.base.types import Problem, Prompt, ScoredGroup
 from torl.run.records import metric_names as names
 from torl.run.records.dynamics import MAX_VALUES, dynamics_by_value
-from torl_lab.report.charts import chart_sections
+from torl_lab.report.curves import charts_html
+from torl_lab.report.panels import RunRecords, panels_of_run
 
 CODE, WORDS = "```python\nprint(1)\n```\n```output", "\\boxed{1}"
 
@@ -53,7 +54,9 @@ def test_a_field_that_names_problems_is_refused() -> None:
 def test_the_report_has_a_line_for_each_kind_of_as_many_as_there_may_be() -> None:
     groups = [group({"id": f"kind {number}"}, (True, True)) for number in range(MAX_VALUES)]
     rows = [{"step": 0, **dynamics_by_value(groups, "id")}]
-    charts = {chart.title: html for chart, html in chart_sections(rows)}
+    run = RunRecords("run", rows, {})
+    charts = charts_html(panels_of_run(run), [run], 1).split("<h3>")[1:]
     assert names.kinds_of(rows, names.ACCURACY).keys() == {f"kind {number}" for number in range(MAX_VALUES)}
     for title in ("Accuracy by kind", "Code ratio by kind"):
-        assert all(f'"kind {number}"' in charts[title] for number in range(MAX_VALUES))
+        (chart,) = [chart for chart in charts if chart.startswith(title)]
+        assert all(f'"kind {number}"' in chart for number in range(MAX_VALUES))
