@@ -6,7 +6,7 @@
 
 Its folders are its commands: the viewer, the audit, the doctor, replays, evaluations and sweeps, the curation of
 problems, reports, and the exchange of trajectories with other libraries. The other names are for a package that adds a
-check to the doctor. Names are imported at their first use.
+check, a panel or a reader. Names are imported at their first use.
 """
 
 from importlib import import_module
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from torl_lab.doctor.run_check import RunCheck as RunCheck
     from torl_lab.doctor.run_check import fraction_of as fraction_of
     from torl_lab.doctor.token_facts import TokenFacts as TokenFacts
+    from torl_lab.exchange.messages import add_messages as add_messages
+    from torl_lab.exchange.messages import new_row as new_row
+    from torl_lab.exchange.reader import Reader as Reader
+    from torl_lab.report.panels import Panel as Panel
+    from torl_lab.report.panels import Scale as Scale
 
 _MODULES = {
     "torl.run.records.thresholds": "Limit",
@@ -31,6 +36,9 @@ _MODULES = {
     "torl_lab.doctor.history": "MissingInputError Step StepHistory",
     "torl_lab.doctor.run_check": "Measurement RunCheck fraction_of",
     "torl_lab.doctor.token_facts": "TokenFacts",
+    "torl_lab.exchange.messages": "add_messages new_row",
+    "torl_lab.exchange.reader": "Reader",
+    "torl_lab.report.panels": "Panel Scale",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -41,7 +41,7 @@ def plugins(group: str, own: Container[str] = ()) -> dict[str, EntryPoint]:
             )
     for each in found:
         if each.name in own:
-            raise ConfigError(f"{subject_of(each)} has a name of torl itself; the package must choose another")
+            raise ConfigError(f"{subject(each)} has a name of torl itself; the package must choose another")
     return {each.name: each for each in found}
 
 
@@ -72,13 +72,18 @@ def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
     """
     found = _load(point)
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"{subject_of(point)} must be a subclass of {base.__name__}, got {found!r}")
+        raise ConfigError(f"{subject(point)} must be a subclass of {base.__name__}, got {found!r}")
     return found
+
+
+def subject(point: EntryPoint) -> str:
+    """Return the group, the name, the object and the package of an entry point, for messages."""
+    return f"{point.group}: {point.name} = {point.value} of the package {_package(point)}"
 
 
 def _require(point: EntryPoint, found: object, kind: type[Kind]) -> Kind:
     if not isinstance(found, kind):
-        raise ConfigError(f"{subject_of(point)} must be of the class {kind.__name__}, got {found!r}")
+        raise ConfigError(f"{subject(point)} must be of the class {kind.__name__}, got {found!r}")
     return found
 
 
@@ -88,14 +93,9 @@ def _load(point: EntryPoint) -> object:
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise ConfigError(
-            f"{subject_of(point)} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+            f"{subject(point)} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
         ) from error
     return loaded
-
-
-def subject_of(point: EntryPoint) -> str:
-    """Return an entry point with its package, as the subject of an error."""
-    return f"{point.group}: {point.name} = {point.value} of the package {_package(point)}"
 
 
 def _package(point: EntryPoint) -> str:

@@ -16,7 +16,7 @@ from torl.run.records.rows import TrajectoryRecord, decode_trajectory
 from torl_lab.audit.checks import Check, OwnCheck, place_of
 from torl_lab.audit.replay import MismatchError
 from torl_lab.audit.tokens import check_arrays
-from torl_lab.exchange import READERS, foreign_format, read_foreign
+from torl_lab.exchange import foreign_format, read_foreign, readers
 
 _UNCHECKED: Final = {
     "prompts": "the file does not name the problem source and the template",
@@ -110,7 +110,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         return
     for row in read_rows(path):
         if not {"turns", "tool_calls", "question"} <= row.keys():
-            raise RecordError(f"{path}: neither a file of trajectories, nor one of {', '.join(READERS)}")
+            raise RecordError(f"{path}: neither a file of trajectories, nor one of {', '.join(readers())}")
         yield row
 
 

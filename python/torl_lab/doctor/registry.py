@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from torl.base.errors import ConfigError
-from torl.base.plugins import load_plugin, plugins, subject_of
+from torl.base.plugins import load_plugin, plugins, subject
 from torl.run.config import TrainConfig
 from torl_lab.doctor import engine, grading, groups, operations, optimizer, policy, rewards, tools, workers
 from torl_lab.doctor.history import MissingInputError, StepHistory
@@ -37,7 +37,7 @@ def installed_checks(ignored: Collection[str] = ()) -> list[RunCheck]:
         if name not in ignored:
             loaded = load_plugin(point, RunCheck)
             if name != loaded.id:
-                raise ConfigError(f"{subject_of(point)} must have the name of its check, {loaded.id!r}")
+                raise ConfigError(f"{subject(point)} must have the name of its check, {loaded.id!r}")
             found.append(loaded)
     return found
 

@@ -20,7 +20,7 @@ from torl.components.text.answers import find_answer
 from torl.run.records.files import atomic_write
 from torl.run.records.reading import read_rows
 from torl.run.records.rows import encode_row
-from torl_lab.exchange import READERS, Decode, foreign_format, model_decoder, read_foreign
+from torl_lab.exchange import Decode, foreign_format, model_decoder, read_foreign, readers
 from torl_lab.exchange.atif import write_atif
 
 
@@ -73,7 +73,7 @@ def read_any(path: Path, decode: Decode | None = None) -> Iterator[dict[str, Any
     rows = read_rows(path)
     first = next(rows, None)
     if first is None or not {"turns", "tool_calls", "question"} <= first.keys():
-        raise RecordError(f"{path}: neither a file of trajectories, nor one of {', '.join(READERS)}")
+        raise RecordError(f"{path}: neither a file of trajectories, nor one of {', '.join(readers())}")
     return chain([first], rows)
 
 

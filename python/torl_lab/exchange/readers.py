@@ -7,20 +7,24 @@ import struct
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from torl.base.columnar import parquet_rows
-from torl.base.errors import RecordError
+from torl.base.errors import RecordError, TorlError
 from torl.base.expansion import require_proportion
+from torl.base.guard import place_in_custom_code
 from torl.base.inputs import open_file, parse_json, read_file
+from torl.base.plugins import load_plugin, plugins
 from torl.run.records.row_types import check_types
 from torl_lab.exchange.atif import is_atif, row_from_atif
 from torl_lab.exchange.decoding import Decode
 from torl_lab.exchange.dumps import is_dump, read_dump
 from torl_lab.exchange.messages import REFERENCES, add_messages, new_row, text_of
+from torl_lab.exchange.reader import GROUP, Reader
 from torl_lab.exchange.traces import is_trace_line, rows_of_traces
 
 _ZSTD: Final = 93
@@ -29,16 +33,25 @@ _RESERVED: Final = frozenset({"mode", "step", "prompt", "completion", "advantage
 
 
 def foreign_format(path: Path) -> str | None:
-    """Return the format of another library that a file has, as a key of `READERS`; None for others.
+    """Return the format of another library that a file has, as a key of `readers()`; None for others.
 
     Raises:
+        ConfigError: An installed package adds an invalid reader.
         RecordError: The file cannot be read, or is a damaged parquet file.
     """
+    name = None
     try:
         open_file(path).close()  # not a named pipe, at which the readers would wait
-        return next((name for name, (matches, _) in READERS.items() if matches(path)), None)
+        for name, reader in readers().items():
+            if reader.matches(path):
+                return name
+    except TorlError:
+        raise
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or str(error).strip()}") from error
+    except Exception as error:
+        raise RecordError(f"{path}: the reader of {name} failed: {_cause(error)}") from error
+    return None
 
 
 def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str, Any]]:
@@ -49,43 +62,53 @@ def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str,
         decode: Decoder of the model's tokens (`model_decoder`), for files with one text for several turns.
 
     Raises:
-        RecordError: The file cannot be read, is in a format that `READERS` lacks, or is damaged.
+        ConfigError: An installed package adds an invalid reader.
+        RecordError: The file cannot be read, is in a format without a reader, or is damaged.
     """
     name = None
     try:
         name = foreign_format(path)
         if name is None:
-            raise RecordError(f"{path}: none of the formats {', '.join(READERS)}")
-        for row in READERS[name][1](path, decode):
+            raise RecordError(f"{path}: none of the formats {', '.join(readers())}")
+        for row in readers()[name].read(path, decode):
             check_types(row)
             yield row
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, zlib.error) as error:
         raise RecordError(f"{path}: damaged: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, struct.error) as error:
-        raise RecordError(f"{path}: not a file of {name}: {type(error).__name__}: {error}") from error
+    except TorlError:
+        raise
+    except Exception as error:
+        raise RecordError(f"{path}: not a file of {name}: {_cause(error)}") from error
+
+
+def _cause(error: Exception) -> str:
+    """Return an exception as text, with its place if that is in a reader of another package."""
+    return f"{type(error).__name__}: {error} {place_in_custom_code(error)}".rstrip()
 
 
 # --- Inspect --------------------------------------------------------------------------------------------------
 
 
-def _is_inspect(path: Path) -> bool:
-    if path.suffix == ".eval":
-        return True
-    document = _first_object(path)
-    return document is not None and {"eval", "samples"} <= document.keys()
+class _Inspect(Reader):
+    """Logs of Inspect."""
 
+    def matches(self, path: Path) -> bool:
+        if path.suffix == ".eval":
+            return True
+        document = _first_object(path)
+        return document is not None and {"eval", "samples"} <= document.keys()
 
-def _read_inspect(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a log, in Inspect's .eval (a zip file) or .json."""
-    if not zipfile.is_zipfile(path):
-        yield from map(_inspect_row, parse_json(read_file(path))["samples"])
-        return
-    with zipfile.ZipFile(path) as file:
-        for member in file.infolist():
-            if member.filename.startswith("samples/"):
-                yield _inspect_row(parse_json(_read_member(path, file, member)))
+    def read(self, path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
+        """Yield the samples of a log, in Inspect's .eval (a zip file) or .json."""
+        if not zipfile.is_zipfile(path):
+            yield from map(_inspect_row, parse_json(read_file(path))["samples"])
+            return
+        with zipfile.ZipFile(path) as file:
+            for member in file.infolist():
+                if member.filename.startswith("samples/"):
+                    yield _inspect_row(parse_json(_read_member(path, file, member)))
 
 
 def _read_member(path: Path, file: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
@@ -158,76 +181,82 @@ def _inspect_value(value: Any) -> float | None:
 # --- trainers --------------------------------------------------------------------------------------------------
 
 
-def _is_verifiers(path: Path) -> bool:
-    row = _first_object(path)
-    return row is not None and ({"prompt", "completion", "reward"} <= row.keys() or is_trace_line(row))
+class _Verifiers(Reader):
+    """Rollouts of verifiers."""
+
+    def matches(self, path: Path) -> bool:
+        row = _first_object(path)
+        return row is not None and ({"prompt", "completion", "reward"} <= row.keys() or is_trace_line(row))
+
+    def read(self, path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
+        """Yield the rollouts of `traces.jsonl`, or of the `results.jsonl` of earlier versions."""
+        first = _first_object(path)
+        if first is not None and is_trace_line(first):
+            yield from rows_of_traces(_json_lines(path))
+            return
+        seen: Counter[str] = Counter()
+        for number, line in enumerate(_json_lines(path)):
+            problem = str(line.get("example_id", line.get("id", number)))
+            row = _prompt_and_completion(line, problem, float(line["reward"] or 0.0), seen)
+            metrics = line.get("metrics")
+            if isinstance(metrics, Mapping):
+                row["reward_parts"] = _numbers(metrics)
+            yield row
 
 
-def _read_verifiers(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
-    """Yield the rollouts of `traces.jsonl`, or of the `results.jsonl` of earlier versions."""
-    first = _first_object(path)
-    if first is not None and is_trace_line(first):
-        yield from rows_of_traces(_json_lines(path))
-        return
-    seen: Counter[str] = Counter()
-    for number, line in enumerate(_json_lines(path)):
-        problem = str(line.get("example_id", line.get("id", number)))
-        row = _prompt_and_completion(line, problem, float(line["reward"] or 0.0), seen)
-        metrics = line.get("metrics")
-        if isinstance(metrics, Mapping):
-            row["reward_parts"] = _numbers(metrics)
-        yield row
+class _Trl(Reader):
+    """Completions of TRL."""
+
+    def matches(self, path: Path) -> bool:
+        if path.suffix != ".parquet":
+            return False
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_schema
+
+        try:
+            return {"step", "prompt", "completion"} <= set(read_schema(path).names)
+        except ArrowException as error:
+            raise RecordError(f"{path}: damaged: {error}") from error
+
+    def read(self, path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the parquet files of `log_completions`; columns of numbers are reward functions."""
+        seen: Counter[str] = Counter()
+        for line in _parquet_lines(path):
+            parts = _numbers({name: value for name, value in line.items() if name not in _RESERVED})
+            problem = f"prompt {_checksum(json.dumps(line['prompt'], default=str))}"
+            row = _prompt_and_completion(line, problem, sum(parts.values()), seen, step=int(line["step"]))
+            row["reward_parts"] = parts
+            advantage = line.get("advantage")
+            row["advantage"] = float(advantage) if isinstance(advantage, int | float) else None
+            yield row
 
 
-def _is_trl(path: Path) -> bool:
-    if path.suffix != ".parquet":
-        return False
-    from pyarrow import ArrowException
-    from pyarrow.parquet import read_schema
+class _Verl(Reader):
+    """Rollouts of verl."""
 
-    try:
-        return {"step", "prompt", "completion"} <= set(read_schema(path).names)
-    except ArrowException as error:
-        raise RecordError(f"{path}: damaged: {error}") from error
+    def matches(self, path: Path) -> bool:
+        row = _first_object(path)
+        return row is not None and {"input", "output", "score", "step"} <= row.keys()
 
-
-def _read_trl(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the parquet files that `log_completions` writes; columns of numbers are reward functions."""
-    seen: Counter[str] = Counter()
-    for line in _parquet_lines(path):
-        parts = _numbers({name: value for name, value in line.items() if name not in _RESERVED})
-        problem = f"prompt {_checksum(json.dumps(line['prompt'], default=str))}"
-        row = _prompt_and_completion(line, problem, sum(parts.values()), seen, step=int(line["step"]))
-        row["reward_parts"] = parts
-        advantage = line.get("advantage")
-        row["advantage"] = float(advantage) if isinstance(advantage, int | float) else None
-        yield row
-
-
-def _is_verl(path: Path) -> bool:
-    row = _first_object(path)
-    return row is not None and {"input", "output", "score", "step"} <= row.keys()
-
-
-def _read_verl(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of `trainer.rollout_data_dir` and `validation_data_dir`. Other numbers are parts of the reward."""
-    seen: Counter[str] = Counter()
-    for line in _json_lines(path):
-        known = ("input", "output", "score", "step", "gts", "acc")
-        problem = f"prompt {_checksum(line['input'])}"
-        row = new_row(
-            problem=problem,
-            question=line["input"],
-            reference=line.get("gts"),
-            reward=float(line["score"]),
-            correct=None if line.get("acc") is None else bool(line["acc"]),
-            answer=None if line.get("pred") is None else str(line["pred"]),
-            step=int(line["step"]),
-            sample=seen[problem],
-            parts=_numbers({name: value for name, value in line.items() if name not in known}),
-        )
-        seen[problem] += 1
-        yield add_messages(row, [{"role": "assistant", "content": line["output"]}])
+    def read(self, path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
+        """Yield the rows of `trainer.rollout_data_dir` and `validation_data_dir`; other numbers are reward parts."""
+        seen: Counter[str] = Counter()
+        for line in _json_lines(path):
+            known = ("input", "output", "score", "step", "gts", "acc")
+            problem = f"prompt {_checksum(line['input'])}"
+            row = new_row(
+                problem=problem,
+                question=line["input"],
+                reference=line.get("gts"),
+                reward=float(line["score"]),
+                correct=None if line.get("acc") is None else bool(line["acc"]),
+                answer=None if line.get("pred") is None else str(line["pred"]),
+                step=int(line["step"]),
+                sample=seen[problem],
+                parts=_numbers({name: value for name, value in line.items() if name not in known}),
+            )
+            seen[problem] += 1
+            yield add_messages(row, [{"role": "assistant", "content": line["output"]}])
 
 
 def _prompt_and_completion(
@@ -251,18 +280,20 @@ def _prompt_and_completion(
 # --- ATIF ------------------------------------------------------------------------------------------------------
 
 
-def _is_atif(path: Path) -> bool:
-    return is_atif(_first_object(path))
+class _Atif(Reader):
+    """Trajectories in ATIF."""
 
+    def matches(self, path: Path) -> bool:
+        return is_atif(_first_object(path))
 
-def _read_atif(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
-    """Yield the trajectory of a document, or one of each line."""
-    try:
-        documents = [parse_json(read_file(path))]
-    except ValueError:
-        documents = list(_json_lines(path))
-    for number, document in enumerate(documents):
-        yield row_from_atif(document, f"{path.stem}-{number}")
+    def read(self, path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
+        """Yield the trajectory of a document, or one of each line."""
+        try:
+            documents = [parse_json(read_file(path))]
+        except ValueError:
+            documents = list(_json_lines(path))
+        for number, document in enumerate(documents):
+            yield row_from_atif(document, f"{path.stem}-{number}")
 
 
 def _first_object(path: Path) -> Mapping[str, Any] | None:
@@ -303,15 +334,35 @@ def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-_Reader: TypeAlias = Callable[[Path, Decode | None], Iterator[dict[str, Any]]]
-READERS: Final[Mapping[str, tuple[Callable[[Path], bool], _Reader]]] = MappingProxyType(
+class _Dump(Reader):
+    """Rollout dumps of slime and miles."""
+
+    def matches(self, path: Path) -> bool:
+        return is_dump(path)
+
+    def read(self, path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
+        return read_dump(path, decode)
+
+
+_OWN: Final[Mapping[str, Reader]] = MappingProxyType(
     {
-        "ATIF": (_is_atif, _read_atif),
-        "Inspect": (_is_inspect, _read_inspect),
-        "verifiers": (_is_verifiers, _read_verifiers),
-        "TRL": (_is_trl, _read_trl),
-        "verl": (_is_verl, _read_verl),
-        "slime or miles": (is_dump, read_dump),
+        "ATIF": _Atif(),
+        "Inspect": _Inspect(),
+        "verifiers": _Verifiers(),
+        "TRL": _Trl(),
+        "verl": _Verl(),
+        "slime or miles": _Dump(),
     }
 )
-"""Formats by name: whether a file has it, and its reader."""
+"""Readers of torl by the names of their formats."""
+
+
+@cache
+def readers() -> Mapping[str, Reader]:
+    """Return all readers by the names of their formats: torl's own, then readers of installed packages.
+
+    Raises:
+        ConfigError: A package adds something else, or a format that has a reader.
+    """
+    installed = plugins(GROUP, _OWN).items()
+    return {**_OWN, **{name: load_plugin(point, Reader) for name, point in installed}}  # type: ignore[type-abstract]

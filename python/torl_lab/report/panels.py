@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final, Self
 
 from torl.base.errors import ConfigError
-from torl.base.plugins import load_each, plugins
+from torl.base.plugins import load_each, plugins, subject
 from torl.run.display.changes import AccuracyChange
 from torl.run.display.series import Row, evaluation_sets, means_of
 from torl.run.records import metric_names as names
@@ -191,8 +191,7 @@ def installed_panels() -> tuple[Panel, ...]:
         for panel in load_each(point, Panel):
             if panel.title in owners:
                 raise ConfigError(
-                    f"{PANELS_GROUP}: {point.name} = {point.value} has the title {panel.title!r} of a panel of "
-                    f"{owners[panel.title]}; choose another"
+                    f"{subject(point)} has the title {panel.title!r}, as a panel of {owners[panel.title]} does"
                 )
             owners[panel.title] = point.value
             found.append(panel)

@@ -120,7 +120,7 @@ IMPORT, VALUE = "cannot be imported: ", "cannot be imported: ValueError: "
         ("def many_calls(history): ...", NAME, "must be of the class RunCheck, got <function many_calls"),
         (WITHOUT_FUNCTION, NAME, "must have the name of its check, ''"),
         (MODULE, "calls", "must have the name of its check, 'many-calls'"),
-        (MODULE, "no-signal", "has the name of one of torl's checks: rename it"),
+        (MODULE, "no-signal", "has a name of torl itself; the package must choose another"),
         (MODULE.replace('"above",', '"over",'), NAME, f"{VALUE}fires must be None, "),
         (re.sub("limits=.*", "limits=[],", MODULE), NAME, f"{VALUE}limits must be one Limit or more"),
         (re.sub("limits=.*", "limits=[0.5],", MODULE), NAME, f"{VALUE}limits must be one Limit or more"),

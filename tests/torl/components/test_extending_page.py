@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
     return [re.sub(rf"(?m)^{indent}", "", text) for indent, tag, text in found if tag == language]
 
 
-CONFIGURATIONS = [block for block in blocks("toml") if "[project]" not in block]
+CONFIGURATIONS = [block for block in blocks("toml") if "[project" not in block]
 
 
 @pytest.fixture
