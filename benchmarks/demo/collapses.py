@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torl
-from benchmarks.demo.curve import GREY, finish_figure, series, start_figure
+from benchmarks.demo.curve import GREY, finish_figure, start_figure
 from benchmarks.demo.table import threads, train
 from benchmarks.doctors.exhibits.scoring import doctor
 from torl.base.types import OutcomeStatus
+from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import SUMMARY_FILE
 from torl.run.records.reading import read_metrics
@@ -31,11 +32,8 @@ SETTINGS: Mapping[str, object] = {
     "evaluation.greedy": False,
     "checkpoint.every_steps": 0,
 }
-CURVES = (
-    ("accuracy", names.ACCURACY, "#3b82f6"),
-    ("responses with code", names.CODE_RATIO, "#f59e0b"),
-    ("entropy", names.ENTROPY, "#a855f7"),
-)
+CURVES = {names.ACCURACY: "#3b82f6", names.CODE_RATIO: "#f59e0b", names.ENTROPY: "#a855f7"}
+IN_TABLE = (names.CODE_RATIO, names.ENTROPY)
 COLUMNS = 3
 HELD_OUT = names.evaluation_name("heldout", names.ACCURACY)
 
@@ -108,14 +106,15 @@ def main() -> None:
 
 def lines(runs: Mapping[str, Path]) -> list[str]:
     """Format the table: the first and the last five steps of a run, its evaluations, and the doctor's findings."""
-    table = ["| changed | held-out accuracy | responses with code | entropy | `torl doctor` (step) |", "|---" * 5 + "|"]
+    titles = " | ".join(metric.label for metric in IN_TABLE)
+    table = [f"| changed | held-out accuracy | {titles} | `torl doctor` (step) |", "|---" * 5 + "|"]
     for name, directory in runs.items():
         rows = read_metrics(directory)
         cells = [CASES[name].title]
-        _, held_out = series(rows, HELD_OUT)
+        _, held_out = values_of(rows, HELD_OUT)
         cells.append(f"{held_out[0]:.2f} → {held_out[-1]:.2f}")
-        for _, metric, _ in CURVES[1:]:
-            _, values = series(rows, metric)
+        for metric in IN_TABLE:
+            _, values = values_of(rows, metric)
             cells.append(f"{sum(values[:5]) / 5:.2f} → {sum(values[-5:]) / 5:.2f}")
         cells.append(", ".join(f"`{check}` ({step})" for check, step in doctor(directory).items()) or "-")
         table.append(f"| {' | '.join(cells)} |")
@@ -131,10 +130,10 @@ def draw(runs: Mapping[str, Path], output: Path) -> None:
     for axes, (name, directory) in zip(panels.flat, runs.items(), strict=False):
         metrics = read_metrics(directory)
         axes.set_title(CASES[name].title, color=GREY, fontsize=9)
-        for label, metric, color in CURVES:
-            steps, values = series(metrics, metric)
-            axes.plot(steps, values, color=color, label=label)
-        steps, values = series(metrics, HELD_OUT)
+        for metric, color in CURVES.items():
+            steps, values = values_of(metrics, metric)
+            axes.plot(steps, values, color=color, label=metric.label)
+        steps, values = values_of(metrics, HELD_OUT)
         axes.plot(steps, values, "o--", color="#ef4444", markersize=4, label="held-out accuracy")
     finish_figure(figure, output)
 

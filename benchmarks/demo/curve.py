@@ -8,14 +8,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from torl.run.display.series import evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.reading import read_metrics
 
-CURVES = (
-    ("accuracy, while training", names.ACCURACY, "#3b82f6"),
-    ("responses with code", names.CODE_RATIO, "#f59e0b"),
-    ("code that runs", names.PASS_RATIO, "#10b981"),
-)
+CURVES = {names.ACCURACY: "#3b82f6", names.CODE_RATIO: "#f59e0b", names.PASS_RATIO: "#10b981"}
 GREY = "#888888"  # reads on white and on black
 
 
@@ -27,12 +24,14 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = read_metrics(arguments.run)
     figure, ((axes,),) = start_figure(1, (7.2, 2.8))
-    for label, name, color in CURVES:
-        steps, values = series(rows, name)
-        axes.plot(steps, values, color=color, label=label)
-    for set_name in sorted({part[0] for row in rows for name in row if (part := names.split_evaluation(name))}):
-        steps, values = series(rows, names.evaluation_name(set_name, names.GREEDY_ACCURACY))
-        axes.plot(steps, values, "o--", color="#ef4444", markersize=4, label=f"greedy accuracy, {set_name}")
+    for metric, color in CURVES.items():
+        steps, values = values_of(rows, metric)
+        axes.plot(steps, values, color=color, label=metric.label)
+    for set_name in evaluation_sets(rows):
+        steps, values = values_of(rows, names.evaluation_name(set_name, names.GREEDY_ACCURACY))
+        axes.plot(
+            steps, values, "o--", color="#ef4444", markersize=4, label=f"{names.GREEDY_ACCURACY.label}, {set_name}"
+        )
     finish_figure(figure, arguments.output)
 
 
@@ -58,12 +57,6 @@ def finish_figure(figure: Any, output: Path) -> None:
             spine.set(color=GREY, visible=side in ("left", "bottom"))
     figure.axes[-1].legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, labelcolor=GREY)
     figure.savefig(output, transparent=True, metadata={"Date": None})
-
-
-def series(rows: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a metric, where it has one."""
-    found = [(row["step"], row[name]) for row in rows if row.get(name) is not None]
-    return [step for step, _ in found], [value for _, value in found]
 
 
 if __name__ == "__main__":

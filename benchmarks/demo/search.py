@@ -62,8 +62,10 @@ def measured(directory: Path) -> dict[str, dict[str, tuple[float, float]]]:
     ]
     return {
         set_name: {
-            measure: tuple(row.get(names.evaluation_name(set_name, name), float("nan")) for row in (rows[0], rows[-1]))
-            for measure, name in (("accuracy", names.ACCURACY), ("right tool", names.RIGHT_TOOL))
+            each.label: tuple(
+                row.get(names.evaluation_name(set_name, each), float("nan")) for row in (rows[0], rows[-1])
+            )
+            for each in (names.ACCURACY, names.RIGHT_TOOL)
         }
         for set_name in SETS
     }

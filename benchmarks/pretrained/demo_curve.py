@@ -8,16 +8,13 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.demo.curve import GREY, finish_figure, series, start_figure
+from benchmarks.demo.curve import GREY, finish_figure, start_figure
 from benchmarks.pretrained.demo_table import LABELS, finished
+from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
 from torl.run.records.reading import read_metrics
 
-PANELS = {
-    "accuracy, while training": names.ACCURACY,
-    "responses with code": names.CODE_RATIO,
-    "code that runs": names.PASS_RATIO,
-}
+PANELS = (names.ACCURACY, names.CODE_RATIO, names.PASS_RATIO)
 HELD_OUT = names.evaluation_name("heldout", names.ACCURACY)
 COLORS = {
     "trained": "#3b82f6",
@@ -32,8 +29,8 @@ COLORS = {
 def draw(directory: Path, output: Path) -> None:
     """Draw the curves of the finished runs in a directory."""
     figure, (panels,) = start_figure(len(PANELS), (11, 3.2))
-    for axes, (title, metric) in zip(panels, PANELS.items(), strict=True):
-        axes.set_title(title, color=GREY, fontsize=10)
+    for axes, metric in zip(panels, PANELS, strict=True):
+        axes.set_title(metric.label, color=GREY, fontsize=10)
         axes.set_ylim(0, 1.02)
         for name, color in COLORS.items():
             steps, values = mean_series(directory, name, metric)
@@ -52,6 +49,6 @@ def mean_series(directory: Path, name: str, metric: str) -> tuple[list[int], lis
     """Return the steps of a line and the means of a metric over the seeds that have it there."""
     found: defaultdict[int, list[float]] = defaultdict(list)
     for run in finished(directory, name).values():
-        for step, value in zip(*series(read_metrics(run), metric), strict=True):
+        for step, value in zip(*values_of(read_metrics(run), metric), strict=True):
             found[step].append(value)
     return sorted(found), [fmean(found[step]) for step in sorted(found)]
