@@ -394,6 +394,20 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/display/highlight.py", "if character.isprintable() else", "if True else", _CONSOLE),
     ("torl_lab/report/curves.py", "curves and not any(any(", "not any(any(", "lab/report/test_comparison.py -k zero"),
     (
+        "torl_lab/report/curves.py",
+        "curve.run if several else curve.line",
+        "curve.run",
+        "lab/report/test_page.py -k charts_hold",
+    ),
+    ("torl_lab/report/panels.py", "if panel.title in owners", "if False", "torl/base/test_plugins.py -k taken"),
+    ("torl/base/plugins.py", "if each.name in own", "if False", "torl/base/test_plugins.py -k taken"),
+    (
+        "torl/run/records/metric_names.py",
+        'metric.better == "lower" else',
+        'metric.better == "higher" else',
+        "torl/run/records/test_metric_names.py",
+    ),
+    (
         "torl/run/records/behaviors.py",
         "member.grade.correct for member in disagreed",
         "1 for member in disagreed",

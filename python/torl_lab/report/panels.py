@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cache
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from torl.base.errors import ConfigError
 from torl.base.plugins import load_each, plugins, subject
@@ -43,25 +43,6 @@ class Panel:
     lines: Mapping[str, str | Sequence[str]]
     scale: Scale = Scale.NUMBER
     evaluated: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        *metrics: names.Metric,
-        title: str | None = None,
-        note: str | None = None,
-        scale: Scale = Scale.NUMBER,
-        evaluated: Sequence[names.Metric] = (),
-    ) -> Self:
-        """Return the panel of some metrics; title and note are the label and the meanings of these, unless given."""
-        first, *others = metrics
-        return cls(
-            title or first.label[0].upper() + first.label[1:],
-            note or " ".join(metric.meaning for metric in metrics),
-            {metric.label if others else "training": metric for metric in metrics},
-            scale,
-            {"" if metric == first else metric.short: metric for metric in evaluated},
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,60 +88,78 @@ class Curve:
     evaluated: bool
 
 
+def _panel(
+    *metrics: names.Metric,
+    title: str | None = None,
+    note: str | None = None,
+    scale: Scale = Scale.NUMBER,
+    evaluated: Sequence[names.Metric] = (),
+) -> Panel:
+    """Return the panel of some metrics; title and note are the label and the meanings of these, unless given."""
+    first, *others = metrics
+    return Panel(
+        title or first.label[0].upper() + first.label[1:],
+        note or " ".join(metric.meaning for metric in metrics),
+        {metric.label if others else "training": metric for metric in metrics},
+        scale,
+        {"" if metric == first else metric.short: metric for metric in evaluated},
+    )
+
+
 PANELS: Final = (
-    Panel.of(names.ACCURACY, scale=Scale.PERCENT, evaluated=(names.ACCURACY, names.GREEDY_ACCURACY)),
-    Panel.of(names.CODE_RATIO, scale=Scale.FRACTION, evaluated=(names.CODE_RATIO, names.GREEDY_CODE_RATIO)),
-    Panel.of(names.PASS_RATIO, scale=Scale.FRACTION, evaluated=(names.PASS_RATIO,)),
-    Panel.of(names.PASS_RATIO_CORRECT, names.PASS_RATIO_INCORRECT, title="Pass ratio by outcome", scale=Scale.FRACTION),
-    Panel.of(names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO, title="Use of code", scale=Scale.FRACTION),
-    Panel.of(names.RECOVERED_ERRORS, scale=Scale.FRACTION, evaluated=(names.RECOVERED_ERRORS,)),
-    Panel.of(names.CALLS_PER_TRAJECTORY, title="Interactions"),
-    Panel.of(names.CODE_BLOCKS_PER_RESPONSE),
-    Panel.of(names.CODE_LINES),
-    Panel.of(names.CODE_LINES_HARD, names.CODE_LINES_EASY, title="Code by difficulty"),
-    Panel.of(
+    _panel(names.ACCURACY, scale=Scale.PERCENT, evaluated=(names.ACCURACY, names.GREEDY_ACCURACY)),
+    _panel(names.CODE_RATIO, scale=Scale.FRACTION, evaluated=(names.CODE_RATIO, names.GREEDY_CODE_RATIO)),
+    _panel(names.PASS_RATIO, scale=Scale.FRACTION, evaluated=(names.PASS_RATIO,)),
+    _panel(names.PASS_RATIO_CORRECT, names.PASS_RATIO_INCORRECT, title="Pass ratio by outcome", scale=Scale.FRACTION),
+    _panel(names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO, title="Use of code", scale=Scale.FRACTION),
+    _panel(names.RECOVERED_ERRORS, scale=Scale.FRACTION, evaluated=(names.RECOVERED_ERRORS,)),
+    _panel(names.CALLS_PER_TRAJECTORY, title="Interactions"),
+    _panel(names.CODE_BLOCKS_PER_RESPONSE),
+    _panel(names.CODE_LINES),
+    _panel(names.CODE_LINES_HARD, names.CODE_LINES_EASY, title="Code by difficulty"),
+    _panel(
         names.CROSS_CHECKED,
         names.CROSS_CHECK_AGREED,
         title="Cross-checks",
         note="Responses that run code after a boxed answer, and the fraction of them whose run agrees.",
         scale=Scale.FRACTION,
     ),
-    Panel.of(
+    _panel(
         names.CROSS_CHECK_CHANGED,
         names.CROSS_CHECK_CORRECTED,
         title="After a contradiction",
         note="Cross-checked responses with a changed answer; of those whose run disagrees, a correct answer.",
         scale=Scale.FRACTION,
     ),
-    Panel.of(
+    _panel(
         names.RAN_BEFORE_ANSWER,
         names.RAN_AFTER_ANSWER,
         title="Use of the tool around the answer",
         note="Responses that ran code before and after their first boxed answer, of those that ran any.",
         scale=Scale.FRACTION,
     ),
-    Panel.of(names.CHANGED_CODE, title="Change of strategy", scale=Scale.FRACTION),
-    Panel.of(names.INVENTED_RESULTS, scale=Scale.FRACTION),
-    Panel.of(
+    _panel(names.CHANGED_CODE, title="Change of strategy", scale=Scale.FRACTION),
+    _panel(names.INVENTED_RESULTS, scale=Scale.FRACTION),
+    _panel(
         names.RESPONSE_TOKENS,
         names.SAMPLED_TOKENS,
         names.OBSERVED_TOKENS,
         title="Response length",
         note="Mean number of tokens of a response; observed tokens come from tools.",
     ),
-    Panel.of(names.REWARD_MEAN),
-    Panel.of(names.VALIDATION_LOSS),
-    Panel.of(names.ENTROPY),
-    Panel.of(names.GRADIENT_NORM),
-    Panel.of(names.LOGPROB_GAP_MEAN, names.LOGPROB_GAP_MAX, title="Log-probability gap", scale=Scale.LOGARITHMIC),
-    Panel.of(
+    _panel(names.REWARD_MEAN),
+    _panel(names.VALIDATION_LOSS),
+    _panel(names.ENTROPY),
+    _panel(names.GRADIENT_NORM),
+    _panel(names.LOGPROB_GAP_MEAN, names.LOGPROB_GAP_MAX, title="Log-probability gap", scale=Scale.LOGARITHMIC),
+    _panel(
         names.UNIFORM_GROUPS,
         names.TRUNCATED,
         title="Groups without signal, and truncated responses",
         scale=Scale.FRACTION,
     ),
-    Panel.of(names.TIME_STEP, note="Comparable only on the same machine (ToRL, table 4)."),
-    Panel.of(
+    _panel(names.TIME_STEP, note="Comparable only on the same machine (ToRL, table 4)."),
+    _panel(
         names.TIME_WAIT,
         names.TIME_LEARN,
         names.TIME_SYNC,
@@ -168,7 +167,7 @@ PANELS: Final = (
         note="Where the time of a training step goes.",
         scale=Scale.STACKED,
     ),
-    Panel.of(
+    _panel(
         names.TIME_ROLLOUT,
         names.TIME_REWARD,
         title="Seconds of the episodes of a step",
@@ -264,7 +263,7 @@ def _with_sets(panel: Panel, sets: Sequence[str]) -> Panel:
 def _losses(runs: Sequence[RunRecords]) -> Iterator[Panel]:
     """Yield the loss of fine-tuning. The loss of a policy gradient shows nothing."""
     if not any(names.REWARD_MEAN in row for run in runs for row in run.rows):
-        yield Panel.of(names.LOSS, note="Mean cross-entropy of the trained tokens of a step, in nats.")
+        yield _panel(names.LOSS, note="Mean cross-entropy of the trained tokens of a step, in nats.")
 
 
 def _by_kind(rows: Sequence[Row]) -> Iterator[Panel]:

@@ -175,6 +175,7 @@ def test_charts_hold_the_records(run: Path) -> None:
         ("training", [0], [0.5]),
         ("a", [0, 3], [0.25, 0.75]),
     ]
+    assert len({trace["line"]["color"] for trace in traces}) == 2
 
 
 def test_a_curve_of_many_steps_is_a_mean_above_faint_values() -> None:

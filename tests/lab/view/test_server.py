@@ -25,6 +25,7 @@ from torl.base.paths import resolve_path
 from torl.base.types import UpdateNumbers
 from torl.components.hub import local_tokenizer_file
 from torl.components.text.tokenizer import load_tokenizer
+from torl.run.records import metric_names as names
 from torl.run.records.tokens import TokenKey, write_token_numbers
 from torl_lab.view.live import LiveState
 from torl_lab.view.search import search_pattern
@@ -86,12 +87,16 @@ def test_overview_has_curves_and_the_settings_that_differ(client: TestClient) ->
         ("first", [0, 1], [0.0, 0.1]),
         ("second", [0, 1, 2], [0.0, 0.1, 0.2]),
     ]
+    assert (accuracy["scale"], {line["line"] for line in accuracy["lines"]}) == ("percent", {0})
+    assert not any(line["evaluated"] for line in accuracy["lines"])
     assert found["settings"]["differences"] == [
         {"key": "run.steps", "values": [9, 7]},
         {"key": "a.b.c", "values": [None, [1]]},
     ]
     assert "nowhere/none" in get(client, "/api/config", run="second")["text"]
-    assert get(client, "/api/metric", name="reward/accuracy", run="first")["lines"][0]["values"] == [0.0, 0.1]
+    metric = get(client, "/api/metric", name="reward/accuracy", run="first")
+    assert (metric["title"], metric["note"]) == ("reward/accuracy", names.ACCURACY.meaning)
+    assert metric["lines"][0]["values"] == [0.0, 0.1]
 
 
 def test_list_spans_runs_and_counts_each(client: TestClient) -> None:

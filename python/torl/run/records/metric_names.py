@@ -147,7 +147,7 @@ reward_count: Final = MetricFamily("reward/count/<count>")
 
 CODE_RATIO: Final = Metric("tool/code_ratio", short="code", form=".2f")
 """Responses with at least one code block / responses (ToRL, figure 5a)."""
-GREEDY_CODE_RATIO: Final = Metric("tool/greedy_code_ratio", form=".2f")
+GREEDY_CODE_RATIO: Final = Metric("tool/greedy_code_ratio", short="greedy", form=".2f")
 """Code ratio of one greedy response per problem (evaluations only)."""
 PASS_RATIO: Final = Metric("tool/pass_ratio", short="pass", form=".2f", better="higher")
 """Successful runs / runs (ToRL, figure 5b)."""

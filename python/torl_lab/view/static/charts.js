@@ -38,9 +38,10 @@ function aligned(lines, smoothing) {
 export function Chart({ figure, runs, smoothing, onStep }) {
   const target = useRef(null);
   const [cursor, setCursor] = useState(null);
-  const isSmoothed = (line) => !line.evaluated && smoothing > 1;
-  const data = aligned(figure.lines, (line) => (isSmoothed(line) ? smoothing : 1));
   const isPercent = figure.scale === "percent";
+  const isLogarithmic = figure.scale === "logarithmic"; // values are positive, or left out
+  const isSmoothed = (line) => !line.evaluated && !isLogarithmic && smoothing > 1;
+  const data = aligned(figure.lines, (line) => (isSmoothed(line) ? smoothing : 1));
   const format = isPercent ? percent : (value) => number(value);
   const index = cursor ?? data.steps.length - 1;
 
@@ -57,7 +58,7 @@ export function Chart({ figure, runs, smoothing, onStep }) {
       }
       const points = { show: line.evaluated || isSingle, size: 6, fill: stroke };
       series.push({ stroke, width: 2, dash: DASHES[line.line % DASHES.length], spanGaps: true, points });
-      columns.push(data.smooth[position]);
+      columns.push(isLogarithmic ? data.smooth[position].map((value) => (value > 0 ? value : null)) : data.smooth[position]);
     });
     const axis = {
       stroke: css("--dim"),
@@ -76,7 +77,7 @@ export function Chart({ figure, runs, smoothing, onStep }) {
       height: HEIGHT,
       legend: { show: false },
       cursor: { sync: { key: "steps" }, points: { size: 7 }, drag: { x: false, y: false } },
-      scales: { x: { time: false, range: isSingle ? (_, x) => [x - 1, x + 1] : undefined }, y: { range } },
+      scales: { x: { time: false, range: isSingle ? (_, x) => [x - 1, x + 1] : undefined }, y: isLogarithmic ? { distr: 3 } : { range } },
       axes: [
         { ...axis, size: 26, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 50000] },
         { ...axis, size: 48, values: (_, ticks) => ticks.map((tick) => (isPercent ? `${Math.round(100 * tick)} %` : number(tick, 2))) },
