@@ -1327,7 +1327,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _VIEW_REPLAY,
     ),
     # --- checks of runs
-    ("torl_lab/doctor/registry.py", "if name in CHECKS:", "if False:", _OTHER_CHECKS),
+    ("torl_lab/doctor/registry.py", "plugins(GROUP, CHECKS)", "plugins(GROUP)", _OTHER_CHECKS),
     ("torl_lab/doctor/registry.py", "if name not in ignored:", "if True:", _OTHER_CHECKS),
     ("torl_lab/doctor/registry.py", "if name != loaded.id:", "if False:", _OTHER_CHECKS),
     ("torl_lab/doctor/registry.py", "known = [*CHECKS, *plugins(GROUP)]", "known = [*CHECKS]", _OTHER_CHECKS),
