@@ -1,15 +1,14 @@
-"""The checks of a fine-tuning run: examples and their order, tokens, learning rates, and losses of known weights."""
+"""The checks of a fine-tuning run: examples and their order, tokens, and learning rates."""
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from torl.base.errors import NotTrustedError, RecordError, TorlError
-from torl.base.types import TrainingSample
+from torl.base.types import Problem, Prompt
 from torl.components.hub import resolve_model
 from torl.components.text.sources import digest_examples, is_digest
 from torl.components.text.tokenizer import load_tokenizer
@@ -20,16 +19,16 @@ from torl.run.records import metric_names as names
 from torl.run.records.files import EXAMPLES_FILE, METRICS_FILE
 from torl.run.records.reading import read_rows
 from torl.training.examples import Example, Examples
-from torl.training.policy_versions import PolicyVersions, has_weights
 from torl_lab.audit.checks import order_mismatch
 from torl_lab.audit.evaluations import Checks
+from torl_lab.audit.finetuning_losses import check_losses
 from torl_lab.audit.history import RunHistory
 from torl_lab.audit.measured import measured_metrics
 from torl_lab.audit.metrics import check_row
+from torl_lab.audit.naive.learner import naive_learning_rate
+from torl_lab.audit.naive.samplers import NaiveShuffled
 
 _SAMPLER = "the sampler (run.seed)"
-# Limits of |difference| of a loss to plain transformers in float32, by the learner's dtype.
-_LIMITS = {"float32": 1e-4, "bfloat16": 5e-2}
 
 
 def check_finetuning(
@@ -66,7 +65,8 @@ def check_finetuning(
         earlier = "; an earlier version did not record which they were" if changed is None else ""
         checks.selection.add_note(f"the examples cannot be compared: {error}{earlier}")
         return
-    audit.check_losses(audit.check_steps(steps), evaluations)
+    validation = dict.fromkeys(evaluations, audit.examples.validation)
+    check_losses(checks.logprobs, history, config, audit.check_steps(steps), validation)
 
 
 def changed_sources(config: FinetuneConfig, history: RunHistory) -> list[str] | None:
@@ -96,8 +96,8 @@ class FinetuneAudit:
     examples: Examples
     positions: dict[int, Any]
     """States of the sampler by the number of steps before, also of steps with earlier configurations."""
-    drawn: dict[int, list[str]] = field(default_factory=dict)
-    """Examples of each step by the sampler."""
+    drawn: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
+    """Epoch and examples of each step by the naive sampler."""
 
     @classmethod
     def open(
@@ -158,10 +158,17 @@ class FinetuneAudit:
         elif steps[0] > 0:
             self.checks.selection.add_note("the order of examples is unknown")
             return
-        for step in steps:
-            drawn = self.examples.next_batch(self.config.finetune.batch_size)
-            self.drawn[step] = [example.id for example in drawn]
-            self.positions[step + 1] = self.examples.position["sampler"]
+        # The run's own sampler is called a second time for its position, which checkpoints have.
+        prompts = [Prompt(Problem(name, "", ""), ()) for name in self.examples.train]
+        naive = NaiveShuffled(prompts, self.config.run.seed)
+        for step in range(max(steps) + 1):
+            config = self.history.config_at(step)
+            assert isinstance(config, FinetuneConfig)  # a run does not change its command
+            names_of_step = naive.take(config.finetune.batch_size)
+            if step in steps:
+                self.examples.next_batch(config.finetune.batch_size)
+                self.positions[step + 1] = self.examples.position["sampler"]
+                self.drawn[step] = naive.epoch, names_of_step
 
     def _recorded_examples(self) -> dict[int, list[str]]:
         try:
@@ -185,7 +192,8 @@ class FinetuneAudit:
         unknown = sorted(set(ids) - self.examples.train.keys())
         check.add(not unknown, f"step {step}: the examples {unknown[:3]} are not in finetune.train")
         if step in self.drawn:
-            check.add(list(ids) == self.drawn[step], f"step {step}: {order_mismatch(self.drawn[step], ids, _SAMPLER)}")
+            _, drawn = self.drawn[step]
+            check.add(list(ids) == drawn, f"step {step}: {order_mismatch(drawn, ids, _SAMPLER)}")
         most, least = uses.most, uses.least
         check.add(most - least <= 1, f"step {step}: an example was used {most} times, another {least} times")
 
@@ -196,48 +204,12 @@ class FinetuneAudit:
         )
         return {
             names.SAMPLES: len(samples),
-            **({names.EPOCH: self.positions[step + 1]["epoch"]} if step in self.drawn else {}),
+            **({names.EPOCH: self.drawn[step][0]} if step in self.drawn else {}),
             names.LEARNED_TOKENS: sum(map(len, samples)),
             names.TRAINED_TOKENS: sum(int(sample.loss_mask.sum()) for sample in samples),
             **({names.IMITATED_TOKENS: observed} if observed else {}),
-            names.LEARNING_RATE: self._learning_rate(step),
+            names.LEARNING_RATE: naive_learning_rate(step, self.config.total_steps, self.config.learner),
         }
-
-    def _learning_rate(self, step: int) -> float:
-        """Return the rate of a step: linear warmup, then constant, or decayed to zero at the end of the run."""
-        learner, steps = self.config.learner, self.config.total_steps
-        warmup = learner.warmup_steps
-        if step < warmup:
-            return learner.learning_rate * (step + 1) / (warmup + 1)
-        progress = (step - warmup) / max(1, steps - warmup)
-        factor = {"constant": 1.0, "linear": 1 - progress, "cosine": (1 + math.cos(math.pi * progress)) / 2}
-        return learner.learning_rate * factor[learner.lr_schedule]
-
-    def check_losses(self, batches: Mapping[int, Sequence[Example]], evaluations: Sequence[int]) -> None:
-        """Compare losses with plain transformers in float32, at the steps whose weights before the update exist."""
-        measured = {*batches, *(evaluations if self.examples.validation else ())}
-        versions = [step for step in sorted(measured) if has_weights(self.history.directory, step)]
-        policies = PolicyVersions(self.history.directory, self.config) if versions else None
-        for version in versions:
-            with self.checks.logprobs.reading(f"policy version {version}"):
-                assert policies is not None
-                policy = policies.load(version)
-                for place, found, expected in self._losses(policy, version, batches.get(version, ())):
-                    gap = abs(found - expected)
-                    limit = _LIMITS[self.config.learner.dtype]
-                    self.checks.logprobs.add(gap <= limit, f"{place}: expected {expected:.6g}, found {found:.6g}", gap)
-        self.checks.logprobs.add_note(f"losses of policy versions {', '.join(map(str, versions)) or 'none'}")
-
-    def _losses(self, policy: Any, version: int, batch: Sequence[Example]) -> Iterator[tuple[str, float, float]]:
-        """Yield place, recorded and expected value of the losses under a policy version."""
-        row, evaluation = self.history.rows.steps.get(version), self.history.rows.evaluations.get(version)
-        if batch and row is not None and names.LOSS in row:
-            samples = [sample for example in batch for sample in example.samples]
-            yield f"loss of step {version}", row[names.LOSS], mean_loss(policy, samples)
-        if self.examples.validation and evaluation is not None and names.VALIDATION_LOSS in evaluation:
-            samples = [sample for example in self.examples.validation for sample in example.samples]
-            place = f"validation loss after step {version}"
-            yield place, evaluation[names.VALIDATION_LOSS], mean_loss(policy, samples, observations=False)
 
 
 class ExampleUses:
@@ -266,27 +238,3 @@ class ExampleUses:
     def least(self) -> int:
         """Smallest number of uses of an example."""
         return min(self._examples)
-
-
-def mean_loss(policy: Any, samples: Sequence[TrainingSample], *, observations: bool = True) -> float:
-    """Return the loss of samples by torch's cross-entropy, one sample at a time.
-
-    Args:
-        policy: Model of transformers, in float32.
-        samples: Samples of examples.
-        observations: Whether to add the loss of observed tokens.
-    """
-    import torch
-
-    parts: list[list[float]] = [[], []]
-    with torch.inference_mode():
-        for sample in samples:
-            ids = torch.from_numpy(sample.token_ids).long()
-            logits = policy(input_ids=ids[None, :-1], use_cache=False).logits[0].float()
-            losses = torch.nn.functional.cross_entropy(logits, ids[1:], reduction="none").tolist()
-            for values, weights in zip(parts, (sample.advantages, sample.imitation_weights), strict=True):
-                pairs = zip(losses, () if weights is None else weights[1:].tolist(), strict=False)
-                values += [weight * loss for loss, weight in pairs if weight > 0]
-    trained, observed = parts
-    term = math.fsum(observed) / len(observed) if observed and observations else 0.0
-    return math.fsum(trained) / len(trained) + term

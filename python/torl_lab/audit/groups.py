@@ -1,16 +1,15 @@
 """The checks of groups: complete samples, and advantages only for the episodes that the selection keeps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torl.base.seeds import derive_seed
 from torl.base.types import ScoredGroup, ScoredTrajectory
 from torl.run.config import TrainConfig
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord
-from torl.training.selection import select_batch, with_shuffled_rewards
 from torl_lab.audit.checks import Check, group_members
 from torl_lab.audit.history import groups_of_row
+from torl_lab.audit.naive.selection import naive_selection, naive_shuffled_grades
 
 Groups = Mapping[str, Sequence[TrajectoryRecord]]
 """The records of each group, by its name."""
@@ -71,9 +70,9 @@ class RecordedSelection:
     counts: Mapping[str, float]
 
     @classmethod
-    def from_records(cls, groups: Groups, step: int, config: TrainConfig) -> "RecordedSelection":
-        """Select the groups of a step as the run did."""
-        chosen = select_batch(rewarded_groups(list(groups.values()), step, config), config)
+    def from_records(cls, groups: Groups, config: TrainConfig) -> "RecordedSelection":
+        """Select the groups of a step again."""
+        chosen = naive_selection(trained_groups(groups.values(), config), config)
         kept = frozenset((group.id, each.trajectory.sample_index) for group in chosen.batch for each in group.members)
         return cls(kept, {names.TRAINED_GROUPS: len(chosen.batch), **chosen.counts})
 
@@ -90,34 +89,26 @@ def check_selection(check: Check, groups: Groups, step: int, selection: Recorded
         check.add(found == wanted, example)
 
 
-def rewarded_groups(
-    groups: Sequence[Sequence[TrajectoryRecord]], step: int, config: TrainConfig
-) -> Sequence[ScoredGroup]:
-    """Return the groups of a step with the rewards that they are selected by."""
-    scored = [scored_group(members) for members in groups]
-    if config.ablation.shuffle_rewards:
-        return with_shuffled_rewards(scored, derive_seed(config.run.seed, step, "shuffled rewards"))
-    return scored
+def trained_groups(groups: Iterable[Sequence[TrajectoryRecord]], config: TrainConfig) -> list[ScoredGroup]:
+    """Return groups of a step with the grades that they are selected by (`trained_records`)."""
+    trained = trained_records([record for members in groups for record in members], config)
+    return [scored_group(members) for members in group_members(trained).values()]
 
 
 def trained_records(records: Sequence[TrajectoryRecord], config: TrainConfig) -> Sequence[TrajectoryRecord]:
     """Return the records of a step with the grades that it learns from: their own, or those that an ablation shuffles.
 
     Args:
-        records: All records of the step.
+        records: All records of the step, or those of its first rounds.
         config: Configuration of the step.
     """
     if not config.ablation.shuffle_rewards or not records:
         return records
-    groups = rewarded_groups(list(group_members(records).values()), records[0].step, config)
-    members = {(group.id, each.trajectory.sample_index): each for group in groups for each in group.members}
-    found = []
-    for record in records:
-        member = members[record.trajectory.group_id, record.trajectory.sample_index]
-        pairs = zip(record.episode_trajectories, member.episode_trajectories, strict=True)
-        *branches, main = (replace(one, grade=replace(each.grade, reward=each.reward)) for one, each in pairs)
-        found.append(replace(main, branches=tuple(branches)))
-    return found
+    grades = naive_shuffled_grades([record.grade for record in records], records[0].step, config)
+    return [
+        replace(record, grade=grade, branches=tuple(replace(each, grade=grade) for each in record.branches))
+        for record, grade in zip(records, grades, strict=True)
+    ]
 
 
 def scored_group(members: Sequence[TrajectoryRecord]) -> ScoredGroup:

@@ -16,7 +16,8 @@ from torl.run.config import TrainConfig
 from torl.run.records import metric_names as names
 from torl.run.records.tokens import TokenKey
 from torl_lab.audit.checks import Check
-from torl_lab.audit.learning import CLIPPING_LOSSES, LearnedBatch
+from torl_lab.audit.learning import LearnedBatch
+from torl_lab.audit.naive.learner import is_clipping_loss
 
 Numbers = npt.NDArray[np.float64]
 
@@ -64,7 +65,7 @@ def check_learner_numbers(
     bounds.check_mean(names.LOGPROB_GAP_KL, kl, math.expm1(min(highest, 20.0)), minimum=0.0)
     if config.algorithm.epochs == 1:
         bounds.check_mean(names.ENTROPY, _arrays(recorded, "entropies"), math.inf)
-        if config.algorithm.policy_loss.target in CLIPPING_LOSSES:
+        if is_clipping_loss(config.algorithm):
             bounds.check_mean(names.CLIP_FRACTION, _arrays(recorded, "clipped"), 1.0)
     if config.algorithm.importance_correction is not None:
         weights = _arrays(recorded, "importance_weights")

@@ -4,27 +4,19 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
-import numpy as np
-
-from torl.base.types import ScoredTrajectory, TrainingSample
-from torl.components.algorithms.losses.policy import cispo_policy_loss, clipped_policy_loss, gspo_policy_loss
-from torl.learner.optimizer_steps import mini_batches
 from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.tokens import TokenKey
-from torl_lab.audit.advantages import recorded_masks
 from torl_lab.audit.checks import Check
-from torl_lab.audit.formulas import naive_learning_rate
 from torl_lab.audit.history import RunHistory
+from torl_lab.audit.naive.batches import naive_imitated, naive_loss_weights, naive_mini_batches
+from torl_lab.audit.naive.learner import is_clipping_loss, is_ratio_loss, naive_learning_rate
+from torl_lab.audit.naive.masks import any_mask, naive_masks
 
 _TOLERANCE = 1e-6
-_RATIO_LOSSES = (clipped_policy_loss, gspo_policy_loss)
-"""Policy losses whose value is the negative advantage if the policy has not changed yet."""
-CLIPPING_LOSSES = (*_RATIO_LOSSES, cispo_policy_loss)
-"""Policy losses with a clipping that the audit computes again."""
 
 
 def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
@@ -48,30 +40,31 @@ class LearnedBatch:
     Attributes:
         episodes: Trajectories of each episode of the batch.
         counts: Numbers of masked trajectories, by metric.
-        tokens: Number of tokens with a loss of each trajectory, over all episodes.
+        masked: Whether each trajectory is masked, over all episodes.
+        tokens: Number of tokens with a loss of each trajectory.
         imitated: Number of imitated tokens of each trajectory.
         learned: Places of the trajectories that an optimizer step of the policy has.
-        samples: Samples of all trajectories.
     """
 
     episodes: Sequence[Sequence[TrajectoryRecord]]
     counts: Mapping[str, float]
+    masked: Sequence[bool]
     tokens: Sequence[int]
     imitated: Sequence[int]
     learned: frozenset[int]
-    samples: Sequence[TrainingSample]
 
     @classmethod
     def from_records(cls, records: Sequence[TrajectoryRecord], step: int, config: TrainConfig) -> Self:
         """Collect the batch of a step from its records, with the grades that it learns from (`trained_records`)."""
-        masks, algorithm = recorded_masks(records, config), config.algorithm
-        counts = {names.masked(name): float(mask.sum()) for name, mask in masks.items()}
+        algorithm = config.algorithm
         episodes = [record.episode_trajectories for record in records if record.advantage is not None]
         batch = [each for trajectories in episodes for each in trajectories]
-        masked = np.any([*masks.values(), np.zeros(len(batch), np.bool_)], axis=0).tolist()
+        masks = naive_masks(batch, config.selection)
+        counts = {names.masked(name): float(sum(mask)) for name, mask in masks.items()}
+        masked = any_mask(masks, len(batch))
         pairs = list(zip(batch, masked, strict=True))
-        tokens = [0 if hidden else int(each.trajectory.loss_mask_T.sum()) for each, hidden in pairs]
-        imitated = [0 if hidden else _count_imitated(each, algorithm) for each, hidden in pairs]
+        tokens = [0 if hidden else each.trajectory.loss_mask_T.tolist().count(True) for each, hidden in pairs]
+        imitated = [0 if hidden else naive_imitated(each, algorithm) for each, hidden in pairs]
         learned = frozenset(
             index
             for index, record in enumerate(batch)
@@ -79,7 +72,7 @@ class LearnedBatch:
         )
         if step < config.critic_only_steps:
             learned = frozenset()
-        return cls(episodes, counts, tokens, imitated, learned, batch_samples(episodes))
+        return cls(episodes, counts, masked, tokens, imitated, learned)
 
     @property
     def keys(self) -> list[TokenKey]:
@@ -92,19 +85,22 @@ class LearnedBatch:
         """Records of all trajectories."""
         return [each for trajectories in self.episodes for each in trajectories]
 
+    @property
+    def lengths(self) -> list[int]:
+        """Number of tokens of each trajectory, prompts included."""
+        return [len(each.trajectory.prompt.token_ids) + len(each.trajectory.token_ids_T) for each in self.records]
+
+    def mini_batches(self, step: int, config: TrainConfig, model: Literal["policy", "critic"]) -> list[list[int]]:
+        """Return the places of the trajectories in each mini-batch of the policy or of the critic."""
+        settings = config.algorithm if model == "policy" else config.critic
+        sizes = [len(trajectories) for trajectories in self.episodes]
+        return naive_mini_batches(sizes, settings.epochs, settings.mini_batches, config.run.seed, step, model)
+
     def parts(self, step: int, config: TrainConfig) -> list[list[int]]:
         """Return the places of the learned trajectories in each optimizer step of the policy that is taken."""
-        key = (config.run.seed, step, "policy")
-        parts = mini_batches(self.samples, config.algorithm.epochs, config.algorithm.mini_batches, key)
+        parts = self.mini_batches(step, config, "policy")
         found = [[index for index in part if index in self.learned] for part in parts]
         return [part for part in found if part]
-
-
-def _count_imitated(record: TrajectoryRecord, algorithm: AlgorithmConfig) -> int:
-    if algorithm.imitation is None:
-        return 0
-    scored = ScoredTrajectory(record.trajectory, record.grade, record.grade.reward)
-    return int(np.count_nonzero(algorithm.imitation.bind()(scored)))
 
 
 def batch_metrics(batch: LearnedBatch, step: int, config: TrainConfig) -> dict[str, float]:
@@ -116,13 +112,13 @@ def batch_metrics(batch: LearnedBatch, step: int, config: TrainConfig) -> dict[s
     learner: dict[str, float] = {
         "samples": algorithm.epochs * len(learned),
         "sampled_tokens": algorithm.epochs * sum(batch.tokens[index] for index in learned),
-        "tokens": algorithm.epochs * sum(len(batch.samples[index]) for index in learned),
+        "tokens": algorithm.epochs * sum(batch.lengths[index] for index in learned),
         "updates": len(parts),
         "on_policy_fraction": statistics.fmean(_on_policy(batch, part, step) for part in parts),
     }
     if imitated := sum(batch.imitated[index] for index in learned):
         learner["imitated_tokens"] = algorithm.epochs * imitated
-    if not algorithm.needs_old_logprobs and algorithm.policy_loss.target in CLIPPING_LOSSES:
+    if not algorithm.needs_old_logprobs and is_clipping_loss(algorithm):
         learner |= {"clip_fraction": 0.0, "dual_clip_fraction": 0.0, "approximate_kl": 0.0}  # the ratio is 1
     if _has_known_loss(algorithm):
         learner["loss"] = _first_loss(batch.episodes, batch.tokens, algorithm)
@@ -151,12 +147,11 @@ def critic_metrics(
     critic, learned = config.critic, {index for index, count in enumerate(batch.tokens) if count}
     if not config.algorithm.needs_critic or not learned:
         return {}, 0
-    parts = mini_batches(batch.samples, critic.epochs, critic.mini_batches, (config.run.seed, step, "critic"))
-    taken = sum(not learned.isdisjoint(part) for part in parts)
+    taken = sum(not learned.isdisjoint(part) for part in batch.mini_batches(step, config, "critic"))
     values: dict[str, float] = {
         "critic_samples": critic.epochs * len(learned),
         "critic_sampled_tokens": critic.epochs * sum(batch.tokens[index] for index in learned),
-        "critic_tokens": critic.epochs * sum(len(batch.samples[index]) for index in learned),
+        "critic_tokens": critic.epochs * sum(batch.lengths[index] for index in learned),
     }
     if steps_before is not None:
         own = {"learning_rate": critic.learning_rate, "warmup_steps": critic.warmup_steps}
@@ -173,26 +168,10 @@ def _has_advantage(record: TrajectoryRecord) -> bool:
     return bool(record.advantage) if numbers is None else bool(numbers[record.trajectory.loss_mask_T].any())
 
 
-def batch_samples(episodes: Sequence[Sequence[TrajectoryRecord]]) -> list[TrainingSample]:
-    """Return the samples of a batch from the trajectories of each of its episodes."""
-    return [_sample(each, number) for number, trajectories in enumerate(episodes) for each in trajectories]
-
-
-def _sample(record: TrajectoryRecord, episode: int) -> TrainingSample:
-    trajectory = record.trajectory
-    prompt = np.asarray(trajectory.prompt.token_ids, np.int32)
-    return TrainingSample(
-        token_ids=np.concatenate([prompt, trajectory.token_ids_T]),
-        loss_mask=np.concatenate([np.zeros(len(prompt), np.bool_), trajectory.loss_mask_T]),
-        rollout_logprobs=np.concatenate([np.zeros(len(prompt), np.float32), trajectory.rollout_logprobs_T]),
-        episode=episode,
-    )
-
-
 def _has_known_loss(algorithm: AlgorithmConfig) -> bool:
     """Whether the loss of a step follows from its advantages: one optimizer step, and no other term."""
     return (
-        algorithm.policy_loss.target in _RATIO_LOSSES
+        is_ratio_loss(algorithm)
         and not algorithm.needs_old_logprobs
         and not algorithm.learns_without_advantage
         and algorithm.importance_correction is None
@@ -212,7 +191,6 @@ def _first_loss(
     """
     counts = iter(tokens)
     of_episodes = [[(next(counts), record.advantage or 0.0) for record in trajectories] for trajectories in episodes]
-    lengths = np.array([sum(count for count, _ in episode) for episode in of_episodes], np.int64)
-    weights: list[float] = algorithm.aggregation.bind()(lengths).tolist()
+    weights = naive_loss_weights([sum(count for count, _ in episode) for episode in of_episodes], algorithm)
     sums = [sum(count * advantage for count, advantage in episode) for episode in of_episodes]
     return -sum(weight * total for weight, total in zip(weights, sums, strict=True))

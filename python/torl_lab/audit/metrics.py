@@ -7,13 +7,14 @@ from typing import Any
 from torl.base.inputs import parse_json, read_file
 from torl.base.types import ScoredGroup
 from torl.run.config import LearningConfig, TrainConfig
-from torl.run.display.summary import summarize
 from torl.run.records import metric_names as names
-from torl.run.records.dynamics import code_ratio, dynamics_by_value, staleness, training_dynamics
 from torl.run.records.files import SUMMARY_FILE
 from torl.run.records.reading import read_metrics
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
+from torl_lab.audit.naive.dynamics import naive_dynamics, naive_greedy, naive_kinds, naive_staleness
+from torl_lab.audit.naive.records import naive_summary
+from torl_lab.audit.naive.responses import responses_of
 from torl_lab.audit.replay import is_complete
 
 _TOLERANCE = 1e-6
@@ -73,9 +74,8 @@ def check_summary(check: Check, history: RunHistory) -> None:
         return
     with check.reading(SUMMARY_FILE):
         found = parse_json(read_file(path))
-        for name, value in summarize(history.directory, read_metrics(history.directory)).items():
-            if name != "report":
-                check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
+        for name, value in naive_summary(read_metrics(history.directory)).items():
+            check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
 
 
 def unknown_metrics(groups: Sequence[ScoredGroup], *, metadata: bool, accuracies: bool = True) -> tuple[str, ...]:
@@ -99,10 +99,8 @@ def step_metrics(groups: Sequence[ScoredGroup], step: int, config: TrainConfig, 
         config: Configuration of the step.
         metadata: Whether the problems have their metadata, and prompts their variants, which records lack.
     """
-    trajectories = [
-        each for group in groups for member in group.members for each in member.trajectory.episode_trajectories
-    ]
-    return _dynamics(groups, config, metadata=metadata) | staleness(trajectories, step)
+    trajectories = [trajectory for trajectory, _ in responses_of(groups)]
+    return _dynamics(groups, config, metadata=metadata) | naive_staleness(trajectories, step)
 
 
 def evaluation_metrics(
@@ -128,8 +126,7 @@ def evaluation_metrics(
     """
     metrics = _dynamics(groups, config, metadata=metadata)
     if greedy:
-        metrics[names.GREEDY_ACCURACY] = sum(group.accuracy for group in greedy) / len(greedy)
-        metrics[names.GREEDY_CODE_RATIO] = code_ratio([member for group in greedy for member in group.members])
+        metrics |= naive_greedy(greedy)
     for name in metrics.keys() & set(_OF_ALL_PROBLEMS):
         metrics[name] *= 1.0 if problems is None else problems / (problems + too_long)
     if problems is None and too_long:
@@ -138,15 +135,13 @@ def evaluation_metrics(
 
 
 def _dynamics(groups: Sequence[ScoredGroup], config: LearningConfig, *, metadata: bool) -> dict[str, float]:
-    metrics = training_dynamics(groups)
+    metrics = naive_dynamics(groups)
     if metadata and config.run.group_metrics_by is not None:
-        metrics |= dynamics_by_value(groups, config.run.group_metrics_by)
+        metrics |= naive_kinds(groups, config.run.group_metrics_by)
     unknown = unknown_metrics(groups, metadata=metadata)
     return {name: value for name, value in metrics.items() if not name.startswith(unknown)}
 
 
 def _have_outputs(groups: Sequence[ScoredGroup]) -> bool:
     """Whether the records have the complete outputs of all tools."""
-    members = (member.trajectory for group in groups for member in group.members)
-    calls = (call for member in members for each in member.episode_trajectories for call in each.tool_calls)
-    return all(is_complete(call.outcome) for call in calls)
+    return all(is_complete(call.outcome) for trajectory, _ in responses_of(groups) for call in trajectory.tool_calls)

@@ -1,7 +1,12 @@
-"""The check of the order of problems: each step's problems are drawn from the sampler of the run again."""
+"""The check of the order of problems: each step's problems are drawn again, by the naive sampler for torl's samplers.
+
+The run's own sampler is called a second time for its position, which checkpoints have, and for the order of a sampler
+that is not torl's.
+"""
 
 import json
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
 from torl.base.errors import NotTrustedError, TorlError
@@ -9,9 +14,11 @@ from torl.components.data import PromptSampler, Sampler, StreamSampler
 from torl.components.text.prompts import PromptStream
 from torl.run.config import RolloutConfig, TrainConfig
 from torl.run.records.rows import TrajectoryRecord
-from torl.training.selection import prompts_for_next_round, select_batch
 from torl_lab.audit.checks import Check, order_mismatch
-from torl_lab.audit.groups import Groups, rewarded_groups, scored_group
+from torl_lab.audit.groups import Groups, trained_groups
+from torl_lab.audit.naive.components import location_of
+from torl_lab.audit.naive.samplers import NAIVE_SAMPLERS, NaiveStream
+from torl_lab.audit.naive.selection import naive_next_round, naive_selection
 
 _SOURCE = "the sampler (data.sampler, run.seed)"
 _IGNORE_ACCURACIES = (PromptSampler.record_accuracies, StreamSampler.record_accuracies)
@@ -24,6 +31,7 @@ class ProblemOrder:
         """Count the steps in `check`."""
         self._check = check
         self._sampler: Sampler | None = None
+        self._naive: Any = None  # of `NAIVE_SAMPLERS`; None for a sampler that is not torl's
         self._rollout: RolloutConfig | None = None
         self.positions: dict[int, Any] = {}
         """State of the sampler at the start of each step, as in a checkpoint, and after the last one."""
@@ -47,16 +55,25 @@ class ProblemOrder:
         if before is not None and before.max_staleness and _divides_otherwise(before, config):
             self.drop("a resumed run divided the problems of the steps that had been played ahead in another way")
             return
+        choice, seed = config.data.sampler, config.run.seed
+        formula = NAIVE_SAMPLERS.get(location_of(choice.target))
         try:
-            sampler: Sampler = config.data.sampler.make(prompts, config.run.seed)
+            # Prompts are rendered once, unless the sampler is for files that exceed memory.
+            read = prompts if formula in (None, NaiveStream) else list(prompts)
+            sampler: Sampler = choice.make(read, seed)
             if self._sampler is not None:
                 sampler.load_state_dict(self._sampler.state_dict())
+            naive = None if formula is None else formula(read, seed, **choice.options.model_dump())
         except TorlError as error:
             if not isinstance(error, NotTrustedError) and not source_has_changed():
                 self._check.add(False, f"the problems of step {step} cannot be drawn again: {error}")
             self.drop(str(error))
             return
-        self._sampler = sampler
+        if naive is None:
+            self._check.add_note(f"{choice.name} has no second implementation: its order is that of a second call")
+        elif self._naive is not None:
+            naive.resume(self._naive)
+        self._sampler, self._naive = sampler, naive
         uses_accuracies = getattr(type(sampler), "record_accuracies", None) not in _IGNORE_ACCURACIES
         if config.rollout.max_staleness and (config.selection.dynamic_sampling or uses_accuracies):
             self.drop("it depends on the time at which accuracies were known (rollout.max_staleness)")
@@ -65,11 +82,12 @@ class ProblemOrder:
     @property
     def epoch(self) -> int | None:
         """Epoch after the last step that was checked; None if the order is unknown."""
-        return None if self._sampler is None else self._sampler.epoch
+        sampler = self._naive or self._sampler
+        return None if sampler is None else int(sampler.epoch)
 
     def drop(self, reason: str) -> None:
         """Leave the order of later steps unchecked."""
-        self._sampler = None
+        self._sampler = self._naive = None
         self._check.add_note(f"the order of problems was not checked: {reason}")
 
     def check_step(
@@ -110,16 +128,23 @@ class ProblemOrder:
         count, rounds = wanted, 0
         while True:
             drawn = [prompt.problem.id for prompt in sampler.take(count)]
+            if self._naive is not None:
+                drawn = self._naive.take(count)
             new = {name: by_id.get(name) for name in drawn if name not in names}
-            sampler.record_accuracies({name: scored_group(each).accuracy for name, each in new.items() if each})
+            accuracies = {
+                name: fmean(each.grade.correct for each in records) for name, records in new.items() if records
+            }
+            for each in (sampler, self._naive):
+                if each is not None:
+                    each.record_accuracies(accuracies)
             names |= new
             rounds += 1
             if not config.selection.dynamic_sampling or None in new.values():
                 return list(names)
-            chosen = select_batch(rewarded_groups([each for each in names.values() if each], step, config), config)
+            chosen = naive_selection(trained_groups([each for each in names.values() if each], config), config)
             if not chosen.missing or rounds == config.selection.max_rounds or len(names) == len(sampler):
                 return list(names)
-            count = min(prompts_for_next_round(wanted, chosen.kept, len(names)), len(sampler))
+            count = min(naive_next_round(wanted, chosen.kept, len(names)), len(sampler))
 
     def _keep_position(self, step: int) -> None:
         if self._sampler is not None:

@@ -13,6 +13,7 @@ from torl.run.config import LearningConfig, TrainConfig
 from torl.run.records.rows import TrajectoryRecord
 from torl_lab.audit.checks import Check, order_mismatch, place_of
 from torl_lab.audit.history import RunHistory
+from torl_lab.audit.naive.samplers import naive_variant
 from torl_lab.audit.problem_sets import ProblemSet
 
 _MAX_SHOWN = 60
@@ -137,7 +138,7 @@ class PromptAudit:
 
     def _variant(self, prompt: Prompt, step: int, sample: int) -> Prompt:
         seed = derive_seed(self._config.run.seed, step, prompt.problem.id, sample, "prompt variant")
-        return prompt.for_episode(seed)
+        return naive_variant(prompt, seed)
 
     def _compare(self, record: TrajectoryRecord, problems: ProblemSet, prompt: Prompt | None, longest: int) -> None:
         recorded, place = record.trajectory.prompt.problem, place_of(record)

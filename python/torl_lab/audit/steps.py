@@ -26,6 +26,7 @@ from torl_lab.audit.learner_numbers import check_learner_numbers
 from torl_lab.audit.learning import LearnedBatch, batch_metrics, check_learning_rate, critic_metrics
 from torl_lab.audit.measured import has_counts, measured_metrics
 from torl_lab.audit.metrics import check_row, step_metrics, unknown_metrics
+from torl_lab.audit.naive.records import naive_scheduled
 from torl_lab.audit.order import ProblemOrder
 from torl_lab.audit.updates import check_recorded_updates
 
@@ -118,7 +119,7 @@ class StepAudit:
             check_recorded_updates(checks.updates, shared.history, trained, config, shared.sampled)
         selection = None
         with checks.selection.reading(place):
-            selection = RecordedSelection.from_records(groups, step, config)
+            selection = RecordedSelection.from_records(groups, config)
             check_selection(checks.selection, groups, step, selection)
         if not row or batch is None or selection is None:  # the counts of the metrics follow from the selection
             return
@@ -127,7 +128,7 @@ class StepAudit:
             assert prompts.training is not None  # of a training run
             with_metadata, complete = prompts.with_metadata(scored, prompts.training)
             expected = step_metrics(with_metadata, step, config, metadata=complete) | dict(selection.counts)
-            expected |= names.scheduled_values(shared.history.start_config_at(step).scheduled_values(step))
+            expected |= names.scheduled_values(naive_scheduled(shared.history.start_config_at(step), step))
             before = self._critic_steps_before(step)
             of_critic, self.critic_steps[step] = critic_metrics(batch, step, config, before)
             expected |= batch_metrics(batch, step, config) | of_critic

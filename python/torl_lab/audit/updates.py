@@ -1,33 +1,26 @@
 """The check of the learner's numbers of tokens: against the records of their trajectories, and against each other."""
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from torl.base.types import UpdateNumbers
-from torl.components.algorithms.group_advantages import indices_by_group
-from torl.components.algorithms.losses.correction import icepop, mis, tis
-from torl.components.algorithms.losses.policy import cispo_policy_loss, gspo_policy_loss
-from torl.learner.optimizer_steps import mini_batches
 from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.records.files import token_file
 from torl.run.records.rows import TrajectoryRecord
-from torl.run.records.tokens import TokenKey, keyed, read_token_numbers
-from torl.training.token_records import draw_groups
-from torl_lab.audit.advantages import recorded_masks
+from torl.run.records.tokens import TokenKey, read_token_numbers
 from torl_lab.audit.checks import MAX_LOGPROB, Check, place_of
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.learning import CLIPPING_LOSSES, LearnedBatch, batch_samples
+from torl_lab.audit.learning import LearnedBatch
 from torl_lab.audit.logprobs import SampledTrajectories
+from torl_lab.audit.naive.batches import naive_recorded_groups
+from torl_lab.audit.naive.learner import naive_clipped, naive_weights
 
 Numbers = npt.NDArray[np.float64]
 
 _TOLERANCE: Final = 2e-5  # of numbers that the learner computes in float32
-_LIMIT: Final = 20.0  # of log ratios, as the losses clamp them
-_EDGE: Final = 1e-4  # relative distance to a bound below which rounding decides
 
 
 def check_recorded_updates(
@@ -69,17 +62,13 @@ def check_updates(
     if not records:
         return
     step = records[0].step
-    episodes = [record for record in records if record.advantage is not None]
-    batch = list(keyed(episodes))
-    masked = np.any([*recorded_masks(records, config).values(), np.zeros(len(batch), np.bool_)], axis=0)
+    learned_batch, algorithm = LearnedBatch.from_records(records, step, config), config.algorithm
+    batch, learned = list(zip(learned_batch.keys, learned_batch.records, strict=True)), learned_batch.learned
     places = {key: index for index, (key, _) in enumerate(batch)}
-    algorithm = config.algorithm
-    key = (config.run.seed, step, "policy")
-    samples = batch_samples([record.episode_trajectories for record in episodes])
-    parts = list(enumerate(mini_batches(samples, algorithm.epochs, algorithm.mini_batches, key)))
+    parts = enumerate(learned_batch.mini_batches(step, config, "policy"))
     last = {index: number for number, part in parts for index in part}
-    learned = LearnedBatch.from_records(records, step, config).learned
-    drawn = _drawn_groups(batch, learned, step, config)
+    groups = dict.fromkeys(key.group for index, (key, _) in enumerate(batch) if index in learned)
+    drawn = naive_recorded_groups(list(groups), step, config)
     recorded = {key.group for key in numbers}
     check.expect(f"step {step}: recorded groups", sorted(drawn), sorted(recorded))
     order = [places[key] for key in numbers if key in places]
@@ -94,22 +83,10 @@ def check_updates(
             continue
         index = places[trajectory]
         record = batch[index][1]
-        mismatch, wrong = _mismatch(record, found, algorithm, hidden=bool(masked[index]))
+        mismatch, wrong = _mismatch(record, found, algorithm, hidden=learned_batch.masked[index])
         if mismatch is None and found.update != last[index]:
             mismatch = f"update {found.update}, expected {last[index]}, the last with the trajectory"
         check.add(mismatch is None, f"{place_of(record)}: {mismatch}", tokens=wrong)
-
-
-def _drawn_groups(
-    batch: Sequence[tuple[TokenKey, TrajectoryRecord]], learned: Collection[int], step: int, config: TrainConfig
-) -> set[str]:
-    """Return the groups that the run must record."""
-    groups = [
-        indices
-        for indices in indices_by_group([key.group for key, _ in batch])
-        if any(index in learned for index in indices)
-    ]
-    return {batch[indices[0]][0].group for indices in draw_groups(groups, step, config)}
 
 
 def _mismatch(
@@ -163,44 +140,3 @@ def _differences(
 def _differs(found: Numbers, expected: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     differs: npt.NDArray[np.bool_] = ~np.isclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE)
     return differs
-
-
-def naive_weights(algorithm: AlgorithmConfig, old: Numbers, rollout: Numbers) -> Numbers | None:
-    """Return the weights of a built-in importance correction for one sequence; None for others."""
-    choice = algorithm.importance_correction
-    if choice is None or choice.target not in (tis, icepop, mis):
-        return None
-    bounds = choice.options.model_dump()
-    ratios = [math.exp(min(_LIMIT, max(-_LIMIT, each))) for each in old - rollout]
-    if choice.target is tis:
-        return np.array([min(ratio, bounds["high"]) for ratio in ratios])
-    if choice.target is mis:
-        total = math.exp(min(_LIMIT, max(-_LIMIT, sum(math.log(ratio) for ratio in ratios))))
-        return np.array([total if bounds["low"] <= total <= bounds["high"] else 0.0] * len(ratios))
-    return np.array([ratio if bounds["low"] <= ratio <= bounds["high"] else 0.0 for ratio in ratios])
-
-
-def naive_clipped(algorithm: AlgorithmConfig, log_ratios: Numbers, advantages: Numbers) -> Numbers | None:
-    """Return 1 for each token that a built-in loss clips and 0 for others; None for losses without clipping.
-
-    NaN marks tokens so close to a bound that rounding decides.
-    """
-    loss = algorithm.policy_loss
-    if loss.target not in CLIPPING_LOSSES:
-        return None
-    options = {"dual_clip": None} | loss.options.model_dump()
-    if loss.target is gspo_policy_loss:
-        log_ratios = np.full(len(log_ratios), log_ratios.mean() if len(log_ratios) else 0.0)
-    low, high, dual = 1 - options["clip_low"], 1 + options["clip_high"], options["dual_clip"]
-    flags = []
-    for log_ratio, advantage in zip(log_ratios, advantages, strict=True):
-        ratio = math.exp(min(_LIMIT, max(-_LIMIT, log_ratio)))
-        bounds = [low, high, *([dual] if dual is not None else [])]
-        if any(abs(ratio - bound) <= _EDGE * max(1.0, bound) for bound in bounds):
-            flags.append(math.nan)
-        elif loss.target is cispo_policy_loss:
-            flags.append(float(not low <= ratio <= high))
-        else:
-            above, below = advantage > 0 and ratio > high, advantage < 0 and ratio < low
-            flags.append(float(above or below or (dual is not None and advantage < 0 and ratio > dual)))
-    return np.array(flags)

@@ -6,7 +6,9 @@ import pytest
 
 from torl.components.algorithms.estimators import ESTIMATORS
 from torl.run.config import AlgorithmConfig, LearnerConfig
-from torl_lab.audit.formulas import NAIVE_ESTIMATORS, BatchRewards, naive_advantages, naive_kl, naive_learning_rate
+from torl_lab.audit.naive.components import location_of
+from torl_lab.audit.naive.estimators import NAIVE_ESTIMATORS, BatchRewards, naive_advantages
+from torl_lab.audit.naive.learner import naive_kl, naive_learning_rate
 
 
 def found(
@@ -92,8 +94,8 @@ def test_the_divergence_on_a_token_by_hand() -> None:
 def test_every_estimator_of_rewards_alone_has_a_naive_implementation() -> None:
     """The others read graded trajectories or a teacher; their slow references are in the tests of their formulas."""
     of_others = {"optimal_token_baseline", "gdpo", "aspo", "adatir", "gtpo_similar_code", "distillation"}
-    targets = {AlgorithmConfig(estimator=name).estimator.target for name in ESTIMATORS.keys() - of_others}  # type: ignore[arg-type]
-    assert set(NAIVE_ESTIMATORS) == targets
+    choices = [AlgorithmConfig(estimator=name).estimator for name in ESTIMATORS.keys() - of_others]  # type: ignore[arg-type]
+    assert set(NAIVE_ESTIMATORS) == {location_of(choice.target) for choice in choices}
 
 
 def test_maxrl_by_hand() -> None:

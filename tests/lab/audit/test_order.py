@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from time import process_time
@@ -13,10 +14,10 @@ import pytest
 from scripted_run import ScriptedRun
 from scripted_selections import SELECTIONS, written
 from torl.base.errors import DataError, NotTrustedError, TorlError
-from torl.components.data import CurriculumSampler, PromptSampler, Sampler
+from torl.components.data import CurriculumSampler, Sampler
 from torl.learner.batch import carries_advantage, pack_batch
 from torl.learner.optimizer_steps import mini_batches
-from torl.run.config import TrainConfig
+from torl.run.config import DataConfig, TrainConfig
 from torl.run.display.console import Console
 from torl.training.samples import training_samples, with_advantages
 from torl.training.step import StepPlayer
@@ -27,11 +28,22 @@ from torl_lab.audit.learning import LearnedBatch, batch_metrics
 from torl_lab.audit.order import ProblemOrder
 
 
-def order_of(run: ScriptedRun, sampler: Sampler, **rollout: Any) -> tuple[ProblemOrder, TrainConfig, Check]:
-    """An order whose sampler is this one, for the configuration of a run."""
-    settings = run.config.rollout.model_copy(update=rollout)
-    data = SimpleNamespace(sampler=SimpleNamespace(make=lambda prompts, seed: sampler))
-    config = run.config.model_copy(update={"data": data, "rollout": settings})
+def order_of(
+    run: ScriptedRun,
+    sampler: str = "shuffled",
+    *,
+    seed: int = 0,
+    rollout: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[ProblemOrder, TrainConfig, Check]:
+    """The order of a run's problems by a sampler, for the run's configuration with other settings of rollouts."""
+    config = run.config.model_copy(
+        update={
+            "data": DataConfig.model_validate({"train": "", "sampler": {"name": sampler, **options}}),
+            "run": run.config.run.model_copy(update={"seed": seed}),
+            "rollout": run.config.rollout.model_copy(update=dict(rollout or {})),
+        }
+    )
     check = Check("prompts")
     order = ProblemOrder(check)
     prompts: Any = run.prompts
@@ -42,7 +54,7 @@ def order_of(run: ScriptedRun, sampler: Sampler, **rollout: Any) -> tuple[Proble
 @pytest.mark.parametrize("name", [name for name in SELECTIONS if name != "failed, dynamic"])
 async def test_sampler_repeats_the_problems_of_each_kind_of_selection(name: str, tmp_path: Path) -> None:
     run = SELECTIONS[name](tmp_path)
-    order, config, check = order_of(run, PromptSampler(run.prompts, 0))
+    order, config, check = order_of(run)
     for step in range(3):
         run.version = step
         records, row = written(run, await run.step_player.play(step), step)
@@ -64,7 +76,7 @@ async def test_an_order_that_cannot_be_drawn_is_a_mismatch_of_unchanged_problems
     def refused(prompts: object, seed: int) -> Sampler:
         raise error("none of the 8 prompts has at most 1 tokens")
 
-    data = SimpleNamespace(sampler=SimpleNamespace(make=refused))
+    data = SimpleNamespace(sampler=SimpleNamespace(make=refused, target=refused))
     check = Check("prompts")
     prompts: Any = run.prompts
     ProblemOrder(check).open(run.config.model_copy(update={"data": data}), prompts, 0, lambda: has_changed)
@@ -75,10 +87,10 @@ async def test_an_order_that_cannot_be_drawn_is_a_mismatch_of_unchanged_problems
 async def test_problems_of_another_seed_are_a_mismatch(tmp_path: Path) -> None:
     run = SELECTIONS["all"](tmp_path)
     records, _ = written(run, await run.step_player.play(0), 0)
-    order, config, check = order_of(run, PromptSampler(run.prompts, 1))
+    order, config, check = order_of(run, seed=1)
     order.check_step(0, group_members(records), config, failed=0, source_has_changed=lambda: False)
     assert "expected the problem" in check.examples[0]
-    order, config, check = order_of(run, PromptSampler(run.prompts, 1))
+    order, config, check = order_of(run, seed=1)
     order.check_step(0, group_members(records), config, failed=0, source_has_changed=lambda: True)
     assert (check.wrong, check.note) == (
         0,
@@ -91,14 +103,14 @@ async def test_order_that_depends_on_earlier_accuracies_is_repeated(tmp_path: Pa
     run = ScriptedRun(tmp_path, lambda number: number % 2, problems=9)
     run.sampler = CurriculumSampler(run.prompts, 0, cooldown_after=1)
     run.step_player = StepPlayer(run.config, StepProblems(run.sampler), run.player, run.reward, Console(io.StringIO()))
-    order, config, check = order_of(run, CurriculumSampler(run.prompts, 0, cooldown_after=1))
+    order, config, check = order_of(run, "curriculum", cooldown_after=1)
     for step in range(4):
         run.version = step
         records, _ = written(run, await run.step_player.play(step), step)
         order.check_step(step, group_members(records), config, failed=0, source_has_changed=lambda: False)
     assert (check.compared, check.wrong) == (4, 0)
-    assert "max_staleness" in order_of(run, CurriculumSampler(run.prompts, 0), max_staleness=1)[2].note
-    assert order_of(run, PromptSampler(run.prompts, 0), max_staleness=1)[2].note == ""
+    assert "max_staleness" in order_of(run, "curriculum", rollout={"max_staleness": 1})[2].note
+    assert order_of(run, rollout={"max_staleness": 1})[2].note == ""
 
 
 def test_order_ends_where_a_resumed_run_divides_problems_otherwise(tmp_path: Path) -> None:
@@ -106,7 +118,7 @@ def test_order_ends_where_a_resumed_run_divides_problems_otherwise(tmp_path: Pat
     prompts: Any = run.prompts
 
     def note(max_staleness: int, dynamic: bool = False, **rollout: Any) -> str:
-        order, config, check = order_of(run, PromptSampler(run.prompts, 0), max_staleness=max_staleness)
+        order, config, check = order_of(run, rollout={"max_staleness": max_staleness})
         changed = config.rollout.model_copy(update={"max_staleness": 0, **rollout})
         selection = config.selection.model_copy(update={"dynamic_sampling": dynamic})
         order.open(config.model_copy(update={"rollout": changed, "selection": selection}), prompts, 3, lambda: False)

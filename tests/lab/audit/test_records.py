@@ -53,7 +53,7 @@ def found(run: ScriptedRun, records: list[TrajectoryRecord], row: Mapping[str, f
     checks["files"].expect("file", len(records) if count is None else count, len(records))
     samples, failed = config.rollout.samples_per_prompt, int(row["rollout/failed_episodes"])
     check_groups(checks["groups"], groups, step=step, batch_id=step, samples=samples, failed=failed)
-    selection = RecordedSelection.from_records(groups, step, config)
+    selection = RecordedSelection.from_records(groups, config)
     check_selection(checks["selection"], groups, step, selection)
     again = step_metrics([scored_group(members) for members in groups.values()], step, config, metadata=False)
     measured, counted = measured_metrics(config, learned=False)

@@ -21,7 +21,7 @@ from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.startup import Rollouts
 from torl.training.experience import Experience
 from torl.training.samples import training_samples, with_advantages
-from torl_lab.audit.formulas import BatchRewards, naive_advantages
+from torl_lab.audit.naive.estimators import BatchRewards, naive_advantages
 
 
 class Line(ScriptedTool):

@@ -1,16 +1,13 @@
 """Naive implementations of the advantage estimators, one number at a time."""
 
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
-from torl.components.algorithms import group_advantages, token_advantages
-from torl.components.algorithms.reward_advantages import maxrl
-from torl.run.config import AlgorithmConfig, LearnerConfig
+from torl.run.config import AlgorithmConfig
+from torl_lab.audit.naive.components import location_of
 
 Numbers = list[float]
 """One number for each token of a trajectory with a loss, in order."""
@@ -58,7 +55,7 @@ class BatchRewards:
 
 def naive_advantages(algorithm: AlgorithmConfig, batch: BatchRewards) -> list[Numbers] | None:
     """Return the advantage of each token of a batch, or None if the estimator is not one of torl's."""
-    estimate = NAIVE_ESTIMATORS.get(algorithm.estimator.target)
+    estimate = NAIVE_ESTIMATORS.get(location_of(algorithm.estimator.target))
     if estimate is None:
         return None
     batch = replace(batch, rewards=naive_rewards(algorithm, batch.rewards))
@@ -82,39 +79,6 @@ def naive_whitened(numbers: Sequence[Numbers]) -> list[Numbers]:
     mean = statistics.fmean(everything) if everything else 0.0
     variance = statistics.variance(everything) if len(everything) > 1 else 0.0
     return [[(value - mean) / (variance + 1e-8) ** 0.5 for value in row] for row in numbers]
-
-
-NAIVE_KL: Mapping[str, Callable[[float], float]] = MappingProxyType(
-    {
-        "k1": lambda x: -x,
-        "k2": lambda x: x * x / 2,
-        "k3": lambda x: math.exp(x) - x - 1,
-        "unbiased": lambda x: math.exp(x) - x - 1,
-    }
-)
-"""Built-in KL estimators of the log ratio x = ref_logprob - logprob before an update, by name."""
-
-
-def naive_kl(estimator: str, old_logprob: float, ref_logprob: float) -> float:
-    """Return Schulman's k1, k2 or k3 with the log ratio clamped to +-20."""
-    x = min(max(ref_logprob - old_logprob, -20.0), 20.0)
-    return NAIVE_KL[estimator](x)
-
-
-def naive_learning_rate(index: int, total: int, config: LearnerConfig) -> float:
-    """Return the learning rate of an optimizer step: linear warmup, then constant, linear or cosine decay to 0.
-
-    Args:
-        index: Number of optimizer steps before.
-        total: Number of optimizer steps of the run.
-        config: Peak and schedule.
-    """
-    warmup = config.warmup_steps
-    if index < warmup:
-        return (index + 1) / (warmup + 1) * config.learning_rate
-    rest = max(0.0, 1 - (index - warmup) / max(1, total - warmup))
-    factors = {"constant": 1.0, "linear": rest, "cosine": math.sin(rest * math.pi / 2) ** 2}
-    return factors[config.lr_schedule] * config.learning_rate
 
 
 def _grpo(batch: BatchRewards) -> list[Numbers]:
@@ -215,16 +179,17 @@ def _mean(group: Sequence[float]) -> float:
     return statistics.fmean(group) if len(group) > 1 else 0.0
 
 
-NAIVE_ESTIMATORS: Mapping[Callable[..., Any], Callable[..., list[Numbers]]] = MappingProxyType(
+_GROUPS, _TOKENS = "torl.components.algorithms.group_advantages", "torl.components.algorithms.token_advantages"
+NAIVE_ESTIMATORS: Mapping[str, Callable[..., list[Numbers]]] = MappingProxyType(
     {
-        group_advantages.grpo: _grpo,
-        group_advantages.dr_grpo: _dr_grpo,
-        group_advantages.rloo: _rloo,
-        group_advantages.gtpo: _gtpo,
-        token_advantages.reinforce_plus_plus: _reinforce_plus_plus,
-        token_advantages.reinforce_plus_plus_baseline: _reinforce_plus_plus_baseline,
-        token_advantages.ppo: _ppo,
-        maxrl: _maxrl,
+        f"{_GROUPS}:grpo": _grpo,
+        f"{_GROUPS}:dr_grpo": _dr_grpo,
+        f"{_GROUPS}:rloo": _rloo,
+        f"{_GROUPS}:gtpo": _gtpo,
+        f"{_TOKENS}:reinforce_plus_plus": _reinforce_plus_plus,
+        f"{_TOKENS}:reinforce_plus_plus_baseline": _reinforce_plus_plus_baseline,
+        f"{_TOKENS}:ppo": _ppo,
+        "torl.components.algorithms.reward_advantages:maxrl": _maxrl,
     }
 )
-"""The naive implementation of each of torl's estimators of rewards alone. Others are called a second time."""
+"""The formula of each of torl's estimators of rewards alone, by the place of its function."""
