@@ -70,8 +70,8 @@ for name in ("reward/mean", "reward/part/answer", "reward/part/brief"):
 # %% [markdown]
 # ## Is it right?
 #
-# `verify` audits a run from its own files with another implementation. It calls your reward again, and compares
-# problems, tokens, advantages, metrics and log-probabilities too.
+# `verify` audits a run from its own files: metrics, selection and advantages with another implementation, and
+# log-probabilities with transformers. A reward of yours has no other implementation: it is called a second time.
 
 # %%
 audit = torl_lab.verify(run, logprob_samples=8)

@@ -1,6 +1,7 @@
 """The layers of torl and its laboratory: allowed imports between packages, and modules that an import may load."""
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import torl
 from torl.base.options import load_object
+from torl.base.types import Block, Grade, Outcome, Problem, Prompt, ScoredGroup, ScoredTrajectory, ToolCall, Trajectory
 from torl.components.algorithms.masks import MASKS
 from torl.components.formats import FORMATS
 from torl.components.rewards import REWARDS
@@ -49,6 +51,31 @@ LAB_LAYERS = [
     {"sweep", "view"},
     {"calls", "commands"},
 ]
+# What the formulas of the audit share with a run: the types of a record, settings, names, seeds and parsers of text.
+DEFINITIONS = {
+    *("torl.base.options", "torl.base.seeds", "torl.base.types", "torl.run.config", "torl.run.config.schedule"),
+    *("torl.run.records.metric_names", "torl.run.records.rows", "torl.components.algorithms.requirements"),
+    *("torl.components.formats.results", "torl.components.text.answers"),
+}
+# What the rest of the audit shares: readers of what a run has read and written, its text and its graders. No module
+# that computes metrics, selection, order, masks, mini-batches, samples or advantages.
+READERS = {
+    *("torl._core", "torl.base.component", "torl.base.errors", "torl.base.inputs", "torl.base.trust"),
+    *("torl.components.hub", "torl.components.rewards", "torl.components.tools", "torl.components.formats"),
+    *("torl.components.text.prompts", "torl.components.text.sources", "torl.components.text.tokenizer"),
+    *("torl.components.text.vocabulary", "torl.learner.checkpoint.directory", "torl.learner.checkpoint.shards"),
+    *("torl.rollout.calls", "torl.rollout.model_directory", "torl.rollout.observation", "torl.rollout.regrading"),
+    *(f"torl.run.records.{name}" for name in ("content", "files", "locks", "reading", "receipt", "run_directory")),
+    *("torl.run.records.tokens", "torl.run.config.training", "torl.run.display.console", "torl.training.examples"),
+    *("torl.training.health", "torl.training.policy_versions"),
+    *(f"torl.components.rewards.{name}" for name in ("grader", "verdict")),
+    *(f"torl.components.formats.{name}" for name in ("base", "chat.calls")),
+}
+# What is called a second time: components without a formula, and the run's sampler for its position.
+CALLED_AGAIN = {
+    "torl_lab/audit/again.py": {"torl.components.algorithms.advantages", "torl.components.algorithms.losses"},
+    "torl_lab/audit/order.py": {"torl.components.data"},
+}
 # The libraries that only one place may import.
 OWNERS = {
     "vllm": {"torl/components/engine/vllm"},
@@ -107,6 +134,18 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names) if whole else (module,)
 
 
+def modules_of(tree: ast.AST) -> set[str]:
+    """The modules that are imported, or whose names are: of the metric names, the module itself."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            module = node.module or ""
+            found |= {f"{module}.{each.name}" for each in node.names} if module == "torl.run.records" else {module}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found
+
+
 def named_in_text(tree: ast.AST) -> list[str]:
     """The modules of the laboratory that a text names, by which one could be imported."""
     texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
@@ -161,6 +200,28 @@ def test_every_import_of_the_laboratory_points_down(path: Path) -> None:
             assert layer_of(package_of(name), LAB_LAYERS) < layer_of(package, LAB_LAYERS), (
                 f"{name_of(path)} imports {name}"
             )
+
+
+AUDIT = [path for path in FILES["torl_lab"] if "audit" in path.parts]
+
+
+@pytest.mark.parametrize("path", AUDIT, ids=name_of)
+def test_the_audit_shares_only_definitions_with_a_run(path: Path) -> None:
+    """Its formulas are its own: they import nothing that computes what they check."""
+    allowed = DEFINITIONS if path.parent.name == "naive" else DEFINITIONS | READERS
+    imported = {name for name in modules_of(tree_of(path)) if name.startswith("torl.")}
+    assert imported - allowed - CALLED_AGAIN.get(name_of(path), set()) == set()
+
+
+@pytest.mark.parametrize("path", [path for path in AUDIT if path.parent.name == "naive"], ids=name_of)
+def test_formulas_of_the_audit_use_the_fields_of_records_alone(path: Path) -> None:
+    """Neither properties nor methods of their types, which a run computes with, too."""
+    kinds = (Trajectory, ToolCall, Outcome, Grade, ScoredTrajectory, ScoredGroup, Prompt)
+    fields = {field.name for kind in (*kinds, Block, Problem) for field in dataclasses.fields(kind)}
+    computed = {name for kind in kinds for name in vars(kind) if not name.startswith("_")} - fields
+    assert {"has_zero_variance", "credited", "calls_in", "sampled_text", "for_episode"} <= computed
+    used = {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
+    assert used & computed == set()
 
 
 @pytest.mark.parametrize("path", [path for path in FILES["torl"] if "recipes" in path.parts], ids=name_of)

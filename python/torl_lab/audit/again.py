@@ -5,13 +5,31 @@ from typing import Any
 
 import numpy as np
 
+from torl.base.options import Choice
 from torl.base.types import BoolArray, Float32Array, Int32Array, ScoredTrajectory
 from torl.components.algorithms.advantages import EstimatorInputs
 from torl.components.algorithms.losses import kl_of_arrays
 from torl.components.algorithms.requirements import requirements_of
-from torl.run.config import AlgorithmConfig
+from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.records.rows import TrajectoryRecord
+from torl_lab.audit.naive.batches import NAIVE_AGGREGATIONS, NAIVE_IMITATIONS
+from torl_lab.audit.naive.components import Formulas, location_of
 from torl_lab.audit.naive.estimators import BatchRewards, Numbers, naive_rewards, naive_whitened
+from torl_lab.audit.naive.masks import NAIVE_MASKS
+from torl_lab.audit.naive.selection import NAIVE_GROUP_FILTERS, NAIVE_MEMBER_FILTERS
+
+
+def components_called_again(config: TrainConfig) -> list[str]:
+    """Return the names of the components of selection, masks and batches that have no formula in the audit."""
+    selection, algorithm = config.selection, config.algorithm
+    pairs: list[tuple[Choice[Any] | None, Formulas]] = [
+        *((choice, NAIVE_MEMBER_FILTERS) for choice in selection.members.values()),
+        *((choice, NAIVE_GROUP_FILTERS) for choice in selection.groups.values()),
+        *((choice, NAIVE_MASKS) for choice in selection.mask.values()),
+        (algorithm.imitation, NAIVE_IMITATIONS),
+        (algorithm.aggregation, NAIVE_AGGREGATIONS),
+    ]
+    return [each.name for each, formulas in pairs if each is not None and location_of(each.target) not in formulas]
 
 
 def estimate_again(

@@ -12,6 +12,7 @@ from torl.run.records.files import METRICS_FILE, trajectory_file
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.tokens import read_token_numbers
 from torl_lab.audit.advantages import check_advantages
+from torl_lab.audit.again import components_called_again
 from torl_lab.audit.checks import find_problems, group_members
 from torl_lab.audit.evaluations import EvaluationAudit, count_of
 from torl_lab.audit.groups import (
@@ -61,6 +62,8 @@ class StepAudit:
         """
         prompts = evaluations.model.prompts(config.data.train, config.data)
         order.open(config, prompts, first_step, evaluations.prompts.source_has_changed)
+        for name in components_called_again(config):
+            evaluations.checks.selection.add_note(f"{name} has no second implementation: called a second time")
         return cls(config, order, evaluations, critic_steps)
 
     def at_step(self, step: int) -> Self:

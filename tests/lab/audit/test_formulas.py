@@ -1,9 +1,11 @@
 """The naive implementations of torl's estimators against numbers worked out by hand."""
 
+import re
 from typing import Any
 
 import pytest
 
+from cli import ROOT
 from torl.components.algorithms.estimators import ESTIMATORS
 from torl.run.config import AlgorithmConfig, LearnerConfig
 from torl_lab.audit.naive.components import location_of
@@ -96,6 +98,9 @@ def test_every_estimator_of_rewards_alone_has_a_naive_implementation() -> None:
     of_others = {"optimal_token_baseline", "gdpo", "aspo", "adatir", "gtpo_similar_code", "distillation"}
     choices = [AlgorithmConfig(estimator=name).estimator for name in ESTIMATORS.keys() - of_others]  # type: ignore[arg-type]
     assert set(NAIVE_ESTIMATORS) == {location_of(choice.target) for choice in choices}
+    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    listed = page.partition("\n- the estimators ")[2].partition("\n")[0]
+    assert set(re.findall("`(.*?)`", listed)) == of_others
 
 
 def test_maxrl_by_hand() -> None:

@@ -85,12 +85,12 @@ def _cross_checks(responses: Sequence[Response]) -> dict[str, float]:
         if found is None:
             continue
         stated, printed = found
-        agrees = _is_same(stated, printed)
+        agrees = is_same_value(stated, printed)
         final = find_answer(sampled_text(trajectory.turns))
         compared += 1
         agreed += agrees
         corrected += grade.correct and not agrees
-        changed += final is None or not _is_same(final.text, stated)
+        changed += final is None or not is_same_value(final.text, stated)
     metrics = {names.CROSS_CHECKED: compared / len(responses)}
     metrics |= share(names.CROSS_CHECK_AGREED, agreed, compared) | share(names.CROSS_CHECK_CHANGED, changed, compared)
     return metrics | share(names.CROSS_CHECK_CORRECTED, corrected, compared - agreed)
@@ -119,7 +119,8 @@ def _stated(text: str) -> str | None:
     return None if answer is None or not answer.text.strip() else answer.text
 
 
-def _is_same(one: str, other: str) -> bool:
+def is_same_value(one: str, other: str) -> bool:
+    """Whether two texts are equal without spaces and dollar signs, or the same number."""
     one, other = _without_markup(one), _without_markup(other)
     try:
         return one == other or float(one) == float(other)

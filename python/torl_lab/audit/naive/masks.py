@@ -83,11 +83,11 @@ def _mismatched_code(member: ScoredTrajectory) -> bool:
     succeeded = any(call.outcome.status is OutcomeStatus.OK for call in runs)
     is_counted = grade.valid_format and (grade.correct or succeeded)
     opened = len(trajectory.text.split("```python\n")) - 1
-    closed, results = _closed(trajectory.text, "```python\n"), _closed(trajectory.text, "```output\n")
+    closed, results = count_closed(trajectory.text, "```python\n"), count_closed(trajectory.text, "```output\n")
     return is_counted and not opened == closed == results == len(runs)
 
 
-def _closed(text: str, opening: str) -> int:
+def count_closed(text: str, opening: str) -> int:
     """Return the number of fenced blocks with this opening that are closed, one after the other."""
     count = 0
     while True:
