@@ -45,7 +45,7 @@ def _codes(code: CodeType) -> dict[str, CodeType]:
 
 
 def _function(module: Any, name: str) -> FunctionType:
-    """The function with a qualified name, below whatever wraps it."""
+    """The function with a qualified name, without its wrappers."""
     found = functools.reduce(inspect.getattr_static, name.split("."), module)
     while not isinstance(found, FunctionType):
         wrapped = ("fget", "__func__", "func", "__wrapped__")

@@ -112,6 +112,8 @@ _CONFIG = "torl/run/config/test_config.py"
 _CHECKS = "lab/audit/test_checks.py"
 _FORMULAS = "lab/audit/test_formulas.py"
 _AUDIT_TOKENS = "lab/audit/test_tokens.py"
+_NAIVE = "lab/audit/test_naive.py"
+_PLANTED = "lab/audit/test_planted_formulas.py"
 _EXPANSION = "torl/base/test_expansion.py"
 _AUDIT_RECORDS = "lab/audit/test_records.py"
 _PROBE = "torl/training/test_probe.py"
@@ -1290,6 +1292,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/tokens.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),
     ("torl_lab/audit/tokens.py", "if one.blocks != replayed.blocks:", "if False:", _AUDIT_TOKENS),
     ("torl_lab/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
+    (
+        "torl_lab/audit/naive/components.py",
+        "choice.bind() if formula is None else",
+        "choice.bind() if choice else",
+        f"{_PLANTED} -k masked",
+    ),
+    ("torl_lab/audit/naive/samplers.py", "elif self._drawn <= left:", "elif False:", _NAIVE),
+    ("torl_lab/audit/naive/selection.py", "right.sort(key=_defects)", "right.reverse()", f"{_PLANTED} -k selected"),
     # --- the viewer
     (
         "torl_lab/view/members.py",

@@ -51,13 +51,13 @@ LAB_LAYERS = [
     {"sweep", "view"},
     {"calls", "commands"},
 ]
-# What the formulas of the audit share with a run: the types of a record, settings, names, seeds and parsers of text.
+# Modules that the audit's formulas share with a run: types of records, settings, names, seeds and parsers of text.
 DEFINITIONS = {
     *("torl.base.options", "torl.base.seeds", "torl.base.types", "torl.run.config", "torl.run.config.schedule"),
     *("torl.run.records.metric_names", "torl.run.records.rows", "torl.components.algorithms.requirements"),
     *("torl.components.formats.results", "torl.components.text.answers"),
 }
-# What the rest of the audit shares: readers of what a run has read and written, its text and its graders. No module
+# Modules that the rest of the audit shares: readers of a run's inputs and records, its text and its graders. No module
 # that computes metrics, selection, order, masks, mini-batches, samples or advantages.
 READERS = {
     *("torl._core", "torl.base.component", "torl.base.errors", "torl.base.inputs", "torl.base.trust"),
@@ -71,7 +71,7 @@ READERS = {
     *(f"torl.components.rewards.{name}" for name in ("grader", "verdict")),
     *(f"torl.components.formats.{name}" for name in ("base", "chat.calls")),
 }
-# What is called a second time: components without a formula, and the run's sampler for its position.
+# Modules whose components are called a second time: those without a formula, and the run's sampler for its position.
 CALLED_AGAIN = {
     "torl_lab/audit/again.py": {"torl.components.algorithms.advantages", "torl.components.algorithms.losses"},
     "torl_lab/audit/order.py": {"torl.components.data"},

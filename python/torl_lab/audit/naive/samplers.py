@@ -86,7 +86,7 @@ class NaiveCurriculum(NaiveShuffled):
         return taken
 
     def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
-        """Let problems rest whose groups were all right, or all wrong, so many times in a row."""
+        """Let problems rest whose groups were all right, or all wrong, `cooldown_after` times in a row."""
         for name, accuracy in accuracies.items():
             before = self.equal.get(name, [])
             self.equal[name] = [*before, accuracy] if before[-1:] == [accuracy] else [accuracy]
