@@ -1298,7 +1298,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "choice.bind() if choice else",
         f"{_PLANTED} -k masked",
     ),
-    ("torl_lab/audit/naive/samplers.py", "elif self._drawn <= left:", "elif False:", _NAIVE),
+    ("torl_lab/audit/naive/samplers.py", "repeated + [name", "[name", _NAIVE),
     ("torl_lab/audit/naive/selection.py", "right.sort(key=_defects)", "right.reverse()", f"{_PLANTED} -k selected"),
     # --- the viewer
     (
