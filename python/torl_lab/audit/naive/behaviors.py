@@ -91,7 +91,7 @@ def _cross_checks(responses: Sequence[Response]) -> dict[str, float]:
         agreed += agrees
         corrected += grade.correct and not agrees
         changed += final is None or not is_same_value(final.text, stated)
-    metrics = {names.CROSS_CHECKED: compared / len(responses)}
+    metrics: dict[str, float] = {names.CROSS_CHECKED: compared / len(responses)}
     metrics |= share(names.CROSS_CHECK_AGREED, agreed, compared) | share(names.CROSS_CHECK_CHANGED, changed, compared)
     return metrics | share(names.CROSS_CHECK_CORRECTED, corrected, compared - agreed)
 

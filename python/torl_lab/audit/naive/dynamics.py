@@ -68,7 +68,7 @@ def _group_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:
 
 
 def _reward_metrics(grades: Sequence[Grade]) -> dict[str, float]:
-    found = {
+    found: dict[str, float] = {
         names.REWARD_MEAN: fmean(map(total_reward, grades)),
         names.ACCURACY: fmean(grade.correct for grade in grades),
         names.VALID_FORMAT: fmean(grade.valid_format for grade in grades),

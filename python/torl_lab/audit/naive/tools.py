@@ -45,7 +45,7 @@ def tool_metrics(responses: Sequence[Response]) -> dict[str, float]:
         recovered += grade.correct and any(True in own[place + 1 :] for place, each in enumerate(own) if not each)
         chosen += _tool_choice(trajectory)
     runs = len(outcomes)
-    found = {
+    found: dict[str, float] = {
         names.CODE_RATIO: naive_code_ratio(trajectory for trajectory, _ in responses),
         names.CODE_BLOCKS_PER_RESPONSE: blocks / len(responses),
         names.CALLS_PER_TRAJECTORY: calls / len(responses),
