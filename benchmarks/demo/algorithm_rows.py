@@ -22,23 +22,23 @@ ALGORITHMS: dict[str, Overrides] = {
     "rloo": {"algorithm.estimator": "rloo"},
     "reinforce_plus_plus": {
         "algorithm.estimator": "reinforce_plus_plus",
-        "selection.drop_zero_variance_groups": False,
+        "selection.groups.zero_variance": False,
     },
     "reinforce_plus_plus_baseline": {
         "algorithm.estimator": "reinforce_plus_plus_baseline",
-        "selection.drop_zero_variance_groups": False,
+        "selection.groups.zero_variance": False,
     },
     "ppo": {
         "algorithm.estimator": "ppo",
         "algorithm.normalize_advantages": True,
-        "selection.drop_zero_variance_groups": False,
+        "selection.groups.zero_variance": False,
         "critic.learning_rate": 1e-3,
         "critic.mini_batches": 4,
         "critic.pretrain_steps": 2,
     },
     "dapo": {
-        "selection.drop_zero_variance_groups": False,
-        "selection.accuracy_range": "[0.0, 1.0]",
+        "selection.groups.zero_variance": False,
+        "selection.groups.accuracy_outside": "{ low = 0.0, high = 1.0 }",
         "selection.dynamic_sampling": True,
         "selection.max_rounds": 4,
         "reward.parts.length.name": "overlong",
@@ -88,14 +88,14 @@ ALGORITHMS: dict[str, Overrides] = {
         "algorithm.estimator": "gdpo",
         "reward.parts.length.name": "overlong",
         "reward.parts.length.buffer": 32,
-        "selection.drop_zero_variance_groups": False,
+        "selection.groups.zero_variance": False,
     },
     "optimal_token_baseline": {"algorithm.estimator": "optimal_token_baseline"},
     "aspo": {"algorithm.estimator": "aspo"},
     "adatir": {
         "algorithm.estimator.name": "adatir",
         "algorithm.estimator.max_calls": 1,
-        "selection.drop_zero_variance_groups": False,  # groups without a wrong answer are the easy ones
+        "selection.groups.zero_variance": False,  # groups without a wrong answer are the easy ones
     },
     "roc": {
         "rollout.samples_per_prompt": 16,
@@ -112,13 +112,13 @@ ALGORITHMS: dict[str, Overrides] = {
         "algorithm.estimator": "distillation",
         "algorithm.kl.current_policy": True,
         "algorithm.kl.prompt": "torl.recipes.sdpo:with_answer",
-        "selection.drop_zero_variance_groups": False,  # rewards are not used
+        "selection.groups.zero_variance": False,  # rewards are not used
     },
     "sdpo": {
         "algorithm.estimator": "distillation",
         "algorithm.kl.current_policy": True,
         "algorithm.kl.prompt": "torl.recipes.sdpo:with_feedback",
-        "selection.drop_zero_variance_groups": False,
+        "selection.groups.zero_variance": False,
     },
     "shuffled_rewards": {"ablation.shuffle_rewards": True},
     "shuffled_observations": {"ablation.shuffle_observations": True},

@@ -114,7 +114,7 @@ def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float
             "rollout.prompts_per_step": 2 if on_cpu else 32,
             "rollout.samples_per_prompt": 2 if on_cpu else 16,
             "rollout.max_response_tokens": 16 if on_cpu else 1024,
-            "selection.drop_zero_variance_groups": "false",
+            "selection.groups.zero_variance": "false",
             "algorithm.entropy_bonus": 1e-4,
             "evaluation.every_steps": 0,
             "evaluation.max_problems": 1,

@@ -24,7 +24,7 @@ CHANGES = {
     "engine.dtype": "bfloat16",
     "engine.gpu_memory_utilization": "0.5",
     "engine.sleep_while_learning": "true",
-    "selection.drop_zero_variance_groups": "false",
+    "selection.groups.zero_variance": "false",
     "algorithm.entropy_bonus": "1e-4",  # random weights solve nothing: without it no group would have a gradient
     "learner.ranks": "1",
     "learner.zero_stage": "2",

@@ -663,7 +663,7 @@ PLANTS = {
         setting("max_tool_calls = 1", "max_tool_calls = 0"), "tokens", "exceeds rollout.max_tool_calls"
     ),
     "selection": Plant(
-        setting("drop_zero_variance_groups = true", "drop_zero_variance_groups = false"),
+        setting('[selection.groups.zero_variance]\nname = "zero_variance"', ""),
         "selection",
         "expected 4 advantages",
     ),

@@ -56,34 +56,40 @@ def failing(directory: Path, **settings: Any) -> ScriptedRun:
 SELECTIONS: dict[str, Callable[[Path], ScriptedRun]] = {
     "all": lambda path: ScriptedRun(path),
     "varied": lambda path: ScriptedRun(
-        path, lambda number: number % 2, problems=40, selection={"drop_zero_variance_groups": True}
+        path, lambda number: number % 2, problems=40, selection={"groups": {"zero_variance": {}}}
     ),
-    "in range": lambda path: ScriptedRun(path, lambda number: number % 2, selection={"accuracy_range": (0.0, 1.0)}),
+    "in range": lambda path: ScriptedRun(
+        path, lambda number: number % 2, selection={"groups": {"accuracy_outside": {"low": 0.0, "high": 1.0}}}
+    ),
     "dynamic": lambda path: ScriptedRun(
         path,
         lambda number: number % 3 == 0,
         problems=200,
-        selection={"drop_zero_variance_groups": True, "dynamic_sampling": True},
+        selection={"groups": {"zero_variance": {}}, "dynamic_sampling": True},
     ),
     "dynamic, too few": lambda path: ScriptedRun(
         path,
         lambda number: number % 9 == 0,
         problems=200,
-        selection={"accuracy_range": (0.0, 1.0), "dynamic_sampling": True, "max_rounds": 2},
+        selection={
+            "groups": {"accuracy_outside": {"low": 0.0, "high": 1.0}},
+            "dynamic_sampling": True,
+            "max_rounds": 2,
+        },
     ),
     "shuffled": lambda path: ScriptedRun(
-        path, ablation={"shuffle_rewards": True}, selection={"drop_zero_variance_groups": True}
+        path, ablation={"shuffle_rewards": True}, selection={"groups": {"zero_variance": {}}}
     ),
     "shuffled, dynamic": lambda path: ScriptedRun(
         path,
         lambda number: number % 2,
         problems=200,
         ablation={"shuffle_rewards": True},
-        selection={"drop_zero_variance_groups": True, "dynamic_sampling": True},
+        selection={"groups": {"zero_variance": {}}, "dynamic_sampling": True},
     ),
     "failed": failing,
     "failed, dynamic": lambda path: failing(
-        path, selection={"drop_zero_variance_groups": True, "dynamic_sampling": True}
+        path, selection={"groups": {"zero_variance": {}}, "dynamic_sampling": True}
     ),
 }
 

@@ -47,7 +47,7 @@ SHOWN: dict[str, Any] = {
     "evaluation.samples_per_problem": 1,
     "checkpoint.every_steps": 2,
     "checkpoint.keep_last": 1,
-    "selection.drop_zero_variance_groups": False,
+    "selection.groups.zero_variance.name": "few_complete",
     "selection.dynamic_sampling": True,
     "selection.mask_after_advantages": True,
     "selection.mask.repetitive.above": 0.001,

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from torl.base.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
 from torl.components.algorithms.masks import wants_reference
 from torl.components.algorithms.rewards import normalize_rewards
-from torl.components.algorithms.selection import accuracy_outside, undecided, zero_variance
 from torl.run.config import SelectionConfig, TrainConfig
 from torl.run.records import metric_names as names
 
@@ -65,17 +63,7 @@ def _group_filters(config: SelectionConfig, min_group_size: int) -> dict[str, Ca
     filters: dict[str, Callable[[ScoredGroup], bool]] = {}
     if config.members:
         filters[names.SELECTION_SMALL] = lambda group: len(group.members) < min_group_size
-    range_, limit = config.accuracy_range, config.drop_undecided_above
-    filters[names.SELECTION_ZERO_VARIANCE] = zero_variance if config.drop_zero_variance_groups else _nothing
-    filters[names.SELECTION_OUT_OF_RANGE] = (
-        _nothing if range_ is None else partial(accuracy_outside, low=range_[0], high=range_[1])
-    )
-    filters[names.SELECTION_UNDECIDED] = _nothing if limit is None else partial(undecided, above=limit)
     return filters | {names.dropped_groups(name): choice.bind() for name, choice in config.groups.items()}
-
-
-def _nothing(group: ScoredGroup) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)

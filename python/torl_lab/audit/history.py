@@ -32,9 +32,6 @@ from torl_lab.audit.metric_rows import MetricRows
 
 _DROPPED = (
     names.SELECTION_FAILED,
-    names.SELECTION_ZERO_VARIANCE,
-    names.SELECTION_OUT_OF_RANGE,
-    names.SELECTION_UNDECIDED,
     names.SELECTION_SMALL,
     names.SELECTION_SURPLUS,
 )

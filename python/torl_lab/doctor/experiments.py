@@ -31,14 +31,7 @@ class Experiment:
     changes: Callable[[StepHistory], Mapping[str, Any]] | None = None
 
 
-_NO_SELECTION: Final[Mapping[str, Any]] = {
-    "mask": {},
-    "members": {},
-    "groups": {},
-    "drop_zero_variance_groups": False,
-    "accuracy_range": None,
-    "drop_undecided_above": None,
-}
+_SELECTING: Final = ("mask", "members", "groups")
 
 
 def _metric(name: str) -> Callable[[Step], float | None]:
@@ -73,7 +66,7 @@ def _same_precision(history: StepHistory) -> Mapping[str, Any]:
 def _without_selection(history: StepHistory) -> Mapping[str, Any]:
     """Return the change that keeps all groups and members, and their loss."""
     found = history.config.selection
-    changes = {name: _NO_SELECTION[name] for name in _NO_SELECTION if getattr(found, name) != _NO_SELECTION[name]}
+    changes: dict[str, Any] = {name: {} for name in _SELECTING if getattr(found, name)}
     if found.dynamic_sampling and changes:  # without filters, no prompt is played in place of a dropped one
         changes["dynamic_sampling"] = False
     return {f"selection.{name}": value for name, value in changes.items()}

@@ -201,7 +201,7 @@ def _penalties(history: StepHistory) -> set[str]:
     "to avoid equal groups.",
     metric="range of rewards among equally correct responses of a group",
     limits=(_NOISE,),
-    fix="remove the noise from the reward; selection.drop_zero_variance_groups drops groups without a signal",
+    fix="remove the noise from the reward; selection.groups.zero_variance drops groups without a signal",
 )
 def jittered_rewards(history: StepHistory) -> Measurement | None:
     """Find groups whose equally graded responses have slightly different rewards, unrelated to any property."""

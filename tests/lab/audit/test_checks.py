@@ -136,7 +136,7 @@ DR_GRPO = {"algorithm__estimator__name": "dr_grpo"}
 
 def checked(records: Sequence[TrajectoryRecord], **overrides: Any) -> Check:
     check = Check("advantages")
-    check_advantages(check, records, config(selection__drop_zero_variance_groups=False, **overrides))
+    check_advantages(check, records, config(selection__groups__zero_variance=False, **overrides))
     return check
 
 

@@ -191,7 +191,7 @@ async def test_graders(name: str, played: Trajectory, right: bool, with_bug: boo
 
 
 def test_remaining_rows_have_the_rewards_of_others() -> None:
-    config = demo(**{"selection.drop_zero_variance_groups": True})
+    config = demo(**{"selection.groups.zero_variance": {}})
     groups = [scored_group(True, True), scored_group(False, True)]
     assert step.select_batch is selection.select_batch
     with applied(EXHIBITS["rewards-of-other-rows"]):

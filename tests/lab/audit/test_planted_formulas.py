@@ -48,15 +48,15 @@ RUNS: dict[str, Settings] = {
             "groups": {"few_complete": {"at_least": 3}},
         },
     },
-    "bounded": {"selection": {"accuracy_range": (0.0, 0.5)}},
+    "bounded": {"selection": {"groups": {"accuracy_outside": {"low": 0.0, "high": 0.5}}}},
     "dynamic": {
         "run": {"steps": 5},
         "rollout": {"prompts_per_step": 3, "samples_per_prompt": 2},
-        "selection": {"drop_zero_variance_groups": True, "drop_undecided_above": 0.4, "dynamic_sampling": True},
+        "selection": {"groups": {"zero_variance": {}, "undecided": {"above": 0.4}}, "dynamic_sampling": True},
     },
     "shuffled": {
         "ablation": {"shuffle_rewards": True},
-        "selection": {"drop_zero_variance_groups": True},
+        "selection": {"groups": {"zero_variance": {}}},
         "reward": {"name": "scripted_training:ScriptedReward", "turn_rewards": 0.25},
     },
     "turns": {

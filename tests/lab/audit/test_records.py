@@ -18,7 +18,9 @@ from torl.base.types import Outcome, OutcomeStatus
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, open_checkpoint
 from torl.run.config import CheckpointConfig, TrainConfig
 from torl.run.config.loading import find_config, load_config
+from torl.run.records import metric_names as names
 from torl.run.records.files import trajectory_file
+from torl.run.records.reading import read_metrics
 from torl.run.records.rows import (
     MAX_OUTPUT_CHARACTERS,
     TrajectoryRecord,
@@ -70,6 +72,20 @@ async def test_audit_agrees_with_each_kind_of_selection(name: str, tmp_path: Pat
         checks = found(run, records, row, step)
         assert not [example for check in checks.values() for example in check.examples]
         assert all(check.compared for check in checks.values())
+
+
+@pytest.mark.parametrize(("name", "counted"), [("dynamic", {}), ("all", {"selection/zero_variance_groups": 0.0})])
+async def test_audit_agrees_with_the_metrics_of_an_earlier_version(
+    name: str, counted: dict[str, float], tmp_path: Path
+) -> None:
+    """Its metrics have a count for each of three filters, also for one that the run does not have."""
+    run = SELECTIONS[name](tmp_path)
+    records, row = written(run, await run.step_player.play(0), 0)
+    now = {new: old for old, new in names.RENAMED.items()}
+    before = {"selection/undecided_groups": 0.0, **counted, **{now.get(each, each): row[each] for each in row}}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(before) + "\n")
+    checks = found(run, records, read_metrics(tmp_path)[0], 0)
+    assert not [example for check in checks.values() for example in check.examples]
 
 
 async def test_audit_counts_failed_episodes(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_finding_is_conditional_on_a_flat_reward(name: str) -> None:
 @pytest.mark.parametrize("name", ["no-signal", "unlearned-format"])
 def test_equal_rewards_are_no_finding_if_the_estimator_learns_from_them(name: str) -> None:
     learning = replace(
-        PLANTED[name], config=config(algorithm__estimator="gtpo", selection__drop_zero_variance_groups=False)
+        PLANTED[name], config=config(algorithm__estimator="gtpo", selection__groups__zero_variance=False)
     )
     assert name not in [each.check.id for each in run_checks(learning.history()).findings]
 
@@ -273,7 +273,7 @@ def test_a_learner_that_does_not_wait_has_no_slow_calls() -> None:
 @pytest.mark.parametrize("steps", [3, STEPS])
 def test_steps_in_which_the_critic_learns_alone_need_no_gradient(steps: int) -> None:
     """PPO's critic may learn first; a policy without a gradient after that is a finding."""
-    ppo = {"algorithm__estimator": "ppo", "selection__drop_zero_variance_groups": False}
+    ppo = {"algorithm__estimator": "ppo", "selection__groups__zero_variance": False}
 
     def without_gradient(step: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: value for name, value in row.items() if name != names.GRADIENT_NORM} if step < steps else row

@@ -23,8 +23,8 @@ TEXTS = ("", "so \\boxed{1}", "```python\nprint(1)\n```\n```output", "```output\
 CONFIGS = (
     {},
     {"learner__dtype": "bfloat16"},
-    {"algorithm__estimator": "ppo", "selection__drop_zero_variance_groups": False},
-    {"algorithm__estimator": "reinforce_plus_plus", "selection__drop_zero_variance_groups": False},
+    {"algorithm__estimator": "ppo", "selection__groups__zero_variance": False},
+    {"algorithm__estimator": "reinforce_plus_plus", "selection__groups__zero_variance": False},
     {"rollout__max_staleness": 2, "algorithm__importance_correction": "tis"},
     {"rollout__max_tool_calls": 0},
 )

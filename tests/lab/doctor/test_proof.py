@@ -105,15 +105,15 @@ async def test_step_made_again_tells_the_host_from_the_batch(name: str) -> None:
 
 async def test_run_without_the_setting_is_undecided() -> None:
     """Without filters and masks, none can drop what would have a gradient."""
-    made = await changes_without_selection(selection__drop_zero_variance_groups=False)
+    made = await changes_without_selection(selection__groups__zero_variance=False)
     assert made == ("undecided", [{}])
 
 
 @pytest.mark.parametrize(
     "selection",
     [
-        {"accuracy_range": [0.05, 0.8], "mask": {"repetitive": {"above": 0.05}}, "drop_undecided_above": 0.4},
-        {"accuracy_range": [0.1, 0.9], "dynamic_sampling": True},
+        {"groups": {"undecided": {"above": 0.4}}, "mask": {"repetitive": {"above": 0.05}}},
+        {"groups": {"accuracy_outside": {"low": 0.1, "high": 0.9}}, "dynamic_sampling": True},
     ],
 )
 async def test_no_filter_or_mask_is_left_where_they_are_removed(selection: dict[str, Any], tmp_path: Path) -> None:

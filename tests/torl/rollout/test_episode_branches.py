@@ -129,7 +129,7 @@ def test_an_episode_counts_once_in_the_loss_however_many_trajectories_it_has(agg
 def test_audit_recomputes_branch_advantages_and_finds_a_wrong_one(estimator: str, late: bool) -> None:
     settings = config(
         algorithm__estimator__name=estimator,
-        selection__drop_zero_variance_groups=False,
+        selection__groups__zero_variance=False,
         selection__mask={"wrong_truncated": {}},
         selection__mask_after_advantages=late,
     )

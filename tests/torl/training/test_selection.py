@@ -32,28 +32,38 @@ GROUPS = {
 }
 
 
-def selected(**options: object) -> tuple[str, int, int]:
-    found = select_groups(list(GROUPS.values()), SelectionConfig(**options))  # type: ignore[arg-type]
+def dropping(**filters: object) -> SelectionConfig:
+    return SelectionConfig.model_validate({"groups": filters})
+
+
+def selected(**filters: object) -> tuple[str, int, int]:
+    found = select_groups(list(GROUPS.values()), dropping(**filters))
     kept = "".join(next(name for name, group in GROUPS.items() if group is kept) for kept in found.kept)
-    return kept, found.counts[names.SELECTION_ZERO_VARIANCE], found.counts[names.SELECTION_OUT_OF_RANGE]
+    counts = [found.counts.get(names.dropped_groups(name), 0) for name in ("zero_variance", "accuracy_outside")]
+    return kept, counts[0], counts[1]
+
+
+def outside(low: float, high: float) -> dict[str, float]:
+    return {"low": low, "high": high}
 
 
 def test_groups_by_hand() -> None:
     assert selected() == ("abcde", 0, 0)
-    assert selected(drop_zero_variance_groups=True) == ("bde", 2, 0)
-    assert selected(accuracy_range=(0.0, 1.0)) == ("be", 0, 3)  # a group of one is all right or all wrong
-    assert selected(accuracy_range=(-1.0, 0.8)) == ("bce", 0, 2)
-    assert selected(accuracy_range=(0.5, 0.75)) == ("", 0, 5)  # both ends are outside
-    assert selected(accuracy_range=(0.0, 1.0), drop_zero_variance_groups=True) == ("be", 2, 1)
+    assert selected(zero_variance={}) == ("bde", 2, 0)
+    assert selected(accuracy_outside=outside(0.0, 1.0)) == ("be", 0, 3)  # a group of one is all right or all wrong
+    assert selected(accuracy_outside=outside(-1.0, 0.8)) == ("bce", 0, 2)
+    assert selected(accuracy_outside=outside(0.5, 0.75)) == ("", 0, 5)  # both ends are outside
+    assert selected(zero_variance={}, accuracy_outside=outside(0.0, 1.0)) == ("be", 2, 1)
+    assert selected(accuracy_outside=outside(0.0, 1.0), zero_variance={}) == ("be", 0, 3)  # in the order of the table
 
 
 def test_equal_rewards_have_zero_variance_despite_correctness() -> None:
     """A punishment of length may part rewards of equal correctness, and the window still sees the accuracy."""
     groups = [scored_group(scored(reward=1.0), scored(reward=0.5))]
-    by_reward = select_groups(groups, SelectionConfig(drop_zero_variance_groups=True))
-    by_accuracy = select_groups(groups, SelectionConfig(accuracy_range=(0.0, 1.0)))
-    assert by_reward.counts[names.SELECTION_ZERO_VARIANCE] == 0
-    assert by_accuracy.counts[names.SELECTION_OUT_OF_RANGE] == 1
+    by_reward = select_groups(groups, dropping(zero_variance={}))
+    by_accuracy = select_groups(groups, dropping(accuracy_outside=outside(0.0, 1.0)))
+    assert by_reward.counts["selection/dropped_groups/zero_variance"] == 0
+    assert by_accuracy.counts["selection/dropped_groups/accuracy_outside"] == 1
 
 
 def test_pay_for_turns_parts_a_group_too() -> None:
@@ -84,21 +94,21 @@ def test_the_next_round_is_never_empty_and_never_more_than_four_for_each(wanted:
         assert wanted - kept <= prompts_for_next_round(wanted, kept, played) <= 4 * (wanted - kept)
 
 
-def test_accuracy_range_uses_rewards_not_correctness() -> None:
+def test_accuracy_filter_uses_rewards_not_correctness() -> None:
     """ZeroTIR's `answer_rewards` are 0 without a valid format, for any answer."""
     unformed = scored(reward=0.0, valid_format=False)
     half_formed = scored_group(*[scored()] * 8, *[unformed] * 8)
     none_formed = scored_group(*[scored(correct=False, reward=0.0)] * 8, *[unformed] * 8)
-    found = select_groups([half_formed, none_formed], SelectionConfig(accuracy_range=(0.05, 0.8)))
-    assert (found.kept, found.counts[names.SELECTION_OUT_OF_RANGE]) == ((half_formed,), 1)
+    found = select_groups([half_formed, none_formed], dropping(accuracy_outside=outside(0.05, 0.8)))
+    assert (found.kept, found.counts["selection/dropped_groups/accuracy_outside"]) == ((half_formed,), 1)
 
 
 def test_a_group_of_undecided_grades_is_left_out() -> None:
     failed = scored(correct=False, failure="timeout")
     groups = [scored_group(*[scored()] * (5 - count), *[failed] * count) for count in range(5)]
-    found = select_groups(groups, SelectionConfig(drop_undecided_above=0.4))
-    assert (found.kept, found.counts[names.SELECTION_UNDECIDED]) == (tuple(groups[:3]), 2)
-    assert select_groups(groups, SelectionConfig()).counts[names.SELECTION_UNDECIDED] == 0
+    found = select_groups(groups, dropping(undecided={"above": 0.4}))
+    assert (found.kept, found.counts["selection/dropped_groups/undecided"]) == (tuple(groups[:3]), 2)
+    assert select_groups(groups, SelectionConfig()).kept == tuple(groups)
 
 
 # --- custom filters -------------------------------------------------------------------------------------------------
@@ -129,9 +139,9 @@ def test_members_are_kept_in_their_order_and_the_others_counted() -> None:
 
 def test_group_filters_see_the_remaining_members() -> None:
     groups = [one_group(1, 1, 7), one_group(1, 2, 7)]
-    kept, counts = filtered(groups, members={"complete": {}}, drop_zero_variance_groups=True)
+    kept, counts = filtered(groups, members={"complete": {}}, groups={"zero_variance": {}})
     assert kept == [[1, 2]]
-    assert counts == {"selection/dropped_members/complete": 2, "selection/zero_variance_groups": 1}
+    assert counts == {"selection/dropped_members/complete": 2, "selection/dropped_groups/zero_variance": 1}
 
 
 def test_group_without_members_reaches_no_filter() -> None:
@@ -180,5 +190,5 @@ def test_groups_with_few_complete_responses_are_dropped(
 
 def test_dynamic_sampling_accepts_a_group_filter() -> None:
     SelectionConfig.model_validate({"dynamic_sampling": True, "groups": {"zero_variance": {}}})
-    with pytest.raises(ValidationError, match="dynamic_sampling requires drop_zero_variance_groups, accuracy_range or"):
+    with pytest.raises(ValidationError, match="dynamic_sampling requires a filter in groups, such as zero_variance"):
         SelectionConfig.model_validate({"dynamic_sampling": True})

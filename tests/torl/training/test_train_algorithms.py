@@ -27,7 +27,7 @@ SMALL = {
     "evaluation.every_steps": "0",
     "evaluation.before_training": "false",
     "checkpoint.every_steps": "0",
-    "selection.drop_zero_variance_groups": "false",
+    "selection.groups.zero_variance": "false",
     "learner.ranks": "2",
 }
 
@@ -59,7 +59,7 @@ REINFORCE = {
     "algorithm.kl.target": "reward",
     "algorithm.mini_batches": "2",
     "algorithm.importance_correction": "tis",
-    "selection.accuracy_range": "[0.0, 1.0]",
+    "selection.groups.accuracy_outside": "{ low = 0.0, high = 1.0 }",
     "selection.dynamic_sampling": "true",
     "selection.max_rounds": "3",
     "selection.mask.wrong_truncated": "{}",

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from torl.base.options import suggestion
 from torl.run.config.fields import choice_at, custom_choice_at, fields_of, option_names_at
+from torl.run.config.removed import successor
 
 _UNION_MEMBER = re.compile(r"constrained-|\w+\[")
 """A type that pydantic puts into the path of an error, such as "tuple[int, ...]"."""
@@ -95,7 +96,8 @@ def _unknown(
     if others:
         return f" is an option of {', '.join(others)}, and not of the {choice.kind} chosen here"
     known = [".".join([*path[:-1], each]) for each in option_names_at(config_class, tree, path[:-1])]
-    return f" is unknown{suggestion(name, known, dashes)}"
+    now = successor(name)
+    return f" is unknown; {now}" if now else f" is unknown{suggestion(name, known, dashes)}"
 
 
 def _problem(error: Any) -> str:
@@ -108,7 +110,9 @@ def _problem(error: Any) -> str:
 
 
 def did_you_mean(name: str, known: Sequence[str], dashes: str = "") -> str:
-    """Return the end of a message about an unknown dotted name: the nearest key or section; empty without one."""
+    """Return the end of a message about an unknown dotted name: its successor, or the nearest key, if any."""
+    if now := successor(name):
+        return f"; {now}"
     nearest = _nearest(name, known)
     if nearest is None:
         return ""

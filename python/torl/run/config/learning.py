@@ -8,7 +8,6 @@ from torl.base.options import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
-    PositiveFraction,
     PositiveInt,
     Precision,
     Section,
@@ -17,7 +16,7 @@ from torl.base.options import (
 )
 from torl.components.algorithms.masks import MASK
 from torl.components.algorithms.requirements import Requirements, requirements_of
-from torl.components.algorithms.selection import GROUP_FILTER, MEMBER_FILTER
+from torl.components.algorithms.selection import GROUP_FILTER, MEMBER_FILTER, accuracy_outside
 from torl.components.weights.rendezvous import TransportName
 from torl.run.config.choices import (
     AggregationChoice,
@@ -41,20 +40,13 @@ DEFAULT_ROW_TOKENS = 4096
 class SelectionConfig(Section):
     """Selection of the trajectories that a step learns from; metrics count the others."""
 
-    drop_zero_variance_groups: bool = False
-    """Drop groups whose total rewards are all equal (zero variance), so that the loss averages over the others.
-    Refused for estimators that compare more than totals within a group, such as gtpo."""
-    accuracy_range: tuple[float, float] | None = None
-    """Keep only groups whose fraction of rewarded responses is strictly between these bounds. Unset keeps all
-    groups."""
-    drop_undecided_above: PositiveFraction | None = None
-    """Drop groups in which the grader failed on more than this fraction of the answers (ZeroTIR: 0.4). Unset drops
-    none."""
     members: Annotated[dict[str, MemberFilterChoice], named_by_key(MEMBER_FILTER)] = Field(default={})
     """Member filters by name: which members of each group are kept, before groups are dropped. The others enter neither
     the loss nor the statistics of the group. A filter without a name is named by its key."""
     groups: Annotated[dict[str, GroupFilterChoice], named_by_key(GROUP_FILTER)] = Field(default={})
-    """Group filters by name, in addition to the settings above: which groups are dropped."""
+    """Group filters by name: which groups are dropped. A filter without a name is named by its key: zero_variance
+    drops groups whose rewards are all equal, accuracy_outside groups that are too easy or too hard, undecided groups
+    that the grader failed on, few_complete groups with few complete responses."""
     dynamic_sampling: bool = False
     """Play more prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
     max_rounds: PositiveInt = 10
@@ -67,14 +59,14 @@ class SelectionConfig(Section):
 
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
-        low, high = self.accuracy_range or (0.0, 1.0)
-        if not low < high or low >= 1 or high <= 0:
-            raise ValueError("accuracy_range must be two fractions between 0 and 1, the lower first")
-        drops = self.drop_zero_variance_groups or self.accuracy_range is not None or self.groups
-        if self.dynamic_sampling and not drops:
+        for name, each in self.groups.items():
+            low, high = (getattr(each.options, bound, None) for bound in ("low", "high"))
+            if each.target is accuracy_outside and not (low < high and low < 1 and high > 0):
+                raise ValueError(f"groups.{name}: low and high must be two fractions between 0 and 1, the lower first")
+        if self.dynamic_sampling and not self.groups:
             raise ValueError(
-                "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups; "
-                "without them no group is dropped"
+                "dynamic_sampling requires a filter in groups, such as zero_variance = {}; without one no group is "
+                "dropped"
             )
         return self
 

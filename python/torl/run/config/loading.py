@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from torl.base.errors import ConfigError
-from torl.base.inputs import parse_toml
-from torl.base.options import Section, dotted_leaves, read_toml, suggestion
+from torl.base.inputs import parse_toml as parse_toml_text
+from torl.base.options import Section, dotted_leaves, parse_toml, read_text, suggestion
 from torl.base.trust import note_settings
 from torl.run.config.explain import Layer, Sources, explain
 from torl.run.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
+from torl.run.config.removed import is_recorded, translated
 
 Config = TypeVar("Config", bound=Section)
 
@@ -92,7 +93,7 @@ def load_config(
 
 
 def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]:
-    """Read a file, and before it the files that it extends.
+    """Read a file, and before it the files that it extends. That of an earlier run may have settings removed since.
 
     Raises:
         ConfigError: A file cannot be read, or extends itself.
@@ -100,12 +101,13 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
     if os.path.realpath(path) in map(os.path.realpath, extended_by):
         raise ConfigError(f"{path}: extends itself ({' -> '.join(map(str, [*extended_by, path]))})")
     try:
-        tree = read_toml(path)
+        text = read_text(path)
+        tree = parse_toml(path, text)
     except ConfigError as error:
         raise (ConfigError(f"{extended_by[-1]}: extends {error}") if extended_by else error) from error
     source = next((f"preset {name}" for name, file in (presets() | overlays()).items() if file == path), str(path))
     yield from extended_layers(tree, source, path.parent, [*extended_by, path])
-    yield Layer(source, tree)
+    yield Layer(source, translated(tree) if is_recorded(text) else tree)
 
 
 def extended_layers(
@@ -242,7 +244,7 @@ def _override(config_class: type[BaseModel], tree: dict[str, Any], name: str, va
 def _parse_value(text: str, is_text: bool) -> Any:
     """Parse a TOML value; a text that is not TOML, or a number for a text field, stays a text."""
     try:
-        value = parse_toml(f"value = {text}")["value"]
+        value = parse_toml_text(f"value = {text}")["value"]
     except ValueError:
         return text
     return text if is_text and not isinstance(value, str) else value

@@ -245,7 +245,7 @@ class TrainConfig(LearningConfig):
         "run.seed",
         "run.steps",
         "run.resume",
-        "selection.drop_zero_variance_groups",
+        "selection.groups",
         "algorithm.estimator",
         "algorithm.policy_loss",
         "algorithm.kl.coefficient",
@@ -324,16 +324,15 @@ class TrainConfig(LearningConfig):
         estimator, dropping = self.algorithm.estimator, self._dropping_uniform_groups
         if dropping and requirements_of(estimator.target).uniform_groups:
             raise ValueError(
-                f"selection.{dropping[0]} drops groups of equal rewards, from which estimator {estimator.name!r} "
-                "learns, too: set it to false, or remove it"
+                f"selection.groups.{dropping[0]} drops groups of equal rewards, from which estimator "
+                f"{estimator.name!r} learns, too: set it to false, or remove it"
             )
         return self
 
     @property
     def _dropping_uniform_groups(self) -> list[str]:
-        """Names of the settings of `selection` that drop groups of equal rewards."""
-        dropping = [f"groups.{name}" for name, each in self.selection.groups.items() if each.target is zero_variance]
-        return dropping + ["drop_zero_variance_groups"] * self.selection.drop_zero_variance_groups
+        """Names of the filters of `selection.groups` that drop groups of equal rewards."""
+        return [name for name, each in self.selection.groups.items() if each.target is zero_variance]
 
     @model_validator(mode="after")
     def _teacher_prompts_fit(self) -> Self:

@@ -21,8 +21,11 @@ from torl.run.records.thresholds import (
 _CHANGES: Final = (names.CODE_RATIO, names.PASS_RATIO, names.RESPONSE_TOKENS, names.ENTROPY, names.LOSS)
 _PARTS: Final = (names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC)
 _LOSSES: Final = (
-    *(names.FAILED_EPISODES, names.SELECTION_ZERO_VARIANCE, names.SELECTION_OUT_OF_RANGE),
-    *(names.SELECTION_SURPLUS, names.SELECTION_MISSING),
+    (names.FAILED_EPISODES.label, names.FAILED_EPISODES),
+    ("groups with equal rewards", names.dropped_groups("zero_variance")),
+    ("groups out of the accuracy range", names.dropped_groups("accuracy_outside")),
+    (names.SELECTION_SURPLUS.label, names.SELECTION_SURPLUS),
+    (names.SELECTION_MISSING.label, names.SELECTION_MISSING),
 )
 
 
@@ -95,7 +98,7 @@ def _cost(rows: Sequence[Row], steps: Sequence[Row]) -> str:
 
 
 def _lost(steps: Sequence[Row]) -> str:
-    lost = [f"{total:.0f} {each.label}" for each in _LOSSES if (total := _total(steps, each))]
+    lost = [f"{total:.0f} {label}" for label, name in _LOSSES if (total := _total(steps, name))]
     masked = sum(value or 0 for row in steps for name, value in row.items() if name in names.masked)
     if masked:
         lost.append(f"{masked:.0f} masked responses")

@@ -7,16 +7,18 @@ from typing import Any
 from torl.base.errors import RecordError
 from torl.base.inputs import open_file, parse_json, read_file
 from torl.run.records.files import METRICS_FILE, step_of_file, trajectory_files
+from torl.run.records.metric_names import RENAMED
 from torl.run.records.rows import TrajectoryRecord, decode_trajectory
 
 
 def read_metrics(run_directory: Path) -> list[dict[str, Any]]:
-    """Read the metrics of a run, without an unfinished last line of a killed process.
+    """Read the metrics of a run by their present names, without an unfinished last line of a killed process.
 
     Raises:
         RecordError: The file is missing, or a finished line is damaged.
     """
-    return list(read_rows(run_directory / METRICS_FILE))
+    rows = read_rows(run_directory / METRICS_FILE)
+    return [{RENAMED.get(name, name): value for name, value in row.items()} for row in rows]
 
 
 class MetricsTail:

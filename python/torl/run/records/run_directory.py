@@ -15,12 +15,12 @@ from torl.base.options import dotted_leaves, read_toml
 from torl.base.trust import reading_unless_open
 from torl.run.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.run.config.loading import load_config
+from torl.run.config.removed import FIRST_STEP_LINE, translated
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, record_errors
 from torl.run.records.locks import locked_directory
 from torl.run.records.receipt import RECEIPT_FILE
 
 _START_KEY = "run.resume"  # describes a start, not the run
-_FIRST_STEP = "# The configuration from step {} on.\n"
 
 
 class ChangedKey(NamedTuple):
@@ -83,7 +83,7 @@ def config_files(directory: Path, config: LearningConfig, first_step: int = 0) -
                 files[earlier_file(directory, len(earlier) + 1)] = data
     elif path.exists():
         first_step = min(first_step, _first_step(path))
-    return files | {path: (_FIRST_STEP.format(first_step) + str(config)).encode("utf-8")}
+    return files | {path: (FIRST_STEP_LINE.format(first_step) + str(config)).encode("utf-8")}
 
 
 def has_only_started(directory: Path) -> bool:
@@ -129,7 +129,7 @@ def read_first_steps(directory: Path) -> list[tuple[Path, int | None]]:
     found: list[tuple[Path, int | None]] = []
     for path in (*_earlier_files(directory), directory / CONFIG_FILE):
         with suppress(OSError), open_file(path) as file:
-            match = re.fullmatch(_FIRST_STEP.format("(0|[1-9][0-9]*)"), file.readline().decode(errors="replace"))
+            match = re.fullmatch(FIRST_STEP_LINE.format("(0|[1-9][0-9]*)"), file.readline().decode(errors="replace"))
             found.append((path, int(match[1]) if match else None))
     return found
 
@@ -149,7 +149,7 @@ def changed_keys(directory: Path, config: LearningConfig) -> list[ChangedKey]:
     if not os.path.lexists(path):
         return []
     try:
-        before = dict(dotted_leaves(read_toml(path)))
+        before = dict(dotted_leaves(translated(read_toml(path))))
     except ConfigError as error:
         raise RecordError(str(error)) from error
     now = dict(dotted_leaves(tomllib.loads(str(config))))

@@ -50,10 +50,6 @@ def naive_selection(groups: Sequence[ScoredGroup], config: TrainConfig) -> Naive
         counts[names.dropped_members(name)] = before - sum(len(each.members) for each in remaining)
     if settings.members:
         drop(names.SELECTION_SMALL, lambda group: len(group.members) < smallest)
-    bounds, most = settings.accuracy_range, settings.drop_undecided_above
-    drop(names.SELECTION_ZERO_VARIANCE, lambda group: settings.drop_zero_variance_groups and _zero_variance(group))
-    drop(names.SELECTION_OUT_OF_RANGE, lambda group: bounds is not None and _accuracy_outside(group, *bounds))
-    drop(names.SELECTION_UNDECIDED, lambda group: most is not None and _undecided(group, most))
     for name, filter_ in settings.groups.items():
         drop(names.dropped_groups(name), formula_or_component(filter_, NAIVE_GROUP_FILTERS))
     missing = max(0, wanted - len(remaining)) if settings.dynamic_sampling else 0

@@ -134,7 +134,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[learner]\nlr_schedule = 'konstant'", "learner.lr_schedule"),
         ("[learner]\noffload_parameters = true", "offload_parameters requires zero_stage = 3"),
         ("[learner]\nzero_stage = 0\noffload_optimizer = true", "offload_optimizer requires zero_stage = 1, 2 or 3"),
-        ("[selection]\naccuracy_range = [5, 80]", "accuracy_range must be two fractions between 0 and 1"),
+        (
+            "[selection.groups.accuracy_outside]\nlow = 5\nhigh = 80",
+            "selection: groups.accuracy_outside: low and high must be two fractions between 0 and 1",
+        ),
         ("[algorithm]\nestimator = 'distillation'", "'distillation' requires kl.path or kl.prompt"),
         (
             "[algorithm]\nestimator = 'gdpo'\nkl = { target = 'reward', coefficient = 0.1 }",
@@ -218,16 +221,16 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "algorithm.kl.coeficient is unknown; did you mean algorithm.kl.coefficient?",
         ),
         (
-            "[selection]\naccuracy_range = [0.8, 0.2]",
-            "accuracy_range must be two fractions between 0 and 1, the lower first",
+            "[selection.groups.hard]\nname = 'accuracy_outside'\nlow = 0.8\nhigh = 0.2",
+            "groups.hard: low and high must be two fractions between 0 and 1, the lower first",
         ),
         (
             "[selection]\ndynamic_sampling = true",
-            "dynamic_sampling requires drop_zero_variance_groups, accuracy_range or groups",
+            "dynamic_sampling requires a filter in groups, such as zero_variance = {}; without one no group is dropped",
         ),
         (
-            "[algorithm]\nestimator = 'gtpo'\n[selection]\ndrop_zero_variance_groups = true",
-            "selection.drop_zero_variance_groups drops groups of equal rewards, from which estimator 'gtpo' learns, "
+            "[algorithm]\nestimator = 'gtpo'\n[selection]\ngroups.zero_variance = {}",
+            "selection.groups.zero_variance drops groups of equal rewards, from which estimator 'gtpo' learns, "
             "too: set it to false",
         ),
         (
@@ -323,7 +326,10 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
             "--reward.parts.answer.weight must be a valid number, got 'x'",
         ),
         (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
-        (["--selection.accuracy_range", "[0.9, 0.1]"], "--selection.accuracy_range: accuracy_range must be two"),
+        (
+            ["--selection.groups.accuracy_outside", "{low = 0.9, high = 0.1}"],
+            "--selection.groups.accuracy_outside: groups.accuracy_outside: low and high must be two",
+        ),
         (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
         (["--run.steps", "true"], "--run.steps must be a number, not a boolean, got True"),
         (["--run.directory", "~no-such-user/runs"], "--run.directory: Could not determine home directory"),

@@ -85,7 +85,8 @@ def written(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("name", overlays())
 def test_an_overlay_changes_what_it_names_and_nothing_else(name: str) -> None:
-    tree = leaves(tomllib.loads(overlays()[name].read_text(encoding="utf-8")))
+    text = overlays()[name].read_text(encoding="utf-8")
+    tree = leaves(tomllib.loads(text.replace("= {}", "= { name = '' }")))
     before = held(PRESETS["torl_7b"])
     after = held(PRESETS["torl_7b"], find_config(name))
     changed = {field for field in before.keys() | after.keys() if before.get(field) != after.get(field)}

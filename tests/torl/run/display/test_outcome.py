@@ -47,7 +47,9 @@ def outcome(
 
 
 def test_cost_and_losses_are_sums_over_the_steps(tmp_path: Path) -> None:
-    rows = [{names.SELECTION_ZERO_VARIANCE: 3.0, names.FAILED_EPISODES: 1.0, names.masked("void_turn"): 2.0}] * 4
+    rows = [
+        {names.dropped_groups("zero_variance"): 3.0, names.FAILED_EPISODES: 1.0, names.masked("void_turn"): 2.0}
+    ] * 4
     lines = outcome(tmp_path, rows)
     assert "cost: 4 steps in 8 s (sampling 50%, learning 25%, weights 25%), 400 trained tokens (50 per second)" in lines
     assert "lost: 4 failed episodes, 12 groups with equal rewards, 8 masked responses" in lines

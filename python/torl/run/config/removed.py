@@ -1,0 +1,96 @@
+"""Removed settings, with their successors: for messages, and to read the configurations of earlier runs.
+
+A removed setting in a file of a user, on a command line or in a call is an error that names its successor. Only in the
+configuration that a run has recorded is it translated, so that old records stay readable.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+FIRST_STEP_LINE: Final = "# The configuration from step {} on.\n"
+"""First line of a configuration that a run records, with the first step that it applies to."""
+_IS_RECORDED: Final = re.compile(FIRST_STEP_LINE.format(r"\d+"))
+
+
+class Removed(NamedTuple):
+    """A removed setting."""
+
+    now: str
+    """The successor, as the end of a message."""
+    settings: Callable[[Any], Mapping[str, Any]] = lambda value: {}
+    """Function of a recorded value that returns the settings that replace it, by dotted name. A table that exists keeps
+    its own keys, after the new ones."""
+
+
+REMOVED: Mapping[str, Removed] = MappingProxyType(
+    {
+        # The last filter first: each is written before those that a table has.
+        "selection.drop_undecided_above": Removed(
+            "write selection.groups.undecided.above",
+            lambda limit: {"selection.groups.undecided": {"name": "undecided", "above": limit}},
+        ),
+        "selection.accuracy_range": Removed(
+            "write selection.groups.accuracy_outside = { low, high }",
+            lambda range_: {
+                "selection.groups.accuracy_outside": {"name": "accuracy_outside", "low": range_[0], "high": range_[1]}
+            },
+        ),
+        "selection.drop_zero_variance_groups": Removed(
+            "write selection.groups.zero_variance = {}, or false instead of {} to remove an inherited one",
+            lambda drops: {"selection.groups.zero_variance": {"name": "zero_variance"}} if drops else {},
+        ),
+    }
+)
+"""Removed settings by dotted name, of which each part may be "*"."""
+
+
+def is_recorded(text: str) -> bool:
+    """Whether the text of a TOML file is a configuration that a run has recorded."""
+    return _IS_RECORDED.match(text) is not None
+
+
+def successor(name: str) -> str | None:
+    """Return the successor of a removed setting, as the end of a message; None for other names."""
+    return next((each.now for pattern, each in REMOVED.items() if _pattern(pattern).fullmatch(name)), None)
+
+
+def translated(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of an earlier run with the settings that replace removed ones."""
+    tree = copy.deepcopy(dict(tree))
+    for pattern, removed in REMOVED.items():
+        for section, key, path in list(_found(tree, pattern.split("."))):
+            for name, value in removed.settings(section.pop(key)).items():
+                _insert(tree, _filled(name.split("."), path), value)
+    return tree
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(re.escape(name).replace(r"\*", r"[^.]+"))
+
+
+def _found(tree: Any, parts: list[str], above: tuple[str, ...] = ()) -> Iterator[tuple[Any, str, tuple[str, ...]]]:
+    """Yield the table, the key and the path of each setting that a pattern names."""
+    first, *rest = parts
+    for key in [key for key in tree if first in (key, "*")] if isinstance(tree, dict) else []:
+        if rest:
+            yield from _found(tree[key], rest, (*above, key))
+        else:
+            yield tree, key, (*above, key)
+
+
+def _filled(name: list[str], path: tuple[str, ...]) -> list[str]:
+    """Return a name with each "*" replaced by the part of a path at its position."""
+    return [path[index] if part == "*" else part for index, part in enumerate(name)]
+
+
+def _insert(tree: dict[str, Any], path: list[str], value: Any) -> None:
+    first, *rest = path
+    if rest:
+        _insert(tree.setdefault(first, {}), rest, value)
+    else:
+        others = {key: each for key, each in tree.items() if key != first}
+        tree.clear()
+        tree.update({first: value, **others})

@@ -1,0 +1,115 @@
+"""Settings that torl no longer has: errors name what replaces them, and the configurations of earlier runs are read."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import torl
+from torl.base.errors import ConfigError
+from torl.run.config import TrainConfig
+from torl.run.config.command_line import parse_command_line
+from torl.run.config.loading import find_config, load_config
+from torl.run.config.removed import REMOVED, is_recorded, translated
+from torl.run.records.run_directory import changed_keys, config_files, read_configs
+
+RECORDED = "# The configuration from step 0 on.\n"
+RUN = "[model]\npath = 'model'\n[data]\ntrain = 'train.jsonl'\n[run]\ndirectory = 'run'\nsteps = 1\n"
+
+
+def recorded(directory: Path, text: str) -> TrainConfig:
+    """The configuration of a run that recorded this text."""
+    directory.mkdir()
+    (directory / "config.toml").write_text(f"{RECORDED}{RUN}{text}")
+    ((_, config),) = read_configs(directory)
+    assert isinstance(config, TrainConfig)
+    return config
+
+
+def written(text: str) -> TrainConfig:
+    """The configuration of a file of a user."""
+    path = Path("config.toml")
+    path.write_text(f"{RUN}{text}")
+    return load_config(TrainConfig, path)
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+PAIRS = {
+    "selection": (
+        """
+        [selection]
+        drop_zero_variance_groups = true
+        accuracy_range = [0.1, 0.9]
+        drop_undecided_above = 0.4
+        [selection.groups.few_complete]
+        name = "few_complete"
+        at_least = 3
+        """,
+        """
+        [selection.groups]
+        zero_variance = {}
+        accuracy_outside = { low = 0.1, high = 0.9 }
+        undecided = { above = 0.4 }
+        few_complete = { at_least = 3 }
+        """,
+    ),
+    "selection without filters": ("[selection]\ndrop_zero_variance_groups = false\n", ""),
+}
+"""The text of an earlier run's configuration, and the same in the present settings."""
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_configuration_of_an_earlier_run_is_read_in_present_settings(name: str, tmp_path: Path) -> None:
+    before, now = PAIRS[name]
+    assert str(recorded(tmp_path / "run", before)) == str(written(now))  # the order of filters included
+
+
+def test_earlier_run_has_no_changed_settings_where_it_is_resumed(tmp_path: Path) -> None:
+    before, now = PAIRS["selection"]
+    config = written(now)
+    tree = tomllib.loads(str(config))
+    del tree["selection"]["groups"]
+    tree["selection"] |= tomllib.loads(before)["selection"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(RECORDED + tomli_w.dumps(tree))
+    assert changed_keys(tmp_path / "run", config) == []
+    assert load_config(TrainConfig, find_config("run")) == config
+
+
+def test_recorded_configuration_is_recognized(tmp_path: Path) -> None:
+    config = written("")
+    (text,) = config_files(tmp_path / "run", config).values()
+    assert is_recorded(text.decode())
+    assert not is_recorded(str(config))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("accuracy_range", "[0.0, 1.0]"), ("drop_zero_variance_groups", "true")]
+)
+def test_removed_setting_is_refused_with_its_successor(setting: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"config.toml: selection.{setting} is unknown; write selection.groups"):
+        written(f"[selection]\n{setting} = {value}\n")
+    with pytest.raises(ConfigError, match=f"--selection.{setting} is unknown; write selection.groups"):
+        parse_command_line(TrainConfig, "torl train", "", ["demo", f"--selection.{setting}", value])
+    with pytest.raises(ConfigError, match=f"selection.{setting} is unknown; write"):
+        torl.train("demo", selection={setting: True})
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_no_removed_setting_is_one(name: str) -> None:
+    """Its successor is in no message, and its value would be lost, if a setting had its name again."""
+    tree: dict[str, Any] = {}
+    section = tree
+    *parents, key = name.split(".")
+    for part in parents:
+        section = section.setdefault(part, {})
+    section[key] = [0.0, 1.0]
+    assert translated(tree) != tree
+    with pytest.raises(ConfigError, match=" is unknown; "):
+        load_config(TrainConfig, find_config("demo"), {name: [0.0, 1.0]})
