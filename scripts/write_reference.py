@@ -11,7 +11,7 @@ import torl
 import torl.base.errors
 import torl_lab
 from torl.run.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
-from torl.run.config.help import Setting, section_title, settings_of
+from torl.run.config.help import Setting, all_settings, section_title
 from torl.run.records import metric_names
 from torl_lab.doctor.registry import CHECKS
 
@@ -36,7 +36,7 @@ _API = {
     "Errors": "TorlError ConfigError RewardError ToolUnavailableError",
 }
 """The public names by subject."""
-_CONFIGS = ((TrainConfig, None), (FinetuneConfig, "finetune"), (SampleConfig, "sample"), (EvaluateConfig, "evaluate"))
+_CONFIGS = (TrainConfig, FinetuneConfig, SampleConfig, EvaluateConfig)
 
 
 def main() -> None:
@@ -65,22 +65,20 @@ def _settings() -> Iterator[str]:
         '`--section.setting VALUE`, and in Python a section is a keyword: `rollout={"max_tool_calls": 2}`. Settings '
         "in bold are the first page of `torl train --help`. A name in brackets is the choice that has the option."
     )
-    for config, only in _CONFIGS:
-        sections: dict[str, list[Setting]] = {}
-        for setting in settings_of(config):
-            sections.setdefault(setting.name.split(".")[0], []).append(setting)
-        for section, settings in sections.items():
-            if only not in (None, section):
-                continue
-            yield from ("", f"## {section}", "")
-            if title := section_title(config, section):
-                yield from (_cell(title), "")
-            yield from ("| setting | type | default | meaning |", "|---|---|---|---|")
-            for setting in settings:
-                name = f"`{setting.name}`"
-                name = f"**{name}**" if setting.name in config.common_settings else name
-                type, default = _code(setting.type), _code(setting.default)
-                yield f"| {name} | {type} | {default} | {_cell(setting.meaning)} |"
+    sections: dict[str, list[Setting]] = {}
+    for setting in all_settings(_CONFIGS).values():
+        sections.setdefault(setting.name.split(".")[0], []).append(setting)
+    for section, settings in sections.items():
+        config = next(each for each in _CONFIGS if section in each.model_fields)
+        yield from ("", f"## {section}", "")
+        if title := section_title(config, section):
+            yield from (_cell(title), "")
+        yield from ("| setting | type | default | meaning |", "|---|---|---|---|")
+        for setting in settings:
+            name = f"`{setting.name}`"
+            name = f"**{name}**" if setting.name in config.common_settings else name
+            type, default = _code(setting.type), _code(setting.default)
+            yield f"| {name} | {type} | {default} | {_cell(setting.meaning)} |"
 
 
 def _metrics() -> Iterator[str]:

@@ -46,9 +46,9 @@ print(trajectory.text)
 
 # %%
 problems = "torl:demo/problems/heldout.jsonl"
-for use_tools in (True, False):
-    evaluation = policy.evaluate(problems, name="heldout", use_tools=use_tools)
-    print("with tools   " if use_tools else "without tools", f"{evaluation.metrics['reward/accuracy']:.3f}")
+for max_tool_calls in (None, 0):
+    evaluation = policy.evaluate(problems, name="heldout", max_tool_calls=max_tool_calls)
+    print("without tools" if max_tool_calls == 0 else "with tools   ", f"{evaluation.metrics['reward/accuracy']:.3f}")
 
 # %%
 policy.close()

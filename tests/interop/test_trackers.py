@@ -12,6 +12,7 @@ from trackio.sqlite_storage import SQLiteStorage
 from wandb.proto import wandb_internal_pb2
 
 from builders import grade, trajectory
+from torl.base.errors import ConfigError
 from torl.base.options import ChosenFrom
 from torl.components.trackers import TRACKERS, Tracker
 from torl.run.records.rows import TrajectoryRecord
@@ -71,7 +72,7 @@ def run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_wandb_offline_run_has_metrics_settings_and_examples(run_directory: Path) -> None:
-    write_run(run_directory, "wandb", mode="offline", project="sums")
+    write_run(run_directory, "wandb", arguments={"mode": "offline", "project": "sums"})
     files = sorted(run_directory.glob("wandb/offline-run-*/*.wandb"))
     ids, configs, rows = set[str](), dict[str, object](), list[dict[str, object]]()
     for file in files:
@@ -100,8 +101,9 @@ def test_wandb_offline_run_has_metrics_settings_and_examples(run_directory: Path
 
 
 def test_trackio_run_has_metrics_settings_and_examples(run_directory: Path) -> None:
-    write_run(run_directory, "trackio", project="torl-test", run_name="first")
+    write_run(run_directory, "trackio", arguments={"project": "torl-test", "name": "first"})
     [name] = SQLiteStorage.get_runs("torl-test")
+    assert name == "first"
     logs = SQLiteStorage.get_logs("torl-test", name)
     assert [(row["step"], row["reward/mean"]) for row in logs if "reward/mean" in row] == [
         (0, 0.0),
@@ -128,6 +130,12 @@ def test_mlflow_run_has_metrics_settings_and_examples(run_directory: Path) -> No
     assert run.data.metrics["evaluation/a_b/reward/accuracy"] == 0.25
     text = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/examples/training_000000.json")
     assert json.loads(text)[0]["response"] == "It is \\boxed{2}."
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_unknown_argument_of_a_library_is_named(run_directory: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"run\.trackers\.{name}.*unexpected keyword argument 'projekt'"):
+        write_run(run_directory, name, arguments={"projekt": "sums"})
 
 
 def test_failed_run_is_marked_in_mlflow(run_directory: Path) -> None:

@@ -30,7 +30,7 @@ class _SampledPolicy(Policy):
 
 class _EvaluatedPolicy(Policy):
     _caller = "torl.evaluate"
-    _keywords = ("model", "problems", "name", "use_tools", "output")
+    _keywords = ("model", "problems", "name", "output")
 
 
 def sample(
@@ -67,7 +67,6 @@ def evaluate(
     problems: Problems,
     *,
     name: str | None = None,
-    use_tools: bool = True,
     output: str | Path | None = None,
     **sections: Section,
 ) -> Evaluation:
@@ -77,7 +76,6 @@ def evaluate(
         model: Directory of a Hugging Face causal language model, its name on the Hub, or a model in a package.
         problems: Problem file or source, or problems.
         name: Name of the problem set; the episodes' seeds derive from it.
-        use_tools: Whether tool calls are executed.
         output: Directory for the trajectories. Optional.
         sections: Sections of the configuration.
 
@@ -85,7 +83,7 @@ def evaluate(
         TorlError: The settings, the problems or the model are invalid, or a component fails.
     """
     with _EvaluatedPolicy(model, seed=0, **sections) as policy:
-        return policy.evaluate(problems, name=name, use_tools=use_tools, output=output)
+        return policy.evaluate(problems, name=name, output=output)
 
 
 def train(

@@ -121,7 +121,7 @@ class Policy:
         problems: Problems,
         *,
         name: str | None = None,
-        use_tools: bool = True,
+        max_tool_calls: int | None = None,
         output: str | Path | None = None,
     ) -> Evaluation:
         """Measure the model on problems, greedily and by samples as the section `evaluation` configures.
@@ -129,14 +129,17 @@ class Policy:
         Args:
             problems: Problem file or source, or problems.
             name: Name of the problem set; the episodes' seeds derive from it.
-            use_tools: Whether tool calls are executed.
+            max_tool_calls: Maximum number of tool calls in an episode; 0 measures the model without tools. None uses
+                `evaluation.max_tool_calls`.
             output: Directory for the trajectories. Optional.
 
         Raises:
             TorlError: The settings, the problems or the model are invalid, or a component fails.
         """
-        settings = {"problems": _problem_choice(problems), "use_tools": use_tools}
-        config = self._validate(EvaluateConfig, evaluate=settings | ({"output": output} if output else {}))
+        settings = {"problems": _problem_choice(problems)} | ({"output": output} if output else {})
+        limit = {} if max_tool_calls is None else {"max_tool_calls": max_tool_calls}
+        evaluation = {**self._sections.get("evaluation", {}), **limit}
+        config = self._validate(EvaluateConfig, evaluate=settings, evaluation=evaluation)
         return self._run(lambda: self._evaluate(config, name))
 
     def close(self) -> None:

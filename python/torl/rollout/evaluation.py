@@ -68,7 +68,7 @@ async def evaluate_with(
     Raises:
         TorlError: The problems cannot be read, or a component fails.
     """
-    evaluation_config = config.evaluation_settings
+    evaluation_config = config.evaluation
     name = name or _problem_set_name(config)
     output = config.evaluate.output
     if output is not None:

@@ -105,7 +105,7 @@ async def test_long_responses_are_punished_before_anything_is_selected(tmp_path:
     run = ScriptedRun(
         tmp_path,
         problems=4,
-        reward={"parts": {"answer": {}, "length": {"name": "overlong", "buffer": 39}}},
+        reward={"parts": {"answer": "math", "length": {"name": "overlong", "buffer": 39}}},
         selection={"groups": {"zero_variance": {}}},
     )
     played = await run.step_player.play(0)

@@ -146,6 +146,8 @@ class ChosenFrom:
     """Check of the results of custom functions."""
     item_check: Check | None = None
     """Check of each item that a custom function returns or yields."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Present names of choices that had another one."""
     by_step: bool = False
     """Whether numeric options may change with the step (`torl.run.config.schedule`), for functions that steps bind."""
 
@@ -216,11 +218,6 @@ class ChosenFrom:
         """Return the fields of the options of each registered name."""
         return {name: self.options_of(self.find(name)) for name in self.registry}
 
-    def common_option_names(self, target: Callable[..., Any]) -> frozenset[str]:
-        """Return the names of the options that all choices have."""
-        common = self._common_options_of(target)
-        return frozenset() if common is None else frozenset(common.model_fields)
-
     def _positional_count_of(self, target: Callable[..., Any]) -> int:
         return self.positional_count if isinstance(self.positional_count, int) else self.positional_count(target)
 
@@ -237,7 +234,8 @@ class ChosenFrom:
             target = self.registry[name]
             return import_object(target) if isinstance(target, str) else target
         if ":" not in name:
-            close = suggestion(name, list(self.registry))
+            now = self.renamed.get(name)
+            close = f"; it is {now!r} now" if now else suggestion(name, list(self.registry))
             raise ValueError(f"no {self.kind} is called {name!r}{close or f'; there are: {self._known()}'}")
         if not is_trusted() and not is_of_recipe(name):
             refuse(name, "imported")

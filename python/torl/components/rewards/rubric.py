@@ -21,7 +21,6 @@ from torl.components.rewards.base import Reward
 PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
         "math": "torl.components.rewards.math:MathReward",
-        "answer": "torl.components.rewards.math:MathReward",
         "judge": "torl.components.rewards.judge:JudgeReward",
         "environment": "torl.components.rewards.environment:EnvironmentReward",
         "exact_match": "torl.recipes.search_r1:ExactMatchReward",
@@ -41,6 +40,8 @@ REWARDS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {"rubric": "torl.components.rewards.rubric:Rubric", **PARTS}
 )
 """The rewards by the names that a configuration calls them."""
+RENAMED_REWARDS: Mapping[str, str] = MappingProxyType({"answer": "math"})
+"""The present names of rewards that a configuration called otherwise."""
 
 
 class PartOptions(Section):
@@ -87,6 +88,7 @@ PART = ChosenFrom(
     functions=True,
     returns=REWARD_VALUE,
     check=check_value,
+    renamed=RENAMED_REWARDS,
 )
 
 
@@ -94,11 +96,11 @@ class RubricOptions(Section):
     """Options of the reward "rubric"."""
 
     parts: Annotated[dict[str, Annotated[Choice[Any], PART]], named_by_key(PART)] = Field(
-        default={"answer": {}}, validate_default=True
+        default={"answer": {"name": "math"}}, validate_default=True
     )
     """Parts by name, graded in this order. Each is a reward, or a function of a trajectory, and has a `weight`. A part
-    without a name is named by its key; "answer" is another name of "math". A table replaces the default; an option such
-    as `--reward.parts.failed_code.weight 0.5` keeps it."""
+    without a name is named by its key. A table replaces the default; an option such as
+    `--reward.parts.failed_code.weight 0.5` keeps it."""
     correct_threshold: float = 1.0
     """Reward from which a response counts as correct, if all parts are plain numbers."""
 

@@ -24,7 +24,6 @@ class MLflow(Tracker):
         resume_step: int | None,
         experiment: str = "torl",
         tracking_uri: str | None = None,
-        run_name: str | None = None,
         examples_every: int = 10,
     ) -> None:
         """Start the run in MLflow, or continue it.
@@ -32,7 +31,6 @@ class MLflow(Tracker):
         Args:
             experiment: Experiment of the run, created if it is missing.
             tracking_uri: Address of the tracking server, or a location. Unset follows MLFLOW_TRACKING_URI.
-            run_name: Name of the run. Unset is the name of the run directory.
             examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
@@ -41,14 +39,12 @@ class MLflow(Tracker):
         mlflow = import_client("mlflow", "mlflow")
         self._examples_every = examples_every
         try:
-            self._start(mlflow, run_directory, experiment, tracking_uri, run_name)
+            self._start(mlflow, run_directory, experiment, tracking_uri)
         except mlflow.exceptions.MlflowException as error:
             uri = tracking_uri or mlflow.get_tracking_uri()
             raise ConfigError(f"run.trackers.mlflow: no run at tracking_uri = {uri!r}: {error}") from error
 
-    def _start(
-        self, mlflow: Any, run_directory: Path, experiment: str, tracking_uri: str | None, run_name: str | None
-    ) -> None:
+    def _start(self, mlflow: Any, run_directory: Path, experiment: str, tracking_uri: str | None) -> None:
         entities = import_client("mlflow.entities", "mlflow")
         self._metric, parameter = entities.Metric, entities.Param
         self._client: Any = mlflow.MlflowClient(tracking_uri)
@@ -61,7 +57,7 @@ class MLflow(Tracker):
             self._client.update_run(self._id, status="RUNNING")
             settings = {}  # MLflow forbids a second value of a parameter
         else:
-            name = run_name or run_directory.resolve().name
+            name = run_directory.resolve().name
             made = self._client.create_run(experiment_id, tags={"torl_id": identity}, run_name=name)
             self._id = made.info.run_id
             settings = run_settings(run_directory)

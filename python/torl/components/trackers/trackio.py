@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torl.base.errors import ConfigError
 from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
 
 
@@ -14,38 +15,34 @@ class Trackio(Tracker):
         self,
         run_directory: Path,
         resume_step: int | None,
-        project: str = "torl",
-        run_name: str | None = None,
-        group: str | None = None,
-        space_id: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
         examples_every: int = 10,
     ) -> None:
         """Start the run in trackio, or continue it.
 
         Args:
-            project: Project of the run.
-            run_name: Name of the run. Unset is the name of the run directory and an id.
-            group: Group of the run in the project.
-            space_id: Space that shows the project. Unset keeps it on this machine.
+            arguments: Keyword arguments of `trackio.init`, such as { project = "math", space_id = "me/runs" }. The
+                project is "torl" and the name that of the run directory with an id if they are not given.
             examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
-            ConfigError: trackio is not installed.
+            ConfigError: trackio is not installed, or `trackio.init` does not accept the arguments.
         """
         self._trackio = import_client("trackio", "trackio")
         self._examples_every = examples_every
-        name = run_name or f"{run_directory.resolve().name}-{run_id(run_directory, 'trackio')}"
-        self._run: Any = self._trackio.init(
-            project=project,
-            name=name,
-            group=group,
-            space_id=space_id,
-            config=run_settings(run_directory),
-            resume="allow",
-            embed=False,
-            auto_log_gpu=False,
-            auto_log_cpu=False,
-        )
+        defaults = {
+            "project": "torl",
+            "name": f"{run_directory.resolve().name}-{run_id(run_directory, 'trackio')}",
+            "config": run_settings(run_directory),
+            "resume": "allow",
+            "embed": False,
+            "auto_log_gpu": False,
+            "auto_log_cpu": False,
+        }
+        try:
+            self._run: Any = self._trackio.init(**{**defaults, **(arguments or {})})
+        except TypeError as error:
+            raise ConfigError(f"run.trackers.trackio.arguments: {error}") from error
 
     def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None:
         self._run.log(dict(metrics), step=step)

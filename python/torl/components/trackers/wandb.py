@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torl.base.errors import ConfigError
 from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
@@ -15,21 +15,14 @@ class WeightsAndBiases(Tracker):
         self,
         run_directory: Path,
         resume_step: int | None,
-        project: str = "torl",
-        entity: str | None = None,
-        group: str | None = None,
-        run_name: str | None = None,
-        mode: Literal["online", "offline"] | None = None,
+        arguments: Mapping[str, Any] | None = None,
         examples_every: int = 10,
     ) -> None:
         """Start the run in W&B, or continue it.
 
         Args:
-            project: Project of the run.
-            entity: User or team. Unset is the user's default.
-            group: Group of the run in the project.
-            run_name: Name of the run. Unset is the name of the run directory.
-            mode: Whether to send the metrics, or to keep them in `wandb/` for `wandb sync`. Unset follows WANDB_MODE.
+            arguments: Keyword arguments of `wandb.init`, such as { project = "math", mode = "offline" }. The project is
+                "torl" and the name that of the run directory if they are not given.
             examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
@@ -39,20 +32,20 @@ class WeightsAndBiases(Tracker):
         self._examples_every = examples_every
         try:
             self._run: Any = self._wandb.init(
-                project=project,
-                entity=entity,
-                group=group,
-                name=run_name or run_directory.resolve().name,
-                id=run_id(run_directory, "wandb"),
-                resume="allow",
-                dir=str(run_directory),
-                mode=mode,
-                config=run_settings(run_directory),
-                settings=self._wandb.Settings(silent=True, console="off"),
+                **{
+                    "project": "torl",
+                    "name": run_directory.resolve().name,
+                    "id": run_id(run_directory, "wandb"),
+                    "resume": "allow",
+                    "dir": str(run_directory),
+                    "config": run_settings(run_directory),
+                    "settings": self._wandb.Settings(silent=True, console="off"),
+                    **(arguments or {}),
+                }
             )
-        except self._wandb.Error as error:
+        except (self._wandb.Error, TypeError) as error:
             raise ConfigError(
-                f"run.trackers.wandb: no run in W&B: {error}; mode = 'offline' needs no account"
+                f"run.trackers.wandb: no run in W&B: {error}; arguments = {{ mode = 'offline' }} needs no account"
             ) from error
         self._run.define_metric("*", step_metric="step")
 

@@ -33,7 +33,7 @@ from torl.components.data.example_files import EXAMPLE_SOURCES, ExampleSource, c
 from torl.components.engine import ENGINES, Engine
 from torl.components.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
 from torl.components.formats import FORMATS, Format
-from torl.components.rewards import REWARD_VALUE, REWARDS, Reward, check_value, count_positional
+from torl.components.rewards import RENAMED_REWARDS, REWARD_VALUE, REWARDS, Reward, check_value, count_positional
 from torl.components.text.templates import TEMPLATE, PromptTemplate
 from torl.components.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 from torl.components.trackers import TRACKERS, Tracker
@@ -85,6 +85,7 @@ RewardChoice = Annotated[
         functions=True,
         returns=REWARD_VALUE,
         check=check_value,
+        renamed=RENAMED_REWARDS,
     ),
 ]
 MaskChoice = Annotated[Choice[Mask], MASK]

@@ -70,8 +70,6 @@ class EvaluateOptions(Section):
     problems: ProblemChoice
     """Problems to evaluate on: a file, a set or a dataset, as in `data.train`, or package.module:Name for a custom
     source."""
-    use_tools: bool = True
-    """Execute the model's tool calls; false is `evaluation.max_tool_calls = 0`."""
     output: Path | None = None
     """Directory of the trajectories. Unset writes none."""
 
@@ -111,8 +109,3 @@ class EvaluateConfig(EvaluateModelConfig):
         "evaluate.output",
     )
     evaluate: EvaluateOptions
-
-    @property
-    def evaluation_settings(self) -> EvaluationConfig:
-        """The settings of `evaluation`, with tool calls disabled if `evaluate.use_tools` is false."""
-        return self.evaluation if self.evaluate.use_tools else self.evaluation.model_copy(update={"max_tool_calls": 0})

@@ -76,15 +76,28 @@ def print_help(parser: argparse.ArgumentParser, config_class: type[ModelRunConfi
     parser.print_help()
 
 
-def settings_of(config_class: type[ModelRunConfig], topic: str = "all") -> Iterator[Setting]:
+def all_settings(config_classes: Sequence[type[ModelRunConfig]]) -> dict[str, Setting]:
+    """Return the settings of several trees by name, without the options of a choice that an earlier setting has."""
+    first_names: dict[int, str] = {}
+    listed: dict[str, Setting] = {}
+    for config_class in config_classes:
+        for setting in settings_of(config_class, first_names=first_names):
+            listed.setdefault(setting.name, setting)
+    return listed
+
+
+def settings_of(
+    config_class: type[ModelRunConfig], topic: str = "all", first_names: dict[int, str] | None = None
+) -> Iterator[Setting]:
     """Yield the settings of a tree, each followed by the options of its registered choices.
 
     Args:
         config_class: Root class of the configuration tree.
         topic: "all", "" for the common settings, or a dotted name, which selects everything below it. The options of a
             choice that an earlier setting has, too, are listed for that one only, unless the name selects them.
+        first_names: Names of earlier settings by the id of the registry that they choose from. Updated.
     """
-    first_names: dict[int, str] = {}
+    first_names = {} if first_names is None else first_names
 
     def is_selected(name: str) -> bool:
         if not topic:
@@ -98,7 +111,8 @@ def settings_of(config_class: type[ModelRunConfig], topic: str = "all") -> Itera
 
     for name, info in fields_of(config_class):
         choice, table = choice_of_field(info), choice_at(config_class, [*name.split("."), "*"])
-        first = name if choice is None else first_names.setdefault(id(choice.registry), name)
+        listed = choice if table is None or table.default is not None else table
+        first = name if listed is None else first_names.setdefault(id(listed.registry), name)
         if is_selected(name):
             setting = _setting(name, info, choice)
             yield setting if first == name else _with_options_of(setting, first)
@@ -177,20 +191,18 @@ def _choice_settings(name: str, choice: ChosenFrom, only: str | None = None) -> 
 
 
 def _table_settings(name: str, table: ChosenFrom, topic: str) -> Iterator[Setting]:
-    """Yield the options of each choice that a table may hold, and then once those that all of them have.
+    """Yield the options of each choice that a table may hold, and then once those that several of them have.
 
-    The help of one choice has its own and the common ones.
+    The help of one choice has all of its own.
     """
-    common: dict[str, Setting] = {}
-    for key in table.registry:
-        names = table.common_option_names(table.find(key))
-        for each in _choice_settings(f"{name}.{key}", table, key):
-            option = each.name.rpartition(".")[2]
-            if option not in names or topic == f"{name}.{key}":
-                yield each
-            else:
-                common[option] = each
-    yield from (each._replace(name=f"{name}.*.{option}") for option, each in common.items())
+    owners = _options(table)
+    only = next((key for key in table.registry if topic == f"{name}.{key}"), None)
+    for key in table.registry if only is None else [only]:
+        own = _choice_settings(f"{name}.{key}", table, key)
+        yield from (each for each in own if only or len(owners[each.name.rpartition(".")[2]]) == 1)
+    if only is None:
+        every = _choice_settings(f"{name}.*", table)
+        yield from (each for each in every if len(owners[each.name.rpartition(".")[2]]) > 1)
 
 
 def _options(choice: ChosenFrom, only: str | None = None) -> dict[str, dict[str, Any]]:

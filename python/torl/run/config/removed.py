@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from torl.components.rewards import RENAMED_REWARDS
+
 FIRST_STEP_LINE: Final = "# The configuration from step {} on.\n"
 """First line of a configuration that a run records, with the first step that it applies to."""
 _IS_RECORDED: Final = re.compile(FIRST_STEP_LINE.format(r"\d+"))
@@ -21,8 +23,19 @@ class Removed(NamedTuple):
     now: str
     """The successor, as the end of a message."""
     settings: Callable[[Any], Mapping[str, Any]] = lambda value: {}
-    """Function of a recorded value that returns the settings that replace it, by dotted name. A table that exists keeps
-    its own keys, after the new ones."""
+    """Function of a recorded value that returns the settings that replace it, by dotted name. They are written before
+    the other keys of a table. A "*" is the part of the name at its position."""
+    of: tuple[str, ...] = ()
+    """Names of the choices that had the option; empty for any."""
+
+
+def _argument(option: str, of: tuple[str, ...], argument: str) -> Removed:
+    """Return the successor of an option of trackers: an argument of their libraries."""
+    return Removed(
+        f"write run.trackers.{of[0]}.arguments = {{ {argument} = ... }}",
+        lambda value: {f"run.trackers.*.arguments.{argument}": value},
+        of,
+    )
 
 
 REMOVED: Mapping[str, Removed] = MappingProxyType(
@@ -42,9 +55,26 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
             "write selection.groups.zero_variance = {}, or false instead of {} to remove an inherited one",
             lambda drops: {"selection.groups.zero_variance": {"name": "zero_variance"}} if drops else {},
         ),
+        "evaluate.use_tools": Removed("write evaluation.max_tool_calls = 0"),
+        "use_tools": Removed("write evaluation={'max_tool_calls': 0}"),
+        **{
+            f"run.trackers.*.{option}": _argument(option, of, argument)
+            for option, of, argument in (
+                ("project", ("wandb", "trackio"), "project"),
+                ("group", ("wandb", "trackio"), "group"),
+                ("entity", ("wandb",), "entity"),
+                ("mode", ("wandb",), "mode"),
+                ("space_id", ("trackio",), "space_id"),
+                ("run_name", ("wandb", "trackio"), "name"),
+            )
+        },
     }
 )
 """Removed settings by dotted name, of which each part may be "*"."""
+_REWARDS: Final = tuple(
+    f"{each}{name}" for each in ("", "evaluation.") for name in ("reward.name", "reward.parts.*.name")
+)
+"""The settings that name a reward."""
 
 
 def is_recorded(text: str) -> bool:
@@ -62,8 +92,13 @@ def translated(tree: Mapping[str, Any]) -> dict[str, Any]:
     tree = copy.deepcopy(dict(tree))
     for pattern, removed in REMOVED.items():
         for section, key, path in list(_found(tree, pattern.split("."))):
+            if removed.of and section.get("name") not in removed.of:
+                continue  # an option of another class that has the same name
             for name, value in removed.settings(section.pop(key)).items():
                 _insert(tree, _filled(name.split("."), path), value)
+    for pattern in _REWARDS:
+        for section, key, _ in _found(tree, pattern.split(".")):
+            section[key] = RENAMED_REWARDS.get(section[key], section[key])
     return tree
 
 

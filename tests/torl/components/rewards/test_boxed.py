@@ -21,7 +21,7 @@ NO_CODE = call(None)
 
 
 async def graded(played: Trajectory, max_response_tokens: int = 100, **parts: Any) -> Grade:
-    rubric = Rubric(RubricOptions.model_validate({"parts": {"answer": {}, **parts}}))
+    rubric = Rubric(RubricOptions.model_validate({"parts": {"answer": "math", **parts}}))
     (grade,) = await rubric.grade(group(played, max_response_tokens=max_response_tokens))
     return grade
 
@@ -99,7 +99,7 @@ async def test_a_grade_names_the_parts_that_are_configured() -> None:
     played = trajectory("", r"\boxed{204}", answer="204", calls=[ERROR], turn_tokens=44)  # 90 tokens
     assert (await graded(played)).parts == {"answer": 1.0}
     everything: dict[str, Any] = {
-        "answer": {"correct": 2.0},
+        "answer": {"name": "math", "correct": 2.0},
         "failed_code": {"weight": -0.5},
         "length": {"name": "overlong", "buffer": 20, "weight": 3.0},
     }
@@ -144,7 +144,7 @@ def test_the_reward_is_chosen_by_its_name_and_takes_its_own_options_only() -> No
         choose({"name": "math", "wrog": -0.5})
     rubric = choose({})
     assert isinstance(rubric, Rubric)
-    assert [(name, part.name) for name, part in rubric.options.parts.items()] == [("answer", "answer")]
+    assert [(name, part.name) for name, part in rubric.options.parts.items()] == [("answer", "math")]
     with pytest.raises(ValueError, match="no reward part is called 'judg'; did you mean judge"):
         choose({"parts": {"judg": {"weight": 0.2}}})
 
@@ -253,7 +253,7 @@ async def test_a_format_is_kept_only_by_a_response_that_ended() -> None:
     text = "so</think> <answer>\\boxed{204}</answer>"
 
     async def is_valid(played: Trajectory, format: str) -> bool:
-        return (await graded(played, answer={"require_format": format})).valid_format
+        return (await graded(played, answer={"name": "math", "require_format": format})).valid_format
 
     assert await is_valid(trajectory(text), "zerotir")
     assert not await is_valid(trajectory(text, finish=FinishReason.LENGTH), "zerotir")

@@ -31,7 +31,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 def judged(server: JudgeServer, *, correct: float = 1.0, wrong: float = -1.0, **options: Any) -> dict[str, Any]:
     """The parts of a rubric in which a judge gives the same rewards as the rules."""
-    answer = {"correct": correct, "wrong": wrong, "grader_workers": 1, **options}
+    answer = {"name": "math", "correct": correct, "wrong": wrong, "grader_workers": 1, **options}
     return {"answer": answer, "judge": {"url": server.url, "model": "judge", "weight": correct - wrong}}
 
 

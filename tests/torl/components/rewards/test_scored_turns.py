@@ -46,7 +46,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 
 async def graded(*played: Trajectory, parts: Any = None, **options: Any) -> tuple[list[Grade], Rubric]:
-    tree = {"parts": {"answer": {"grader_workers": 1}, **(parts or {}), "turn_scores": options}}
+    tree = {"parts": {"answer": {"name": "math", "grader_workers": 1}, **(parts or {}), "turn_scores": options}}
     reward = Rubric(RubricOptions.model_validate(tree))
     await reward.start(RunContext())
     try:

@@ -243,7 +243,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "reward: parts.length: buffer = 3072 must be below rollout.max_response_tokens (3072)",
         ),
         (
-            "[reward.parts]\nanswer = { corect = 2.0 }",
+            "[reward.parts]\nanswer = { name = 'math', corect = 2.0 }",
             "reward.parts.answer.corect is unknown; did you mean reward.parts.answer.correct?",
         ),
         ("[selection.mask]\nrepetitive = {}", "selection.mask.repetitive.above is missing"),
@@ -322,7 +322,7 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
         (["--algorithm.aggregation.name", "fixed_length"], "--algorithm.aggregation.length is missing"),
         (["--data.evaluation", "{a = 3}"], "--data.evaluation.a: select the problem source with a name"),
         (
-            ["--reward.parts", "{answer = {weight = 'x'}}"],
+            ["--reward.parts", "{answer = {name = 'math', weight = 'x'}}"],
             "--reward.parts.answer.weight must be a valid number, got 'x'",
         ),
         (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
@@ -612,9 +612,7 @@ def test_command_requires_its_own_section(config_file: Path) -> None:
     with pytest.raises(ConfigError, match="sample is missing"):
         parse_command_line(SampleConfig, "torl.sample", "Sample.", [str(config_file)])
     with pytest.raises(ConfigError, match=r"evaluate\.problems is missing"):
-        parse_command_line(
-            EvaluateConfig, "torl.evaluate", "Evaluate.", [str(config_file), "--evaluate.use_tools", "false"]
-        )
+        parse_command_line(EvaluateConfig, "torl.evaluate", "Evaluate.", [str(config_file), "--evaluate.output", "out"])
     with pytest.raises(ConfigError, match=r"--learner\.ranks is unknown"):
         parse_command_line(
             SampleConfig, "torl", "Play.", [str(config_file), *OWN[SampleConfig], "--learner.ranks", "2"]
@@ -628,12 +626,11 @@ def test_command_requires_its_own_section(config_file: Path) -> None:
             *OWN[EvaluateConfig],
             "--evaluation.samples_per_problem",
             "4",
-            "--evaluate.use_tools",
-            "false",
+            "--evaluation.max_tool_calls",
+            "0",
         ],
     )
-    assert (config.evaluation.samples_per_problem, config.evaluate.use_tools) == (4, False)
-    assert (config.evaluation_settings.samples_per_problem, config.evaluation_settings.max_tool_calls) == (4, 0)
+    assert (config.evaluation.samples_per_problem, config.evaluation.max_tool_calls) == (4, 0)
     assert chosen(config.evaluate.problems) == {"name": "file", "path": "p.jsonl"}
 
 
@@ -652,10 +649,11 @@ def options_in(config_class: type[ModelRunConfig]) -> Iterator[tuple[str, Any]]:
             for options in choice.all_options().values():
                 yield from ((f"{name}.{option}", each) for option, each in options.items())
         elif table is not None and table.default is None:
-            for key, options in table.all_options().items():
-                common = table.common_option_names(table.find(key))
+            of_key = table.all_options()
+            for key, options in of_key.items():
                 for option, each in options.items():
-                    yield f"{name}.{'*' if option in common else key}.{option}", each
+                    is_shared = sum(option in others for others in of_key.values()) > 1
+                    yield f"{name}.{'*' if is_shared else key}.{option}", each
 
 
 @pytest.mark.parametrize("config_class", [TrainConfig, *OWN])

@@ -1,6 +1,7 @@
 """Settings that torl no longer has: errors name what replaces them, and the configurations of earlier runs are read."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import tomli_w
 
 import torl
 from torl.base.errors import ConfigError
+from torl.components.trackers import Tracker
 from torl.run.config import TrainConfig
 from torl.run.config.command_line import parse_command_line
 from torl.run.config.loading import find_config, load_config
@@ -60,6 +62,42 @@ PAIRS = {
         """,
     ),
     "selection without filters": ("[selection]\ndrop_zero_variance_groups = false\n", ""),
+    "trackers": (
+        """
+        [run.trackers.wandb]
+        name = "wandb"
+        project = "sums"
+        run_name = "first"
+        examples_every = 5
+        [run.trackers.local]
+        name = "trackio"
+        project = "torl"
+        space_id = "me/runs"
+        """,
+        """
+        [run.trackers.wandb]
+        arguments = { project = "sums", name = "first" }
+        examples_every = 5
+        [run.trackers.local]
+        name = "trackio"
+        arguments = { project = "torl", space_id = "me/runs" }
+        """,
+    ),
+    "rewards": (
+        """
+        [reward.parts.answer]
+        name = "answer"
+        correct = 2.0
+        [evaluation.reward]
+        name = "answer"
+        """,
+        """
+        [reward.parts]
+        answer = { name = "math", correct = 2.0 }
+        [evaluation]
+        reward = "math"
+        """,
+    ),
 }
 """The text of an earlier run's configuration, and the same in the present settings."""
 
@@ -67,7 +105,31 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_configuration_of_an_earlier_run_is_read_in_present_settings(name: str, tmp_path: Path) -> None:
     before, now = PAIRS[name]
-    assert str(recorded(tmp_path / "run", before)) == str(written(now))  # the order of filters included
+    found, expected = recorded(tmp_path / "run", before), written(now)
+    assert found == expected
+    assert list(found.selection.groups) == list(expected.selection.groups)
+
+
+def test_option_of_a_custom_tracker_is_no_removed_one(tmp_path: Path) -> None:
+    config = recorded(tmp_path / "run", "[run.trackers.mine]\nname = 'test_removed:Projects'\nproject = 'sums'\n")
+    assert config.run.trackers["mine"].options.model_dump() == {"project": "sums"}
+
+
+class Projects(Tracker):
+    def __init__(self, run_directory: Path, resume_step: int | None, project: str) -> None: ...
+
+    def write(self, step: int, metrics: Mapping[str, float], wall_time: float) -> None: ...
+
+
+@pytest.mark.parametrize("section", ["[reward]\nname = 'answer'", "[reward.parts]\nanswer = {}"])
+def test_removed_name_of_a_reward_is_refused_with_the_present_one(section: str) -> None:
+    with pytest.raises(ConfigError, match="is called 'answer'; it is 'math' now"):
+        written(section)
+
+
+def test_removed_keyword_of_a_call_is_refused_with_its_successor() -> None:
+    with pytest.raises(ConfigError, match=r"use_tools is unknown; write evaluation=\{'max_tool_calls': 0\}"):
+        torl.evaluate("model", "train.jsonl", use_tools=False)
 
 
 def test_earlier_run_has_no_changed_settings_where_it_is_resumed(tmp_path: Path) -> None:
@@ -105,11 +167,13 @@ def test_removed_setting_is_refused_with_its_successor(setting: str, value: str)
 def test_no_removed_setting_is_one(name: str) -> None:
     """Its successor is in no message, and its value would be lost, if a setting had its name again."""
     tree: dict[str, Any] = {}
-    section = tree
+    section, of = tree, REMOVED[name].of
+    name = name.replace("*", next(iter(of), ""))
     *parents, key = name.split(".")
     for part in parents:
         section = section.setdefault(part, {})
     section[key] = [0.0, 1.0]
+    section["name"] = next(iter(of), "")
     assert translated(tree) != tree
     with pytest.raises(ConfigError, match=" is unknown; "):
         load_config(TrainConfig, find_config("demo"), {name: [0.0, 1.0]})
