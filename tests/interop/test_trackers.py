@@ -116,9 +116,14 @@ def test_trackio_run_has_metrics_settings_and_examples(run_directory: Path) -> N
     assert "It is \\\\boxed{2}." in json.dumps(examples)
 
 
-def test_mlflow_run_has_metrics_settings_and_examples(run_directory: Path) -> None:
-    uri = (run_directory / "store").as_uri()
-    write_run(run_directory, "mlflow", tracking_uri=uri, experiment="sums")
+@pytest.fixture
+def uri(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (run_directory / "store").as_uri())
+    return (run_directory / "store").as_uri()
+
+
+def test_mlflow_run_has_metrics_settings_and_examples(run_directory: Path, uri: str) -> None:
+    write_run(run_directory, "mlflow", experiment="sums")
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("sums")
     assert experiment is not None
@@ -138,9 +143,8 @@ def test_unknown_argument_of_a_library_is_named(run_directory: Path, name: str) 
         write_run(run_directory, name, arguments={"projekt": "sums"})
 
 
-def test_failed_run_is_marked_in_mlflow(run_directory: Path) -> None:
-    uri = (run_directory / "store").as_uri()
-    made = ChosenFrom(TRACKERS, "tracker", positional_count=2).find("mlflow")(run_directory, None, tracking_uri=uri)
+def test_failed_run_is_marked_in_mlflow(run_directory: Path, uri: str) -> None:
+    made = ChosenFrom(TRACKERS, "tracker", positional_count=2).find("mlflow")(run_directory, None)
     with pytest.raises(KeyError), RunWriter(run_directory, trackers=[made]):
         raise KeyError
     client = mlflow.MlflowClient(uri)

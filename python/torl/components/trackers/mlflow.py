@@ -16,21 +16,19 @@ _NOT_IN_NAMES: Final = re.compile(r"[^/\w.\- :]")
 
 
 class MLflow(Tracker):
-    """A run in MLflow. Characters that MLflow forbids in the names of metrics become "_"."""
+    """A run in MLflow, at MLFLOW_TRACKING_URI, by the name of the run directory. Characters that MLflow forbids in the names of metrics become "_"."""
 
     def __init__(
         self,
         run_directory: Path,
         resume_step: int | None,
         experiment: str = "torl",
-        tracking_uri: str | None = None,
         examples_every: int = 10,
     ) -> None:
         """Start the run in MLflow, or continue it.
 
         Args:
             experiment: Experiment of the run, created if it is missing.
-            tracking_uri: Address of the tracking server, or a location. Unset follows MLFLOW_TRACKING_URI.
             examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
@@ -39,15 +37,15 @@ class MLflow(Tracker):
         mlflow = import_client("mlflow", "mlflow")
         self._examples_every = examples_every
         try:
-            self._start(mlflow, run_directory, experiment, tracking_uri)
+            self._start(mlflow, run_directory, experiment)
         except mlflow.exceptions.MlflowException as error:
-            uri = tracking_uri or mlflow.get_tracking_uri()
-            raise ConfigError(f"run.trackers.mlflow: no run at tracking_uri = {uri!r}: {error}") from error
+            uri = mlflow.get_tracking_uri()
+            raise ConfigError(f"run.trackers.mlflow: no run at MLFLOW_TRACKING_URI = {uri!r}: {error}") from error
 
-    def _start(self, mlflow: Any, run_directory: Path, experiment: str, tracking_uri: str | None) -> None:
+    def _start(self, mlflow: Any, run_directory: Path, experiment: str) -> None:
         entities = import_client("mlflow.entities", "mlflow")
         self._metric, parameter = entities.Metric, entities.Param
-        self._client: Any = mlflow.MlflowClient(tracking_uri)
+        self._client: Any = mlflow.MlflowClient()
         found = self._client.get_experiment_by_name(experiment)
         experiment_id = found.experiment_id if found else self._client.create_experiment(experiment)
         identity = run_id(run_directory, "mlflow")

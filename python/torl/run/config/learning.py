@@ -99,7 +99,21 @@ class KlConfig(Section):
         return self
 
 
-class AlgorithmConfig(Section):
+class UpdateConfig(Section):
+    """Optimizer steps in a training step, of the policy or the critic."""
+
+    epochs: PositiveInt = 1
+    """Number of passes over the trajectories of a step."""
+    mini_batches: PositiveInt = 1
+    """Number of equal mini-batches per epoch, one optimizer step each."""
+
+    @property
+    def optimizer_steps(self) -> int:
+        """The number of optimizer steps in a training step."""
+        return self.epochs * self.mini_batches
+
+
+class AlgorithmConfig(UpdateConfig):
     """The learning algorithm, from rewards to the loss."""
 
     estimator: EstimatorChoice = default_choice("grpo")
@@ -125,10 +139,6 @@ class AlgorithmConfig(Section):
     imitation: ImitationChoice | None = None
     """Cross-entropy of single tokens in addition to the policy loss: "observations" (ECHO), or the sampled tokens of
     "correct_responses". Unset imitates none."""
-    epochs: PositiveInt = 1
-    """Number of passes over the trajectories of a step."""
-    mini_batches: PositiveInt = 1
-    """Number of equal mini-batches per epoch, one optimizer step each."""
 
     @model_validator(mode="after")
     def _estimator_fits_kl(self) -> Self:
@@ -144,11 +154,6 @@ class AlgorithmConfig(Section):
                 "kl.target = 'loss'"
             )
         return self
-
-    @property
-    def optimizer_steps(self) -> int:
-        """The number of optimizer steps in a training step."""
-        return self.epochs * self.mini_batches
 
     @property
     def requirements(self) -> Requirements:
@@ -292,7 +297,7 @@ class LearnerConfig(Section):
         return self
 
 
-class CriticConfig(Section):
+class CriticConfig(UpdateConfig):
     """Settings of the critic, for estimators that need one. All other settings are those of `learner`."""
 
     path: str | None = None
@@ -302,20 +307,11 @@ class CriticConfig(Section):
     """Peak learning rate."""
     warmup_steps: NonNegativeInt = 0
     """Number of optimizer steps of linear warmup."""
-    epochs: PositiveInt = 1
-    """Number of passes over the trajectories of a step."""
-    mini_batches: PositiveInt = 1
-    """Number of equal mini-batches per epoch, one optimizer step each."""
     value_clip: NonNegativeFloat = 0.2
     """Value clip range: maximum distance of new values from old ones before the squared error is clipped. 0 disables
     clipping."""
     pretrain_steps: NonNegativeInt = 0
     """Number of steps at the start of a run that update the critic only."""
-
-    @property
-    def optimizer_steps(self) -> int:
-        """The number of optimizer steps in a training step."""
-        return self.epochs * self.mini_batches
 
 
 class PlacementConfig(Section):

@@ -57,6 +57,7 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         ),
         "evaluate.use_tools": Removed("write evaluation.max_tool_calls = 0"),
         "use_tools": Removed("write evaluation={'max_tool_calls': 0}"),
+        "run.trackers.*.tracking_uri": Removed("set the environment variable MLFLOW_TRACKING_URI", of=("mlflow",)),
         **{
             f"run.trackers.*.{option}": _argument(option, of, argument)
             for option, of, argument in (
