@@ -16,7 +16,10 @@ _NOT_IN_NAMES: Final = re.compile(r"[^/\w.\- :]")
 
 
 class MLflow(Tracker):
-    """A run in MLflow, at MLFLOW_TRACKING_URI, by the name of the run directory. Characters that MLflow forbids in the names of metrics become "_"."""
+    """A run in MLflow, at MLFLOW_TRACKING_URI, by the name of the run directory.
+
+    Characters that MLflow forbids in the names of metrics become "_".
+    """
 
     def __init__(
         self,
