@@ -44,7 +44,7 @@ from torl.rollout.agents.server import AgentServer
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.transcript import EpisodeSettings
+from torl.run.config import RolloutConfig
 
 WINDOW, RESULT = 2048, "7"
 TOOLS = [{"type": "function", "function": {"name": "python", "description": "", "parameters": {}}}]
@@ -133,7 +133,7 @@ async def main() -> None:
         ends = tuple(range(100, 116))
         setup = EngineSetup(directory, vocabulary, WINDOW, ends, directory / "engine.log")
         engine = VllmEngine(setup, VllmOptions(dtype="float32", cpu_threads=1, max_sequences=options.in_flight))
-        settings = EpisodeSettings(WINDOW - 64, max_tool_calls=options.turns - 1, seed=1)
+        settings = RolloutConfig(max_response_tokens=WINDOW - 64, max_tool_calls=options.turns - 1)
         tools = {"python": Answers()}
         loop = EpisodePlayer(
             engine,
@@ -144,6 +144,7 @@ async def main() -> None:
             settings,
             EpisodeSlots(options.in_flight),
             end_token_ids=frozenset(ends),
+            seed=1,
         )
         server = AgentServer()
         agents = AgentSettings(AgentLimits(), PromptRenderer(tokenizer, encoder), 64)

@@ -36,7 +36,6 @@ from torl.components.text.vocabulary import build_vocabulary
 from torl.components.tools import BaseTool, StatefulTool, ToolSession
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.transcript import EpisodeSettings
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl.run.records.dynamics import staleness, training_dynamics
@@ -176,7 +175,7 @@ async def play(
         vocabulary=vocabulary,
         encoder=PlainTextEncoder(tokenizer, vocabulary),
         format=config.rollout.format.make(),
-        settings=EpisodeSettings.from_config(config.rollout, 0),
+        settings=config.rollout,
         slots=EpisodeSlots(options.prompts * options.samples),
     )
     reward = config.reward.make()

@@ -51,7 +51,7 @@ from torl.recipes.torl import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.transcript import EpisodeSettings
+from torl.run.config import RolloutConfig
 from torl_sandbox import Execution, Interpreter, SandboxPool
 
 NAMES = [  # of a round; variants that are compared most closely appear more than once
@@ -329,9 +329,11 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
         os.environ[PLAN] = str(directory / "plan.json")  # for the engine's processes
 
         def player(tool: Interpreter, calls: int, in_flight: int) -> EpisodePlayer:
-            settings = EpisodeSettings(options.tokens + 17 * 160, max_tool_calls=calls, seed=1)
+            settings = RolloutConfig(max_response_tokens=options.tokens + 17 * 160, max_tool_calls=calls)
             tools = {"python": PythonTool(interpreter=tool)}
-            return EpisodePlayer(engine, tools, vocabulary, encoder, ToRLFormat(), settings, EpisodeSlots(in_flight))
+            return EpisodePlayer(
+                engine, tools, vocabulary, encoder, ToRLFormat(), settings, EpisodeSlots(in_flight), seed=1
+            )
 
         await engine.start()
         try:

@@ -87,7 +87,7 @@ class EitherTool(ToRLFormat):
 async def batch(bench: Bench, tools: Mapping[str, BaseTool], calls: int, turns: int) -> float:
     """Seconds from the first episode's beginning to the last one's end."""
     player = replace(bench.player(None, CALLS, bench.in_flight), tools=tools, format=EitherTool((*tools,), calls))
-    player.settings = replace(player.settings, speculative_execution=False)
+    player.settings = player.settings.model_copy(update={"speculative_execution": False})
     prompts = bench.prompts(turns, bench.in_flight)
     counts = dict.fromkeys(tools, 0)
     started = time.perf_counter()

@@ -43,8 +43,7 @@ from torl.recipes.torl import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.scheduler import play_groups
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.transcript import EpisodeSettings
-from torl.run.config import LearningConfig
+from torl.run.config import LearningConfig, RolloutConfig
 from torl.run.records.run_directory import changed_keys, config_files
 from torl_sandbox import Interpreter
 
@@ -258,7 +257,7 @@ def player(
         vocabulary: Vocabulary of the engine's model; the scripted engine's by default.
         encoder: Encoder of the engine's model; the scripted engine's by default.
         end_token_ids: Ids of the format's end tokens.
-        settings: Other settings of `EpisodeSettings`.
+        settings: Other settings of `RolloutConfig`.
     """
     return EpisodePlayer(
         engine,
@@ -266,7 +265,7 @@ def player(
         vocabulary,
         encoder,
         form or ToRLFormat(),
-        EpisodeSettings(limit, **settings),
+        RolloutConfig(max_response_tokens=limit, **settings),
         EpisodeSlots(in_flight),
         end_token_ids=end_token_ids,
     )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chat_models import ChatModel
+from torl.base.options import Choice, Section
 from torl.base.types import Outcome, OutcomeStatus, Problem
 from torl.components.environments import (
     BoundedEnvironment,
@@ -120,5 +121,6 @@ def in_environment(
         (),
         max_prompt_tokens,
     )
-    settings = replace(playing.settings, max_turns=limits.max_turns)
+    choice: Choice[Environment] = Choice("scripted", type(environment), Section(), common_options=limits)
+    settings = playing.settings.model_copy(update={"environment": choice})
     return replace(playing, environment=run_environment, settings=settings)

@@ -16,7 +16,6 @@ from torl.components.tools import Tool
 from torl.recipes.torl import ToRLFormat
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.transcript import EpisodeSettings
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl.training.experience import Experience
@@ -91,7 +90,7 @@ class ScriptedRun:
             VOCABULARY,
             ENCODER,
             ToRLFormat(),
-            EpisodeSettings.from_config(self.config.rollout, 0),
+            self.config.rollout,
             EpisodeSlots(slots),
         )
         self.reward = graded_by or make_reward(self.config.reward)  # equal texts and integers need no process

@@ -795,7 +795,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _EPISODE,
     ),
     ("torl/rollout/transcript.py", "self.problem, self.sample, number)", "self.problem, number)", _EPISODE),
-    ("torl/rollout/episode.py", "settings.seed, batch_id, prompt", "settings.seed, prompt", _EPISODE),
+    ("torl/rollout/episode.py", "self.seed, batch_id, prompt", "self.seed, prompt", _EPISODE),
     (
         "torl/rollout/episode.py",
         "self.settings.max_tool_calls - len(self.transcript.tool_calls)",

@@ -23,12 +23,12 @@ from torl.rollout.transcript import (
     AnsweredCall,
     EpisodeCounters,
     EpisodeId,
-    EpisodeSettings,
     ScannedTurn,
     Transcript,
     TurnSampler,
     ends_line,
 )
+from torl.run.config import RolloutConfig
 from torl.run.records import metric_names as names
 
 
@@ -41,18 +41,21 @@ class EpisodePlayer:
     vocabulary: Vocabulary
     encoder: PlainTextEncoder
     format: Format
-    settings: EpisodeSettings
+    settings: RolloutConfig
     slots: EpisodeSlots = field(default_factory=EpisodeSlots)
     counters: EpisodeCounters = field(default_factory=EpisodeCounters)
     open_calls: PendingCalls = field(default_factory=PendingCalls)
     end_token_ids: frozenset[int] = frozenset()
     """The format's end tokens. The engine ends turns at them."""
     environment: RunEnvironment | None = None
+    seed: int = 0
+    """Seed of the run."""
 
     @property
     def sampler(self) -> TurnSampler:
         """The sampler of the episodes' turns."""
-        return TurnSampler(self.engine, self.vocabulary, self.format, self.settings, self.counters, self.end_token_ids)
+        parts = (self.engine, self.vocabulary, self.format, self.settings, self.seed)
+        return TurnSampler(*parts, self.counters, self.end_token_ids)
 
     def metrics(self) -> dict[str, float]:
         """Counts of tools, environment and speculative calls since the start, by metric name."""
@@ -97,7 +100,7 @@ class EpisodePlayer:
             EngineError, SandboxError: The host failed. Mistakes of the model never raise.
         """
         # One seed for all samples of a problem, so that equal calls have equal outcomes.
-        seed = derive_seed(self.settings.seed, batch_id, prompt.problem.id)
+        seed = derive_seed(self.seed, batch_id, prompt.problem.id)
         async with AsyncExitStack() as stack:
             environment: EpisodeEnvironment | None = None
             if self.environment is not None:

@@ -143,19 +143,9 @@ async def evaluate(
 
 def evaluation_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:
     """A copy of the player with the settings of an evaluation."""
-    calls = player.settings.max_tool_calls if config.max_tool_calls is None else config.max_tool_calls
-    top_p = player.settings.top_p if config.top_p is None else config.top_p
-    stop = player.settings.stop if config.stop is None else config.stop
-    limit = config.max_response_tokens or player.settings.max_response_tokens
-    settings = replace(
-        player.settings,
-        temperature=temperature,
-        top_p=top_p,
-        max_tool_calls=calls,
-        max_response_tokens=limit,
-        stop=stop,
-    )
-    return replace(player, settings=settings)
+    own = {name: getattr(config, name) for name in ("top_p", "max_tool_calls", "max_response_tokens", "stop")}
+    changes = {name: value for name, value in own.items() if value is not None}
+    return replace(player, settings=player.settings.model_copy(update={**changes, "temperature": temperature}))
 
 
 def _order(prompts: Sequence[Prompt]) -> dict[str, int]:

@@ -94,7 +94,7 @@ async def sample_with(
 
 def with_seed(player: EpisodePlayer, seed: int) -> EpisodePlayer:
     """Return the player with another seed for its episodes."""
-    return replace(player, settings=replace(player.settings, seed=seed))
+    return replace(player, seed=seed)
 
 
 def sampling_metrics(groups: Sequence[ScoredGroup]) -> dict[str, float]:

@@ -74,8 +74,7 @@ async def play_groups(
         slots.begin()
         prompt = group.prompt
         if isinstance(batch_id, int):  # evaluations have the first variant of each prompt
-            seed = player.settings.seed
-            prompt = prompt.for_episode(derive_seed(seed, batch_id, prompt.problem.id, sample, "prompt variant"))
+            prompt = prompt.for_episode(derive_seed(player.seed, batch_id, prompt.problem.id, sample, "prompt variant"))
         task = asyncio.ensure_future(player.play(prompt, batch_id=batch_id, sample=sample))
         running[task] = group
         task.add_done_callback(end)

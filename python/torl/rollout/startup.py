@@ -25,7 +25,6 @@ from torl.rollout.environment import RunEnvironment
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.model_directory import ModelDirectory, schemas
 from torl.rollout.slots import EpisodeSlots
-from torl.rollout.transcript import EpisodeSettings
 from torl.run.config import ModelRunConfig
 from torl.run.display.console import Console
 from torl.run.placement.machine import Machine, combine_machines, this_machine
@@ -270,8 +269,9 @@ def _make_player(
         vocabulary=vocabulary,
         encoder=encoder,
         format=format,
-        settings=EpisodeSettings.from_config(rollout, context.seed),
+        settings=rollout,
         slots=EpisodeSlots(rollout.max_concurrent_episodes),
         end_token_ids=end_token_ids,
         environment=run_environment,
+        seed=context.seed,
     )

@@ -31,42 +31,6 @@ from torl.run.config import RolloutConfig
 from torl.run.records.rows import shorten_outcome
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeSettings:
-    """Limits and sampling settings of an episode."""
-
-    max_response_tokens: int
-    """Sampled and observed tokens together."""
-    max_tool_calls: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    seed: int = 0
-    """Seed of the run."""
-    end_at_void_turn: bool = False
-    speculative_execution: bool = True
-    stop: tuple[str, ...] = ()
-    """Stop sequences. Each ends the response."""
-    max_failed_fraction: float = 0.1
-    """Maximum fraction of failed episodes in a step or an evaluation."""
-    max_turns: int | None = None
-
-    @classmethod
-    def from_config(cls, config: RolloutConfig, seed: int) -> "EpisodeSettings":
-        """The settings of a run."""
-        return cls(
-            max_response_tokens=config.max_response_tokens,
-            max_tool_calls=config.max_tool_calls,
-            temperature=config.temperature,
-            top_p=config.top_p,
-            seed=seed,
-            end_at_void_turn=config.end_at_void_turn,
-            speculative_execution=config.speculative_execution,
-            stop=config.stop,
-            max_failed_fraction=config.max_failed_fraction,
-            max_turns=config.max_turns,
-        )
-
-
 @dataclass(slots=True)
 class EpisodeCounters:
     """Counts over all episodes of a player that no trajectory records."""
@@ -135,7 +99,8 @@ class TurnSampler:
     engine: Engine
     vocabulary: Vocabulary
     format: Format
-    settings: EpisodeSettings
+    settings: RolloutConfig
+    seed: int
     counters: EpisodeCounters
     end_token_ids: frozenset[int]
 
@@ -168,7 +133,7 @@ class TurnSampler:
         """
         settings, name = self.settings, episode.turn(number)
         end = turn_stop_condition(self.format, (*settings.stop, *stop), calls_left=calls_left)
-        seed = derive_seed(settings.seed, *name)
+        seed = derive_seed(self.seed, *name)
         sampling = SamplingParameters(max_tokens, settings.temperature, settings.top_p, seed)
         # Episodes of one name, and with it one seed, may be sampled at once: with other numbers of calls, for example.
         id = f"{episode.number}:{'/'.join(map(str, name))}"

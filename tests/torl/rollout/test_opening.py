@@ -167,7 +167,7 @@ async def test_parts_match_the_configuration(model: ModelDirectory, tmp_path: Pa
         assert [(tool.name, tool.limits.retries) for tool in tools] == [("one", 3), ("two", 7)]  # type: ignore[attr-defined]
         settings = player.settings
         assert (settings.max_tool_calls, settings.temperature, settings.max_response_tokens) == (3, 0.5, 60)
-        assert settings.seed == 11
+        assert player.seed == 11
         assert isinstance(rollouts.reward, NotedReward)
         assert events[:2] == ["start tool 1", "start tool 2"]
         assert set(events[2:]) == {"start engine", "start reward"}
