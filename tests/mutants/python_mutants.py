@@ -8,6 +8,7 @@ _TRUST = "torl/base/test_trust.py"
 _DOCTOR = "lab/doctor/test_doctor.py"
 _OTHER_CHECKS = "lab/doctor/test_other_packages.py"
 _VIEW_INDEX = "lab/view/test_index.py"
+_REMOVED = "torl/run/config/test_removed.py"
 _VIEW_SELECTION = "lab/view/test_selection.py"
 _VIEW_SERVER = "lab/view/test_server.py"
 _VIEW_REPLAY = "lab/view/test_replay.py"
@@ -507,7 +508,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
     ("torl/recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("torl/components/rewards/judge.py", "if len(answer) > MAX_ANSWER_CHARACTERS:", "if False:", _JUDGED),
-    ("torl/rollout/evaluation.py", "        temperature=temperature,\n", "", _EVALUATION),
+    ("torl/rollout/evaluation.py", '{**changes, "temperature": temperature}', "changes", _EVALUATION),
     (
         "torl/rollout/model_directory.py",
         "problems.bind()()), evaluation.max_problems",
@@ -522,7 +523,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "pass",
         _EVALUATION,
     ),
-    ("torl/rollout/evaluation.py", " if config.max_tool_calls is None else config.max_tool_calls", "", _EVALUATION),
+    ("torl/rollout/evaluation.py", '"max_tool_calls", "max_response', '"max_response', _EVALUATION),
     ("torl/rollout/evaluation.py", "if self.greedy else {}", "if False else {}", _EVALUATION),
     # --- rewards
     (
@@ -613,6 +614,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/learning.py", "if wanted and self.aggregation.name not in wanted", "if wanted", _CONFIG),
     ("torl/run/config/learning.py", "has_kl_term or self._loss_has_all_tokens", "has_kl_term", _CONFIG),
     ("torl/run/config/training.py", "if each.target is zero_variance]", "if False]", _CONFIG),
+    ("torl/run/config/removed.py", 'section.get("name") not in removed.of', "False", _REMOVED),
+    ("torl/run/config/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
+    ("torl_lab/audit/metrics.py", "found == 0 and names", "names", "lab/audit/test_records.py"),
     ("torl/training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
     ("torl/training/teacher_prompts.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),
     # --- losses
@@ -1350,7 +1354,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/doctor/run_check.py", 'self.fires == "above" and value <= limit', "False", _DOCTOR),
     ("torl_lab/doctor/run_check.py", "if self.while_flat and history.is_learning:", "if False:", _DOCTOR),
     # --- whole runs: nothing smaller notices these
-    ("torl/run/config/commands.py", '"max_tool_calls": 0', '"max_tool_calls": 1', _CONFIG),
+    ("torl/api/policy.py", '{"max_tool_calls": max_tool_calls}', "{}", "torl/api/test_api.py"),
     ("torl/training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),
     (
         "torl/learner/messages.py",

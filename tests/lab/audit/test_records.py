@@ -84,8 +84,10 @@ async def test_audit_agrees_with_the_metrics_of_an_earlier_version(
     now = {new: old for old, new in names.RENAMED.items()}
     before = {"selection/undecided_groups": 0.0, **counted, **{now.get(each, each): row[each] for each in row}}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(before) + "\n")
-    checks = found(run, records, read_metrics(tmp_path)[0], 0)
-    assert not [example for check in checks.values() for example in check.examples]
+    row = read_metrics(tmp_path)[0]
+    assert not [example for check in found(run, records, row, 0).values() for example in check.examples]
+    name_of_none = names.dropped_groups("undecided")
+    assert found(run, records, {**row, name_of_none: 1.0}, 0)["metrics"].examples
 
 
 async def test_audit_counts_failed_episodes(tmp_path: Path) -> None:

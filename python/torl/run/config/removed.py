@@ -90,17 +90,17 @@ def successor(name: str) -> str | None:
 
 def translated(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of an earlier run with the settings that replace removed ones."""
-    tree = copy.deepcopy(dict(tree))
+    found = copy.deepcopy(dict(tree))
     for pattern, removed in REMOVED.items():
-        for section, key, path in list(_found(tree, pattern.split("."))):
+        for section, key, path in list(_found(found, pattern.split("."))):
             if removed.of and section.get("name") not in removed.of:
                 continue  # an option of another class that has the same name
             for name, value in removed.settings(section.pop(key)).items():
-                _insert(tree, _filled(name.split("."), path), value)
+                _insert(found, _filled(name.split("."), path), value)
     for pattern in _REWARDS:
-        for section, key, _ in _found(tree, pattern.split(".")):
+        for section, key, _ in _found(found, pattern.split(".")):
             section[key] = RENAMED_REWARDS.get(section[key], section[key])
-    return tree
+    return found
 
 
 def _pattern(name: str) -> re.Pattern[str]:
