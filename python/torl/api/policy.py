@@ -137,9 +137,8 @@ class Policy:
             TorlError: The settings, the problems or the model are invalid, or a component fails.
         """
         settings = {"problems": _problem_choice(problems)} | ({"output": output} if output else {})
-        limit = {} if max_tool_calls is None else {"max_tool_calls": max_tool_calls}
-        evaluation = {**self._sections.get("evaluation", {}), **limit}
-        config = self._validate(EvaluateConfig, evaluate=settings, evaluation=evaluation)
+        limit = {} if max_tool_calls is None else {"evaluation.max_tool_calls": max_tool_calls}
+        config = self._validate(EvaluateConfig, limit, evaluate=settings)
         return self._run(lambda: self._evaluate(config, name))
 
     def close(self) -> None:
@@ -166,10 +165,12 @@ class Policy:
         state = "closed" if self._loop is None else "running" if self._running is not None else "not started"
         return f"<torl.Policy {self.config.model.path}: {state}>"
 
-    def _validate(self, config_class: type[AnyConfig], **sections: Section | int) -> AnyConfig:
+    def _validate(
+        self, config_class: type[AnyConfig], overrides: Mapping[str, Any] | None = None, **sections: Section | int
+    ) -> AnyConfig:
         tree = {**self._sections, **sections}
         layers = [*extended_layers(tree, self._caller), Layer(self._caller, tree)]
-        return validate_config(config_class, layers, caller=self._caller, keywords=self._keywords)
+        return validate_config(config_class, layers, overrides, caller=self._caller, keywords=self._keywords)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         if self._loop is None:

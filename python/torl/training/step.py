@@ -156,13 +156,7 @@ class StepPlayer:
 
 def with_settings(player: EpisodePlayer, rollout: RolloutConfig) -> EpisodePlayer:
     """Return the player with the settings of a step that may change with the step."""
-    settings = replace(
-        player.settings,
-        temperature=rollout.temperature,
-        max_response_tokens=rollout.max_response_tokens,
-        max_tool_calls=rollout.max_tool_calls,
-    )
-    return player if settings == player.settings else replace(player, settings=settings)
+    return player if rollout == player.settings else replace(player, settings=rollout)
 
 
 async def _play_and_grade(

@@ -193,7 +193,7 @@ def _choice_settings(name: str, choice: ChosenFrom, only: str | None = None) -> 
 def _table_settings(name: str, table: ChosenFrom, topic: str) -> Iterator[Setting]:
     """Yield the options of each choice that a table may hold, and then once those that several of them have.
 
-    The help of one choice has all of its own.
+    The help of one choice lists all its options.
     """
     owners = _options(table)
     only = next((key for key in table.registry if topic == f"{name}.{key}"), None)

@@ -60,8 +60,8 @@ class SelectionConfig(Section):
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
         for name, each in self.groups.items():
-            low, high = (getattr(each.options, bound, None) for bound in ("low", "high"))
-            if each.target is accuracy_outside and not (low < high and low < 1 and high > 0):
+            bounds = each.options.model_dump() if each.target is accuracy_outside else {"low": 0.0, "high": 1.0}
+            if not bounds["low"] < min(bounds["high"], 1) or bounds["high"] <= 0:
                 raise ValueError(f"groups.{name}: low and high must be two fractions between 0 and 1, the lower first")
         if self.dynamic_sampling and not self.groups:
             raise ValueError(

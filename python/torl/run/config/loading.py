@@ -93,7 +93,7 @@ def load_config(
 
 
 def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]:
-    """Read a file, and before it the files that it extends. That of an earlier run may have settings removed since.
+    """Read a file, and before it the files that it extends; translate the recorded configuration of an earlier run.
 
     Raises:
         ConfigError: A file cannot be read, or extends itself.

@@ -4,7 +4,7 @@ from torl.run.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainC
 from torl.run.config.help import all_settings
 
 LIMIT = 287
-"""A new setting needs a use that a preset, a recipe or a guide shows, and takes the place of another one."""
+"""A new setting needs a use that a preset, a recipe or a guide shows, and replaces another setting."""
 
 
 def test_settings_of_all_commands_are_limited() -> None:
