@@ -9,6 +9,7 @@ from typing import Any
 
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import dotted_leaves, read_toml
+from torl.run.config.removed import translated
 from torl.run.records import metric_names as names
 from torl.run.records.content import KINDS, content_of, episode_rows, is_content
 from torl.run.records.files import CONFIG_FILE, step_of_file, training_files
@@ -44,7 +45,7 @@ def run_differences(first: Path, second: Path) -> Iterator[Difference]:
     Raises:
         RecordError: Records are missing or damaged.
     """
-    yield from _settings(first, second)
+    yield from settings_differences(first, second)
     runs = _Records(first), _Records(second)
     for step in sorted(runs[0].files.keys() | runs[1].files.keys()):
         found = list(_step_differences(*runs, step))
@@ -143,11 +144,12 @@ def _is_sampled(mask: Sequence[Sequence[Any]], index: int) -> bool:
     return True
 
 
-def _settings(first: Path, second: Path) -> Iterator[Difference]:
+def settings_differences(first: Path, second: Path) -> Iterator[Difference]:
+    """Yield the settings that differ between the recorded configurations of two runs, by their present names."""
     leaves = []
     for run in (first, second):
         try:
-            leaves.append(dict(dotted_leaves(read_toml(run / CONFIG_FILE))))
+            leaves.append(dict(dotted_leaves(translated(read_toml(run / CONFIG_FILE)))))
         except ConfigError as error:
             raise RecordError(str(error)) from error
     for key in leaves[0] | leaves[1]:
