@@ -616,7 +616,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/training.py", "if each.target is zero_variance]", "if False]", _CONFIG),
     ("torl/run/config/removed.py", 'section.get("name") not in removed.of', "False", _REMOVED),
     ("torl/run/config/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
-    ("torl_lab/audit/metrics.py", "found == 0 and names", "names", "lab/audit/test_records.py"),
+    ("torl_lab/audit/metrics.py", "found == 0 and name in", "names", "lab/audit/test_records.py"),
     ("torl/training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
     ("torl/training/teacher_prompts.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),
     # --- losses

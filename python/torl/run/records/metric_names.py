@@ -16,6 +16,102 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, Self
 
+
+class Metric(str):
+    """The name of a metric, with all that is known of the metric; in a row, in JSON and in TOML it is a text.
+
+    A copy or a pickle of it is the name alone.
+
+    Attributes:
+        label: Name in tables and charts.
+        short: Name in narrow columns.
+        form: Format of a value, such as ".2f".
+        better: The better values, "higher" or "lower". None if neither is.
+    """
+
+    __slots__ = ("better", "form", "label", "short")
+
+    label: str
+    short: str
+    form: str
+    better: Literal["higher", "lower"] | None
+
+    def __new__(
+        cls,
+        name: str,
+        label: str | None = None,
+        *,
+        short: str | None = None,
+        form: str = ".4g",
+        better: Literal["higher", "lower"] | None = None,
+    ) -> Self:
+        """Declare a metric. Its label is the last part of its name, and its short label the label, unless given."""
+        self = super().__new__(cls, name)
+        self.form, self.better = form, better
+        self.label = label or name.rpartition("/")[2].replace("_", " ")
+        self.short = short or self.label
+        return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+    @property
+    def meaning(self) -> str:
+        """Definition and unit: the text below the metric in this file."""
+        return _meanings()[self]
+
+    def show(self, value: float | None) -> str:
+        """Return a value as text, "-" without one."""
+        return "-" if value is None else format(value, self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """Metrics that differ by what a run names: its tools, the parts of its reward, its evaluation sets.
+
+    Attributes:
+        pattern: Name in a row, with `<...>` for each part that a run names.
+    """
+
+    pattern: str
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of all names of the family."""
+        return self.pattern.partition("<")[0]
+
+    @property
+    def meaning(self) -> str:
+        """Definition and unit: the text below the family in this file."""
+        return _meanings()[self.pattern]
+
+    def __call__(self, *parts: str) -> str:
+        """Return the name of the metric with these parts."""
+        left = iter(parts)
+        return re.sub("<[^>]+>", lambda _: next(left), self.pattern)
+
+    def __contains__(self, name: str) -> bool:
+        return name.startswith(self.prefix)
+
+    def row(self, values: Mapping[str, float], *parts: str) -> dict[str, float]:
+        """Return values by their full names; each key is the last part of a name, after `parts`."""
+        return {self(*parts, name): value for name, value in values.items()}
+
+
+@cache
+def _meanings() -> Mapping[str, str]:
+    """Return the text below each metric and each family by its name or pattern."""
+    return {
+        str(node.value.args[0].value): inspect.cleandoc(str(text.value.value))
+        for node, text in pairwise(ast.parse(Path(__file__).read_text(encoding="utf-8")).body)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.args[0], ast.Constant)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+
+
 # --- reward -----------------------------------------------------------------------------------------------
 
 REWARD_MEAN: Final = Metric("reward/mean", "reward", form="+.3f", better="higher")
