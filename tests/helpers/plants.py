@@ -804,7 +804,7 @@ PLANTS = {
     # --- rewards and advantages
     "reward flipped": Plant(value("reward", lambda reward: -reward), "rewards", "again"),
     "reward off by little": Plant(value("reward", lambda reward: reward + 1e-4), "rewards", "again"),
-    "reward as a text": Plant(value("reward", str), "files", "reward: input should be a valid number, got"),
+    "reward as a text": Plant(value("reward", str), "files", "reward: expected float, got"),
     "reward parts": Plant(row(_parts), "rewards", "parts"),
     "turn reward": Plant(
         row(lambda each: each.update(turn_rewards=[0.0] * len(each["turns"]))), "rewards", "turn rewards (0.0"

@@ -616,7 +616,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/training.py", "if each.target is zero_variance]", "if False]", _CONFIG),
     ("torl/run/config/removed.py", 'section.get("name") not in removed.of', "False", _REMOVED),
     ("torl/run/config/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
-    ("torl_lab/audit/metrics.py", "found == 0 and name in", "names", "lab/audit/test_records.py"),
+    ("torl_lab/audit/metrics.py", "found == 0 and name in", "name in", "lab/audit/test_records.py"),
     ("torl/training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
     ("torl/training/teacher_prompts.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),
     # --- losses
@@ -1074,12 +1074,15 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/commands.py", " if name not in others}", "}", _CONFIG),
     # --- measurements and records
     ("torl/run/records/dynamics.py", "trajectory.turns[1:]]", "trajectory.turns]", _DYNAMICS),
-    ("torl/run/records/behaviors.py", "True in succeeded[succeeded.index(False) :]", "True in succeeded", _DYNAMICS),
+    ("torl/run/records/outcomes.py", "True in succeeded[succeeded.index(False) :]", "True in succeeded", _DYNAMICS),
     ("torl/run/records/dynamics.py", "len(np.unique(each)) > 1", "len(np.unique(each)) > 0", _DYNAMICS),
     ("torl/base/types/grades.py", "for member in self.members}) == 1", "for member in self.members}) <= 2", _DYNAMICS),
     ("torl/run/records/dynamics.py", "offset + block.start < answer.start", "block.start < answer.start", _DYNAMICS),
     ("torl/run/records/reading.py", 'if not line.endswith(b"\\n"):', "if False:", _WRITERS),
     ("torl/run/records/rows.py", "and not math.isfinite(value) else value for", "and False else value for", _WRITERS),
+    ("torl/run/records/row_types.py", "if default is NODEFAULT or value != default:", "if True:", _ROWS),
+    ("torl/run/records/row_types.py", "Meta(ge=-sys.float_info.max, le=sys.float_info.max)", "Meta()", _ROWS),
+    ("torl/run/records/rows.py", 'if name == "...":', "if False:", _ROWS),
     ("torl/run/records/rows.py", "if any(len(array) != len(trajectory)", "if any(False", _ROWS),
     ("torl/run/records/writers.py", "file_step >= step", "file_step > step", _WRITERS),
     ("torl/run/records/run_directory.py", " if key != _START_KEY]", "]", _RUN_DIRECTORY),
@@ -1305,12 +1308,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/naive/samplers.py", "repeated + [name", "[name", _NAIVE),
     ("torl_lab/audit/naive/selection.py", "right.sort(key=_defects)", "right.reverse()", f"{_PLANTED} -k selected"),
     # --- the viewer
-    (
-        "torl_lab/view/members.py",
-        "if all(text.find(mark, position + 1, stop) < 0 for mark in '\"[{'):",
-        "if True:",
-        _VIEW_INDEX,
-    ),
+    ("torl/run/records/rows.py", "return check_row(parse_json(text), kind)", "raise", _VIEW_INDEX),
     ("torl_lab/view/indexing.py", " and (stat.size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
     (
         "torl_lab/view/indexing.py",
@@ -1324,7 +1322,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "pass",
         _VIEW_INDEX,
     ),
-    ("torl_lab/view/facts.py", "correct and True in failed", "True in failed", _VIEW_INDEX),
+    ("torl_lab/view/facts.py", "row.correct and has_recovery", "has_recovery", _VIEW_INDEX),
     ("torl/components/formats/results.py", "if ends_with_call and content >= length:", "if False:", _VIEW_INDEX),
     ("torl_lab/view/selection.py", "((self.failures == 1) & ~own)", "~own", _VIEW_SELECTION),
     ("torl_lab/view/selection.py", "np.where(np.isnan(keys), np.inf, keys)", "keys", _VIEW_SELECTION),

@@ -165,8 +165,8 @@ class ExampleReader:
     def _trajectory(self, location: str, row: Mapping[str, Any]) -> tuple[list[TrainingSample], Response]:
         try:
             record = decode_trajectory(row)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{location}: not a trajectory: {type(error).__name__}: {error}") from error
+        except ValueError as error:
+            raise DataError(f"{location}: not a trajectory: {error}") from error
         self._require_tokenizer(record)
         self._select(record)
         trajectory = record.trajectory

@@ -16,28 +16,15 @@ from torl_lab.exchange.token_sequence import TokenSequence
 
 SCHEMA_VERSION: Final = "ATIF-v1.8"
 _PREFIX: Final = "ATIF-v1."
-_KEPT: Final = (
-    "step",
-    "group",
-    "sample",
-    "problem",
-    "reference_answer",
-    "answer",
-    "correct",
-    "grader_failure",
-    "valid_format",
-    "reward",
-    "reward_parts",
-    "turn_rewards",
-    "advantage",
-    "finish_reason",
-    "format",
-    "seconds",
-    "text",
-    "sampled_text",
-    "policy_versions",
-    "token_numbers",
+_OF_CALLS: Final = frozenset({"tool", "arguments", "observation", "start", "stop"})
+_OF_TURNS: Final = frozenset({"start", "stop", "text", "cached_tokens"})
+_OF_ROWS: Final = frozenset(
+    {
+        *("question", "tool_calls", "turns", "user_messages", "branches"),
+        *("prompt_token_ids", "token_ids", "loss_mask", "rollout_logprobs"),
+    }
 )
+"""The fields of a row, and of its turns and calls, that follow from fields of ATIF. The others are kept in `extra`."""
 _FIELDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         kind: frozenset(names.split())
@@ -105,12 +92,12 @@ def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str,
                 "logprobs": logprobs[start:stop],
             }
         step["llm_call_count"] = 1
-        step["extra"] = {"torl": {name: turn[name] for name in ("start", "stop", "stop_reason", "blocks")}}
+        step["extra"] = {"torl": {name: turn[name] for name in turn if name not in ("text", "cached_tokens")}}
         steps.append(step)
         for text in users.get(stop, ()):
             steps.append({"step_id": len(steps) + 1, "source": "user", "message": text})
     last = max((turn["stop"] for turn in row["turns"]), default=0)
-    kept = {name: row[name] for name in _KEPT if name in row}
+    kept = {name: row[name] for name in row if name not in _OF_ROWS}
     document: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "session_id": f"{row['group']}/{row['sample']}",
@@ -182,14 +169,15 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
         start, stop, after = next(spans, (after, after + 1, after + 2))
         add_turn(row, text, start, stop, "call" if step.get("tool_calls") else "stop")
         own = (step.get("extra") or {}).get("torl", {})
-        row["turns"][-1] |= {field: own[field] for field in ("stop_reason", "blocks") if field in own}
+        row["turns"][-1] |= {field: own[field] for field in own if field not in _OF_TURNS}
         texts += [text, *_add_calls(row, step, stop, after)]
     if continuation := document.get("continued_trajectory_ref"):
         row["grader_failure"] = f"continues in {continuation}"
     row["text"] = "\n".join(texts)
     row["sampled_text"] = "\n".join(turn["text"] for turn in row["turns"])
     row |= {} if tokens is None else tokens.fields()
-    row |= {field: kept[field] for field in _KEPT if field in kept and (tokens is not None or field not in _PER_TOKEN)}
+    left_out = _OF_ROWS | {"last_token_ids"} | (_PER_TOKEN if tokens is None else frozenset())
+    row |= {field: kept[field] for field in kept if field not in left_out}
     if document.get("subagent_trajectories"):
         branches = document["subagent_trajectories"]
         row["branches"] = [row_from_atif(branch, f"{name}/{number}") for number, branch in enumerate(branches)]
@@ -268,7 +256,7 @@ def _add_call(
 
 def _result(number: int, call: Mapping[str, Any], *, is_shared: bool) -> dict[str, Any]:
     """Return the result of a call: its own text if its observation holds other results or messages, too."""
-    own = {name: call[name] for name in ("status", "text", "error", "details", "wait_seconds")}
+    own = {name: call[name] for name in call if name not in _OF_CALLS}
     own |= {"observation": call["observation"]} if is_shared else {}
     identity = {} if call["tool"] is None else {"source_call_id": f"call_{number}"}
     return {**identity, "content": call["text" if is_shared else "observation"], "extra": {"torl": own}}

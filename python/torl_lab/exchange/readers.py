@@ -19,7 +19,8 @@ from torl.base.expansion import require_proportion
 from torl.base.guard import place_in_custom_code
 from torl.base.inputs import open_file, parse_json, read_file
 from torl.base.plugins import load_plugin, plugins
-from torl.run.records.row_types import check_types
+from torl.run.records.row_types import Row
+from torl.run.records.rows import check_row
 from torl_lab.exchange.atif import is_atif, row_from_atif
 from torl_lab.exchange.decoding import Decode
 from torl_lab.exchange.dumps import is_dump, read_dump
@@ -71,7 +72,7 @@ def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str,
         if name is None:
             raise RecordError(f"{path}: none of the formats {', '.join(readers())}")
         for row in readers()[name].read(path, decode):
-            check_types(row)
+            check_row(row, Row)
             yield row
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error

@@ -8,7 +8,7 @@ from typing import Any, Final
 from torl.base.types import UpdateNumbers
 from torl.components.text.answers import find_answer, shown_reference
 from torl.run.records.tokens import read_token_numbers
-from torl_lab.view.facts import invented_in, problem_of
+from torl_lab.view.facts import invented_in
 from torl_lab.view.index import problem_key
 from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
 from torl_lab.view.snippet import pytest_source
@@ -44,7 +44,7 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "python": _expression(place),
         "test": pytest_source(row, location),
         "problem": {
-            "key": problem_key(problem_of(row)),
+            "key": problem_key([str(row.get(name, "")) for name in ("problem", "question", "reference_answer")]),
             "question": cut(row.get("question", "")),
             "answer": cut(shown_reference(row.get("reference_answer", ""))),
         },
@@ -160,7 +160,10 @@ def segments(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for index, turn in enumerate(turns):
         answer = answers[index] if index == last else None
         marks = [(start, stop, "code") for start, stop, *_ in turn["blocks"]]
-        marks += [(start, stop, "invented") for start, stop in invented_in(turn, row.get("format", ""))]
+        marks += [
+            (start, stop, "invented")
+            for start, stop in invented_in(turn["text"], turn["stop_reason"], row.get("format", ""))
+        ]
         if answer is not None:
             marks.append((answer.start, answer.stop, "answer"))
         yield {

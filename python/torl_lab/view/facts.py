@@ -8,8 +8,10 @@ from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
+from msgspec import Struct
 
 from torl.base.types import OutcomeStatus, StopReason
+from torl.run.records.outcomes import has_recovery
 from torl_lab.view.facets import FACETS, FINISHES, NOT_EXECUTED, STATUSES, Flag
 
 
@@ -31,63 +33,95 @@ class Facts:
 DAMAGED: Final = Facts({"flags": int(Flag.DAMAGED), "advantage": float("nan"), "oldest": -1, "newest": -1}, None, "")
 
 
-def facts_of(row: Mapping[str, Any]) -> Facts:
+class _Call(Struct):
+    tool: str | None
+    status: str
+
+
+class _Turn(Struct):
+    text: str
+    stop_reason: str
+
+
+class _Branch(Struct):
+    pass
+
+
+class IndexedRow(Struct, kw_only=True):
+    """The fields of a row that the index needs. The others, most of which are arrays of tokens, are skipped."""
+
+    step: int
+    group: str
+    sample: int
+    problem: str
+    question: str = ""
+    reference_answer: str = ""
+    answer: Any = None
+    correct: bool
+    grader_failure: str | None = None
+    valid_format: bool = True
+    reward: float
+    turn_rewards: list[float] = []
+    advantage: float | None = None
+    text: str
+    finish_reason: str
+    format: str = ""
+    tool_calls: list[_Call]
+    turns: list[_Turn]
+    seconds: float = 0.0
+    loss_mask: list[tuple[bool, int]]
+    policy_versions: list[tuple[int, int]]
+    branches: list[_Branch] = []
+
+
+def facts_of(row: IndexedRow) -> Facts:
     """Return the facts of a row.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: The row is not a trajectory.
+        ValueError: A number is out of range.
     """
-    calls, ran = row["tool_calls"], [call["status"] for call in row["tool_calls"] if call["tool"] is not None]
-    failed = [status != OutcomeStatus.OK for status in ran]
-    lengths = [(bool(value), int(length)) for value, length in row["loss_mask"]]
-    versions = [int(version) for version, _ in row["policy_versions"] if version >= 0]
-    advantage = row.get("advantage")
-    correct = bool(row["correct"])
-    recovered = correct and True in failed and False in failed[failed.index(True) :]
+    ran = [call.status for call in row.tool_calls if call.tool is not None]
+    succeeded = [status == OutcomeStatus.OK for status in ran]
+    versions = [version for version, _ in row.policy_versions if version >= 0]
+    spans = (span for turn in row.turns for span in invented_in(turn.text, turn.stop_reason, row.format))
     flags = {
-        Flag.CORRECT: correct,
-        Flag.VALID_FORMAT: bool(row.get("valid_format", True)),
-        Flag.ANSWERED: row.get("answer") is not None,
-        Flag.GRADER_FAILURE: bool(row.get("grader_failure")),
-        Flag.TRAINED: advantage is not None,
-        Flag.INVENTED: any(True for turn in row["turns"] for _ in invented_in(turn, row.get("format", ""))),
-        Flag.RECOVERED: recovered,
-        Flag.BRANCHES: bool(row.get("branches")),
+        Flag.CORRECT: row.correct,
+        Flag.VALID_FORMAT: row.valid_format,
+        Flag.ANSWERED: row.answer is not None,
+        Flag.GRADER_FAILURE: bool(row.grader_failure),
+        Flag.TRAINED: row.advantage is not None,
+        Flag.INVENTED: next(spans, None) is not None,
+        Flag.RECOVERED: row.correct and has_recovery(succeeded),
+        Flag.BRANCHES: bool(row.branches),
     }
-    finish = row["finish_reason"]
     facets = {
-        "step": int(row["step"]),
-        "group": crc32(str(row["group"]).encode("utf-8", errors="replace")),
-        "sample": int(row["sample"]),
+        "step": row.step,
+        "group": crc32(row.group.encode("utf-8", errors="replace")),
+        "sample": row.sample,
         "flags": sum(flag for flag, is_set in flags.items() if is_set),
-        "reward": float(row["reward"]) + sum(map(float, row.get("turn_rewards", ()))),
-        "advantage": float("nan") if advantage is None else float(advantage),
-        "calls": min(len(calls), 0xFFFF),
-        "failed": min(sum(failed), 0xFFFF),
-        "statuses": _status_bits(ran, len(calls) > len(ran)),
-        "tokens": sum(length for _, length in lengths),
-        "sampled": sum(length for value, length in lengths if value),
-        "turns": min(len(row["turns"]), 0xFFFF),
-        "finish": FINISHES.index(finish if finish in FINISHES else FINISHES[-1]),
+        "reward": row.reward + sum(row.turn_rewards),
+        "advantage": float("nan") if row.advantage is None else row.advantage,
+        "calls": min(len(row.tool_calls), 0xFFFF),
+        "failed": min(succeeded.count(False), 0xFFFF),
+        "statuses": _status_bits(ran, len(row.tool_calls) > len(ran)),
+        "tokens": sum(length for _, length in row.loss_mask),
+        "sampled": sum(length for is_sampled, length in row.loss_mask if is_sampled),
+        "turns": min(len(row.turns), 0xFFFF),
+        "finish": FINISHES.index(row.finish_reason if row.finish_reason in FINISHES else FINISHES[-1]),
         "oldest": min(versions, default=-1),
         "newest": max(versions, default=-1),
-        "seconds": float(row.get("seconds", 0.0)),
+        "seconds": row.seconds,
     }
     _check_ranges(facets)
-    return Facts(facets, problem_of(row), str(row["text"]))
+    return Facts(facets, (row.problem, row.question, row.reference_answer), row.text)
 
 
-def problem_of(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the id, the question and the reference answer of a row's problem."""
-    return str(row["problem"]), str(row.get("question", "")), str(row.get("reference_answer", ""))
-
-
-def invented_in(turn: Mapping[str, Any], format_name: str) -> Iterator[tuple[int, int]]:
+def invented_in(text: str, stop_reason: str, format_name: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of a turn's text that are results which the model wrote itself."""
     results = _results()
     tags = results.result_tags_of(format_name)
     if tags is not None:
-        yield from results.invented_results(turn["text"], tags, ends_with_call=turn["stop_reason"] == StopReason.CALL)
+        yield from results.invented_results(text, tags, ends_with_call=stop_reason == StopReason.CALL)
 
 
 @cache

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from torl.base.inputs import open_file, reason, stat_file
-from torl_lab.view.facts import DAMAGED, Facts, facts_of
+from torl.run.records.rows import parse_row
+from torl_lab.view.facts import DAMAGED, Facts, IndexedRow, facts_of
 from torl_lab.view.index import (
     DamagedIndexError,
     IndexedFile,
@@ -24,7 +25,6 @@ from torl_lab.view.index import (
     transaction,
     update_file,
 )
-from torl_lab.view.members import read_members
 from torl_lab.view.sources import Source, Target
 from torl_lab.view.vocabulary import store_vocabulary
 
@@ -214,8 +214,8 @@ class Indexer:
 def facts_of_line(line: bytes) -> Facts:
     """Return the facts of a line; `DAMAGED` if it is not a trajectory."""
     try:
-        return facts_of(read_members(line.decode("utf-8")))
-    except (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
+        return facts_of(parse_row(line, IndexedRow))
+    except ValueError:
         return DAMAGED
 
 

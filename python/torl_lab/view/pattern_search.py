@@ -11,9 +11,11 @@ import re
 import sys
 from io import BufferedReader
 
+from msgspec import Struct
+
 from torl.base.inputs import open_file
 from torl.base.runtime.processes.children import die_with_parent
-from torl_lab.view.members import first_members
+from torl.run.records.rows import parse_row
 
 
 def main() -> None:
@@ -37,14 +39,24 @@ def _matching(expression: re.Pattern[str], batch: list[tuple[str, int, int]]) ->
                     opened = path, open_file(path)
                 except OSError:
                     continue  # replaced by a resumed run
-            line = os.pread(opened[1].fileno(), length, offset).decode("utf-8", errors="replace")
-            text = first_members(line, ("text",)).get("text", "")
-            if isinstance(text, str) and expression.search(text):
+            line = os.pread(opened[1].fileno(), length, offset)
+            if expression.search(_text_of(line)):
                 found.append(index)
     finally:
         if opened is not None:
             opened[1].close()
     return found
+
+
+class _Response(Struct):
+    text: str
+
+
+def _text_of(line: bytes) -> str:
+    try:
+        return parse_row(line, _Response).text
+    except ValueError:
+        return ""  # damaged
 
 
 if __name__ == "__main__":

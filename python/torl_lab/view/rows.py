@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from torl.base.errors import RecordError
 from torl.base.inputs import open_file, parse_json
 from torl.components.text.answers import shown_reference
+from torl.run.records.rows import parse_row
 from torl_lab.view.columns import Array, Columns, IndexReader
 from torl_lab.view.facets import FINISHES, Flag, status_names
-from torl_lab.view.members import first_members
 from torl_lab.view.selection import Matches
 
 MAX_ROW_BYTES: Final = 256 << 20
 """Size of the longest line that is read."""
-_HEAD_BYTES: Final = 16 << 10
+_MAX_LISTED_BYTES: Final = 16 << 20
 _EXCERPT: Final = 160
 
 
@@ -158,16 +159,27 @@ def summaries(places: Sequence[Place]) -> list[dict[str, Any]]:
     ]
 
 
+class _Listed(Struct):
+    """The fields of a row that a list shows the beginning or the end of."""
+
+    question: Any = None
+    reference_answer: Any = ""
+    answer: Any = None
+    text: Any = None
+
+
 def _texts(place: Place) -> dict[str, Any]:
     try:
-        head = first_members(place.read(_HEAD_BYTES), ("question", "reference_answer", "answer", "text"))
+        row = parse_row(place.read(_MAX_LISTED_BYTES), _Listed)
     except RecordError as error:
         return {"error": str(error)}
+    except ValueError:
+        row = _Listed()  # damaged, or too long for a list
     return {
-        "question": _excerpt(head.get("question")),
-        "reference": _excerpt(shown_reference(str(head.get("reference_answer", "")))),
-        "answer": _excerpt(head.get("answer")),
-        "end": _excerpt(head.get("text"), end=True),
+        "question": _excerpt(row.question),
+        "reference": _excerpt(shown_reference(str(row.reference_answer))),
+        "answer": _excerpt(row.answer),
+        "end": _excerpt(row.text, end=True),
     }
 
 

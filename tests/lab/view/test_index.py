@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from torl.run.records.behaviors import recovers
-from torl.run.records.rows import decode_trajectory
+from torl.run.records.rows import check_row, decode_trajectory, encode_row
 from torl_lab.view import sources
 from torl_lab.view.columns import IndexReader
 from torl_lab.view.facets import FACETS, FINISHES, Flag, status_names
-from torl_lab.view.facts import facts_of
-from torl_lab.view.indexing import Indexer
-from torl_lab.view.members import first_members, read_members
+from torl_lab.view.facts import DAMAGED, IndexedRow, facts_of
+from torl_lab.view.indexing import Indexer, facts_of_line
 from torl_lab.view.sources import INDEX_FILE, Target
 from viewed_runs import CALLING, indexed, lines, row, varied, write_run
 
@@ -35,31 +34,32 @@ JSON = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(), JSON, max_size=6), st.booleans())
-@example({"a": [1, "]"], "b": [1, [2], {"c": 3}], "d": 4}, False)
-def test_members_equal_those_of_the_json_library(value: dict[str, Any], has_blanks: bool) -> None:
-    text = json.dumps(value, indent=1 if has_blanks else None)
-    found = {name: list(each) if hasattr(each, "_start") else each for name, each in read_members(text).items()}
-    assert found == value
+@example({"a": [1, "]"], "b": [1, [2], {"c": 3}], "d": 4, "e": float("nan")}, False)
+def test_other_members_do_not_change_the_facts_of_a_row(others: dict[str, Any], has_blanks: bool) -> None:
+    line = json.dumps({**others, **row(), "later": others}, indent=1 if has_blanks else None).encode()
+    assert repr(facts_of_line(line)) == repr(facts_of(check_row(row(), IndexedRow)))
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers() | st.floats(allow_nan=False, allow_infinity=False)))
-def test_skipped_array_has_its_length(values: list[float]) -> None:
-    assert len(read_members(json.dumps({"a": values}))["a"]) == len(values)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.dictionaries(st.sampled_from("abcdef"), JSON), st.integers(0, 200))
-def test_members_before_a_cut_are_whole(value: dict[str, Any], cut: int) -> None:
-    text = json.dumps(value)
-    found = first_members(text[:cut], ("a", "c"))
-    assert all(value[name] == (list(each) if hasattr(each, "_start") else each) for name, each in found.items())
-
-
-@pytest.mark.parametrize("text", ["", "[1]", "{", '{"a": 1', '{"a" 1}', '{"a": 1}x', '{"a": 1,}', '{"a": [1, 2'])
-def test_damaged_object_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"\w"):
-        read_members(text)
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    [
+        ('"sample": 0', '"sample" 0'),
+        ('"sample": 0', '"sample": "0"'),
+        ('"sample": 0', '"sample": -1'),
+        ('"sample": 0', '"sample": 0,'),
+        ('"seconds"', '"secs": [1, 2, "seconds"'),
+        ('"token_ids": [', '"token_ids": ['.replace("[", "[[")),
+        ('"token_numbers": {}}', '"token_numbers": {}}x'),
+        ('"token_numbers": {}}', '"token_numbers": {}'),
+        ('"turns": [', '"turned": ['),
+        ('"observation": "', '"observation": "é'),
+    ],
+)
+def test_a_damaged_line_has_no_facts(part: str, damage: str) -> None:
+    line = encode_row(row()).decode()
+    assert line.count(part) == 1
+    assert facts_of_line(line.encode()) is not DAMAGED
+    assert facts_of_line(line.replace(part, damage).encode("latin-1")) is DAMAGED
 
 
 # --- facets -----------------------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_facets_equal_those_of_the_typed_record(number: int) -> None:
     written = varied(step=3, sample=2, number=number)
     record = decode_trajectory(written)
     played, graded = record.trajectory, record.grade
-    facets = facts_of(written).facets
+    facets = facts_of(check_row(written, IndexedRow)).facets
     sampled = played.policy_versions_T[played.loss_mask_T]
     ran = [each for each in played.tool_calls if each.ran]
     expected = {
@@ -96,7 +96,7 @@ def test_facets_equal_those_of_the_typed_record(number: int) -> None:
 def test_call_without_a_run_has_its_own_outcome() -> None:
     refused = row()
     refused["tool_calls"][0] |= {"tool": None, "arguments": None, "status": "error"}
-    facets = facts_of(refused).facets
+    facets = facts_of(check_row(refused, IndexedRow)).facets
     assert (facets["failed"], status_names(int(facets["statuses"]))) == (0, ["not_executed"])
 
 
@@ -112,7 +112,8 @@ def test_call_without_a_run_has_its_own_outcome() -> None:
 def test_result_that_the_model_wrote_is_flagged(turn: str, stop_reason: str, is_invented: bool) -> None:
     changed = row()
     changed["turns"] = [changed["turns"][0] | {"text": turn, "stop_reason": stop_reason}]
-    assert (Flag.INVENTED in Flag(int(facts_of(changed).facets["flags"]))) == is_invented
+    flags = Flag(int(facts_of(check_row(changed, IndexedRow)).facets["flags"]))
+    assert (Flag.INVENTED in flags) == is_invented
 
 
 # --- files that change ------------------------------------------------------------------------------------------------

@@ -6,10 +6,15 @@ Axis suffix `_T`: the tokens of one trajectory's response, sampled and observed,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 from torl.base.types.arrays import BoolArray, Float32Array, Int32Array
 from torl.base.types.problems import Prompt
 from torl.base.types.tools import Outcome, ToolRequest
+
+MEASURED: Final = MappingProxyType({"measured": True})
+"""Metadata of a field that depends on the machine and its load, so that the same episode may have another value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class ToolCall:
     observation: str
     start: int
     stop: int
-    wait_seconds: float
+    wait_seconds: float = field(metadata=MEASURED)
 
     @property
     def ran(self) -> bool:
@@ -112,8 +117,8 @@ class Turn:
     text: str
     stop_reason: StopReason
     blocks: tuple[Block, ...]
-    cached_tokens: int
-    replica: int = field(default=0, compare=False)
+    cached_tokens: int = field(metadata=MEASURED)
+    replica: int = field(default=0, compare=False, metadata=MEASURED)
 
 
 class FinishReason(StrEnum):

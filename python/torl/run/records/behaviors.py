@@ -13,6 +13,7 @@ from torl.base.types import Grade, ScoredGroup, ScoredTrajectory, StopReason, To
 from torl.components.formats.results import invented_results, result_tags_of
 from torl.components.text.answers import find_answer
 from torl.run.records import metric_names as names
+from torl.run.records.outcomes import has_recovery
 
 MIN_REASONING_WORDS: Final = 30
 MIN_SHARED_LINES: Final = 0.5
@@ -145,8 +146,7 @@ def cross_check(trajectory: Trajectory) -> tuple[str, str] | None:
 
 def recovers(trajectory: Trajectory, grade: Grade) -> bool:
     """Whether the response is correct, and a failed run is followed by a successful one."""
-    succeeded = [call.outcome.ok for call in trajectory.tool_calls if call.ran]
-    return grade.correct and False in succeeded and True in succeeded[succeeded.index(False) :]
+    return grade.correct and has_recovery([call.outcome.ok for call in trajectory.tool_calls if call.ran])
 
 
 def same_value(one: str, other: str) -> bool:

@@ -6,8 +6,10 @@ Times, memory, and counts of caches depend on the machine and its load. They are
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any, Final
 
+from torl.base.types import ToolCall, Turn
 from torl.run.records import metric_names as names
 
 KINDS: Final = ("problems", "tokens", "logprobs", "observations", "rewards", "advantages")
@@ -15,8 +17,8 @@ KINDS: Final = ("problems", "tokens", "logprobs", "observations", "rewards", "ad
 
 _MEASURED: Final = frozenset(
     {
-        *("seconds", "wait_seconds", "cpu_seconds", "wall_seconds", "peak_memory_bytes"),
-        *("cached_tokens", "replica", "worker_node"),
+        *(each.name for kind in (Turn, ToolCall) for each in fields(kind) if "measured" in each.metadata),
+        *("seconds", "cpu_seconds", "wall_seconds", "peak_memory_bytes", "worker_node"),  # details of an outcome
     }
 )
 _MEASURED_METRICS: Final = frozenset(

@@ -8,7 +8,7 @@ from torl.base.errors import RecordError
 from torl.base.inputs import open_file, parse_json, read_file
 from torl.run.records.files import METRICS_FILE, step_of_file, trajectory_files
 from torl.run.records.metric_names import RENAMED
-from torl.run.records.rows import TrajectoryRecord, decode_trajectory
+from torl.run.records.rows import TrajectoryRecord, decode_line, decode_trajectory
 
 
 def read_metrics(run_directory: Path) -> list[dict[str, Any]]:
@@ -53,16 +53,17 @@ def read_trajectories(path: Path) -> Iterator[TrajectoryRecord]:
     Raises:
         RecordError: The file is missing, or a line is damaged.
     """
-    return (record for _, record in read_trajectory_rows(path))
+    for number, line in _lines(path):
+        try:
+            yield decode_line(line)
+        except ValueError:  # decoded again for the message
+            yield _decode(path, number, _parse(path, number, line))
 
 
 def read_trajectory_rows(path: Path) -> Iterator[tuple[dict[str, Any], TrajectoryRecord]]:
     """Yield each row of a trajectory file with its record. Raises the errors of `read_trajectories`."""
     for number, row in enumerate(read_rows(path), start=1):
-        try:
-            yield row, decode_trajectory(row)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"{path}, line {number}: not a trajectory: {type(error).__name__}: {error}") from error
+        yield row, _decode(path, number, row)
 
 
 def find_damage(run_directory: Path, step: int, max_bytes: int = 1 << 28) -> RecordError | None:
@@ -96,17 +97,33 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         RecordError: The file is missing, or a finished line is damaged.
     """
+    return (_parse(path, number, line) for number, line in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers, without an unfinished last line of a killed process."""
     try:
         with open_file(path) as file:
             for number, line in enumerate(file, start=1):
                 if not line.endswith(b"\n"):
                     return  # the writer was killed while writing it
-                try:
-                    row = parse_json(line)
-                except ValueError as error:
-                    raise RecordError(f"{path}, line {number}: damaged: {error}") from error
-                if not isinstance(row, dict):
-                    raise RecordError(f"{path}, line {number}: damaged: not an object")
-                yield row
+                yield number, line
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row = parse_json(line)
+    except ValueError as error:
+        raise RecordError(f"{path}, line {number}: damaged: {error}") from error
+    if not isinstance(row, dict):
+        raise RecordError(f"{path}, line {number}: damaged: not an object")
+    return row
+
+
+def _decode(path: Path, number: int, row: dict[str, Any]) -> TrajectoryRecord:
+    try:
+        return decode_trajectory(row)
+    except ValueError as error:
+        raise RecordError(f"{path}, line {number}: not a trajectory: {error}") from error

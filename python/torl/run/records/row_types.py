@@ -1,92 +1,192 @@
-"""The types of the values in a row of a trajectory file, checked before the row is decoded."""
+"""The row of a trajectory, declared once: the name, the type and the place in the record of each field.
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Annotated, Any, TypeAlias
+Writing, reading and checking rows follow from `Row`. Turns and calls have the fields of their classes in
+`torl.base.types`, so that a field that is added there is recorded, too.
+"""
 
-from pydantic import Field, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, fields, replace
+from enum import Enum
+from functools import cache, partial
+from itertools import groupby
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
-Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-Pairs: TypeAlias = list[list[int]]
+import numpy as np
+import numpy.typing as npt
+from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
+from torl.base.types import FinishReason, Float32Array, Outcome, ToolCall, ToolRequest, Turn, UserMessage
+from torl.run.records.outcomes import shorten_outcome
 
-class _Turn(TypedDict, total=False):
-    start: int
-    stop: int
-    text: str
-    stop_reason: str
-    blocks: Pairs
-    cached_tokens: int
-    replica: int
-
-
-class _Call(TypedDict, total=False):
-    tool: str | None
-    arguments: dict[str, Any] | None
-    status: str
-    text: str
-    error: str | None
-    details: dict[str, Any]
-    observation: str
-    start: int
-    stop: int
-    wait_seconds: Number
+Number: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
+Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
 
-class _UserMessage(TypedDict, total=False):
-    text: str
-    observation: str
-    start: int
-    stop: int
+def as_is(value: Any) -> Any:
+    """Return a value that a row has as the record has it."""
+    return value
 
 
-class _Row(TypedDict, total=False):
-    step: int
-    group: str
-    sample: int
-    problem: str
-    question: str
-    reference_answer: str
-    correct: bool
-    grader_failure: str | None
-    valid_format: bool
-    reward: Number
-    reward_parts: dict[str, Number]
-    turn_rewards: list[Number]
-    advantage: Number | None
-    text: str
-    sampled_text: str
-    finish_reason: str
-    format: str
-    tool_calls: list[_Call]
-    turns: list[_Turn]
-    user_messages: list[_UserMessage]
-    environment_rewards: dict[str, Number]
-    seconds: Number
-    prompt_token_ids: list[int]
-    token_ids: list[int]
-    loss_mask: list[list[bool | int]]
-    policy_versions: Pairs
-    rollout_logprobs: list[Number]
-    token_numbers: dict[str, list[Number]]
-    branches: "list[_Row]"
+class At(NamedTuple):
+    """The place of a field in the object that a row is of.
+
+    Attributes:
+        path: Attributes that lead to the value, such as "trajectory.group_id".
+        write: Function of the value to plain JSON.
+        read: Its inverse. None for a value that follows from others, or is read together with others.
+    """
+
+    path: str
+    write: Callable[[Any], Any] = as_is
+    read: Callable[[Any], Any] | None = as_is
+
+
+def write_row(kind: type[Struct], source: object) -> dict[str, Any]:
+    """Return the row of an object, without the fields that have their defaults."""
+    row = {}
+    for name, at, get, _, default in _fields(kind):
+        value = get(source)
+        if at.write is not as_is:
+            value = at.write(value)
+        if default is NODEFAULT or value != default:
+            row[name] = value
+    return row
+
+
+def read_row(row: Struct) -> dict[str, Any]:
+    """Return the values of a row by their places: those of "trajectory.group_id" are in a dictionary "trajectory"."""
+    values: dict[str, Any] = {}
+    for name, at, _, (*parents, last), _ in _fields(type(row)):
+        if at.read is not None:
+            place = values
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            value = getattr(row, name)
+            place[last] = value if at.read is as_is else at.read(value)
+    return values
 
 
 @cache
-def _adapter() -> TypeAdapter[_Row]:
-    return TypeAdapter(_Row)
+def _fields(kind: type[Struct]) -> list[tuple[str, At, Callable[[object], Any], list[str], Any]]:
+    """Return the name, the place, its getter, its attributes and the default of each field."""
+    hints = get_type_hints(kind, include_extras=True)
+    found: list[Any] = []
+    for each in structs.fields(kind):
+        [at] = (extra for extra in get_args(hints[each.name]) if isinstance(extra, At))
+        default = each.default if each.default_factory is NODEFAULT else each.default_factory()
+        found.append((each.name, at, attrgetter(at.path), at.path.split("."), default))
+    return found
 
 
-def check_types(row: Mapping[str, Any]) -> None:
-    """Check the types of the values in a row, without conversion. Missing keys are not errors.
+# --- turns and calls --------------------------------------------------------------------------------------------------
 
-    Raises:
-        ValueError: A value has another type. The message names its place and quotes it.
-    """
-    try:
-        _adapter().validate_python(row, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{place}: {first['msg'].lower()}, got {first['input']!r:.60}") from error
+
+def _fields_of(kind: type, path: str = "", *, is_optional: bool = False) -> dict[str, Any]:
+    """Return the types in a row of the fields of a dataclass, by name."""
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        at = At(f"{path}{name}")
+        if isinstance(hint, type) and issubclass(hint, Enum):
+            hint, at = str, at._replace(write=str, read=hint)
+        elif get_origin(hint) is Mapping:
+            hint, at = dict[str, Any], at._replace(write=lambda value: value if value is None else dict(value))
+        found[name] = Annotated[hint | None if is_optional else Number if hint is float else hint, at]
+    return found
+
+
+def _row_type(kind: type, row_fields: Mapping[str, Any]) -> type[Struct]:
+    """Return the type of the row of a dataclass, with its defaults."""
+    defaults = {each.name: each.default for each in fields(kind) if each.default is not MISSING}
+    made = [(name, hint, defaults.get(name, NODEFAULT)) for name, hint in row_fields.items()]
+    return defstruct(f"{kind.__name__}Row", made)
+
+
+_BLOCKS = At("blocks", lambda blocks: [[block.start, block.stop, block.token] for block in blocks], None)
+TurnRow = _row_type(Turn, _fields_of(Turn) | {"blocks": Annotated[list[tuple[int, int, int]], _BLOCKS]})
+"""A turn. A block is its characters [start, stop) in the text, and the token of the first."""
+CallRow = _row_type(
+    ToolCall,
+    _fields_of(ToolRequest, "request.", is_optional=True)
+    | _fields_of(Outcome, "outcome.")
+    | {name: hint for name, hint in _fields_of(ToolCall).items() if name not in ("request", "outcome")},
+)
+"""A call: its request, if there is one, its outcome, and what the response has of it."""
+_NO_REQUEST: Final = SimpleNamespace(tool=None, arguments=None)
+
+
+# --- trajectories -----------------------------------------------------------------------------------------------------
+
+
+def _each(function: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
+    return lambda values: [function(value) for value in values]
+
+
+def _by_name(function: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    return lambda values: {name: function(value) for name, value in values.items()}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    request: Any = call.request or _NO_REQUEST
+    return write_row(CallRow, replace(call, request=request, outcome=shorten_outcome(call.outcome)))
+
+
+def _runs(values: npt.NDArray[Any]) -> list[list[Any]]:
+    """Return the value and the length of each run of equal values."""
+    return [[value, sum(1 for _ in run)] for value, run in groupby(values.tolist())]
+
+
+def _unroll(runs: list[tuple[Any, int]], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    values, lengths = [value for value, _ in runs], [length for _, length in runs]
+    return np.repeat(np.array(values, dtype), lengths)
+
+
+def _decimals(values: Float32Array) -> list[float]:
+    """Return the shortest decimals that parse to the same float32."""
+    return [float(text) for text in values.astype(np.float32).astype(str)]
+
+
+_turn: Final = partial(write_row, TurnRow)
+_mask: Final = partial(_unroll, dtype=np.bool_)
+_versions: Final = partial(_unroll, dtype=np.int32)
+_ids: Final = partial(np.array, dtype=np.int32)
+_floats: Final = partial(np.array, dtype=np.float32)
+
+
+class Row(Struct, kw_only=True):
+    """A line of a trajectory file. A field with a default is left out of the line that has it."""
+
+    step: Annotated[int, At("step")]
+    group: Annotated[str, At("trajectory.group_id")]
+    sample: Annotated[int, At("trajectory.sample_index")]
+    problem: Annotated[str, At("trajectory.prompt.problem.id")]
+    question: Annotated[str, At("trajectory.prompt.problem.question")]
+    reference_answer: Annotated[str, At("trajectory.prompt.problem.answer")]
+    answer: Annotated[Any, At("grade.answer")]  # a text, but a reward of another package may give anything
+    correct: Annotated[bool, At("grade.correct", bool)]
+    grader_failure: Annotated[str | None, At("grade.failure")]
+    valid_format: Annotated[bool, At("grade.valid_format", bool)]
+    reward: Annotated[Number, At("grade.reward", float)]
+    advantage: Annotated[Number | None, At("advantage")]
+    text: Annotated[str, At("trajectory.text")]
+    sampled_text: Annotated[str, At("trajectory.sampled_text", read=None)]
+    finish_reason: Annotated[str, At("trajectory.finish_reason", str, FinishReason)]
+    format: Annotated[str, At("trajectory.format")]
+    tool_calls: Annotated[list[CallRow], At("trajectory.tool_calls", _each(_call), None)]  # type: ignore[valid-type]
+    turns: Annotated[list[TurnRow], At("trajectory.turns", _each(_turn), None)]  # type: ignore[valid-type]
+    seconds: Annotated[Number, At("trajectory.seconds")]
+    prompt_token_ids: Annotated[list[int], At("trajectory.prompt.token_ids", list, tuple)]
+    token_ids: Annotated[list[Int32], At("trajectory.token_ids_T", np.ndarray.tolist, _ids)]
+    # Runs of equal values: the value, true on sampled tokens, and the number of tokens.
+    loss_mask: Annotated[list[tuple[bool, int]], At("trajectory.loss_mask_T", _runs, _mask)]
+    policy_versions: Annotated[list[tuple[Int32, int]], At("trajectory.policy_versions_T", _runs, _versions)]
+    rollout_logprobs: Annotated[list[Number], At("trajectory.rollout_logprobs_T", _decimals, _floats)]
+    token_numbers: Annotated[dict[str, list[Number]], At("token_arrays", _by_name(_decimals), _by_name(_floats))]
+    user_messages: Annotated[list[UserMessage], At("trajectory.user_messages", _each(asdict), tuple)] = []
+    environment_rewards: Annotated[dict[str, Number], At("trajectory.environment_rewards", _by_name(float))] = {}
+    reward_parts: Annotated[dict[str, Number], At("grade.parts", _by_name(float))] = {}
+    turn_rewards: Annotated[list[Number], At("grade.turn_rewards", _each(float), tuple)] = []
+    program_answer: Annotated[str | None, At("trajectory.answer")] = None
+    branches: Annotated[list["Row"], At("branches", _each(lambda record: write_row(Row, record)), None)] = []

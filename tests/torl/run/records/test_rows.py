@@ -27,9 +27,9 @@ from torl.base.types import (
     Turn,
 )
 from torl.run.records.files import step_of_file, trajectory_file
+from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
 from torl.run.records.reading import read_trajectories
 from torl.run.records.rows import (
-    MAX_OUTPUT_CHARACTERS,
     TrajectoryRecord,
     decode_trajectory,
     encode_row,
@@ -218,7 +218,7 @@ def test_details_without_json_form_are_named() -> None:
     ("damage", "words"),
     [
         (lambda line: b"{broken\n" + line, "line 1: damaged"),
-        (lambda line: line + line.replace(b'"turns"', b'"turnips"'), "line 2: not a trajectory: KeyError: 'turns'"),
+        (lambda line: line + line.replace(b'"turns"', b'"turnips"'), "line 2: not a trajectory: turns is missing"),
         (lambda line: line.replace(b'"token_ids": [0, ', b'"token_ids": ['), "differ in length"),
         (
             lambda line: line.replace(b'"advantage"', b'"turn_rewards": [1.0], "advantage"'),
@@ -230,18 +230,38 @@ def test_details_without_json_form_are_named() -> None:
         ),
         (
             lambda line: line.replace(b'"reward": 1.0', b'"reward": "1.0"'),
-            "reward: input should be a valid number, got '1.0'",
+            "reward: expected float, got '1.0'",
         ),
         (
             lambda line: line.replace(b'"correct": true', b'"correct": 1'),
-            "correct: input should be a valid boolean, got 1",
+            "correct: expected bool, got 1",
         ),
-        (lambda line: line.replace(b'"seconds": 1.5', b'"seconds": NaN'), "seconds: input should be a finite number"),
+        (lambda line: line.replace(b'"seconds": 1.5', b'"seconds": NaN'), "seconds: expected a finite number, got nan"),
         (
             lambda line: line.replace(b'"token_ids": [0,', b'"token_ids": ["0",'),
-            r"token_ids\.0: input should be a valid int",
+            r"token_ids\.0: expected int, got '0'",
         ),
-        (lambda line: line.replace(b'"sample": 0', b'"sample": 0.5'), "sample: input should be a valid integer"),
+        (lambda line: line.replace(b'"sample": 0', b'"sample": 0.5'), "sample: expected int, got 0.5"),
+        (
+            lambda line: line.replace(b'"advantage"', b'"reward_parts": {"a": 1, "b": null}, "advantage"'),
+            r"reward_parts\.b: expected float, got None",
+        ),
+        (
+            lambda line: line.replace(b'"token_numbers": {', b'"token_numbers": {"a": [], "b": [0.5, -Infinity]'),
+            r"token_numbers\.b\.1: expected a finite number, got -inf",
+        ),
+        (
+            lambda line: line.replace(b"}\n", b', "branches": [%s]}\n' % line.replace(b'"tool": null, ', b"").strip()),
+            r"branches\.0\.tool_calls\.1\.tool is missing",
+        ),
+        (
+            lambda line: line.replace(b'"token_ids": [0,', b'"token_ids": [2147483648,'),
+            r"token_ids\.0: expected int <= 2147483647, got 2147483648",
+        ),
+        (
+            lambda line: line.replace(b"[[true, 2]", b"[[true, 2, 3]"),
+            r"loss_mask\.0: expected array of length 2, got \[",
+        ),
         (lambda line: b"[]\n", "not an object"),
         (lambda line: line + b"\xff\xfe\x00\x01\n", "line 2: damaged: not UTF-8"),
     ],
