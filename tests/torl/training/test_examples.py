@@ -188,7 +188,7 @@ def test_trajectory_of_another_tokenizer_is_refused(files: Files) -> None:
     unknown = replace(record, trajectory=replace(record.trajectory, token_ids_T=ids))
     with pytest.raises(DataError, match="line 1: its tokens do not spell"):
         files.read([encode_trajectory(unknown)])
-    with pytest.raises(DataError, match="line 1: not a trajectory: problem is missing"):
+    with pytest.raises(DataError, match="line 1: not a trajectory: step is missing"):
         files.read([{"prompt_token_ids": [1], "token_ids": [1], "loss_mask": [[True, 1]]}])
 
 
