@@ -20,6 +20,7 @@ from torl_lab.view.columns import IndexReader
 from torl_lab.view.facets import FACETS, FINISHES, Flag, status_names
 from torl_lab.view.facts import DAMAGED, IndexedRow, facts_of
 from torl_lab.view.indexing import Indexer, facts_of_line
+from torl_lab.view.rows import find_place, summaries
 from torl_lab.view.sources import INDEX_FILE, Target
 from viewed_runs import CALLING, indexed, lines, row, varied, write_run
 
@@ -60,6 +61,16 @@ def test_a_damaged_line_has_no_facts(part: str, damage: str) -> None:
     assert line.count(part) == 1
     assert facts_of_line(line.encode()) is not DAMAGED
     assert facts_of_line(line.replace(part, damage).encode("latin-1")) is DAMAGED
+
+
+def test_a_list_shows_the_end_of_a_long_response_and_nothing_of_a_damaged_line(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", {"step_000000": [row(text="y" * 20_000 + " the end"), {"step": 1}]})
+    with (directory / "trajectories" / "step_000000.jsonl").open("ab") as file:
+        file.write(b'{"question": "?", "text": "cut\n')
+    with closing(indexed(directory)) as reader:
+        long, _, cut = summaries([find_place(reader, "step_000000", line) for line in range(3)])
+    assert (long["end"][-9:], long["answer"], long["reference"]) == ("y the end", "1", "1")
+    assert (cut["question"], cut["end"]) == (None, None)
 
 
 # --- facets -----------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
 from torl.run.records.reading import read_trajectories
 from torl.run.records.rows import (
     TrajectoryRecord,
+    decode_line,
     decode_trajectory,
     encode_row,
     encode_trajectory,
@@ -124,6 +125,7 @@ def test_a_trajectory_reads_back_bit_for_bit(
     line = encode_row(encode_trajectory(record))
     assert line.count(b"\n") == 1
     assert same(decode_trajectory(json.loads(line)), record)
+    assert same(decode_line(line), record)
 
 
 def test_a_file_of_trajectories(tmp_path: Path) -> None:
@@ -212,6 +214,21 @@ def test_details_without_json_form_are_named() -> None:
     record = _with_outcome(Outcome(OutcomeStatus.OK, "", details={"where": Path("x")}))
     with pytest.raises(RecordError, match=r"PosixPath is not JSON serializable .*details"):
         encode_row(encode_trajectory(record))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('"\\ud800"', "\ud800"),
+        ("Infinity", float("inf")),
+        ('{"a": [-Infinity]}', {"a": [float("-inf")]}),
+        ("1e999", float("inf")),
+    ],
+)
+def test_what_other_writers_put_into_details_is_read_as_python_reads_it(text: str, value: object) -> None:
+    line = encode_row(encode_trajectory(records(1, RIGHT)[0])).replace(b'"cpu_seconds": 0.1', b'"x": ' + text.encode())
+    for marked in (line, b"\xef\xbb\xbf" + line):
+        assert decode_line(marked).trajectory.tool_calls[0].outcome.details["x"] == value
 
 
 @pytest.mark.parametrize(
