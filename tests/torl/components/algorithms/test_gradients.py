@@ -17,7 +17,7 @@ from benchmarks.learner.gradient_bias import (
 )
 from places import ROOT
 
-DOCS = ROOT / "docs" / "algorithms.md"
+DOCS = ROOT / "docs" / "evidence" / "learning.md"
 RLOO = {"name": "rloo"}
 CHOOSING = ("`clip_cov`", "`kl_cov`", "`high_entropy`")  # losses that treat a few tokens of the batch differently
 
