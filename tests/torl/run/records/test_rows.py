@@ -225,7 +225,7 @@ def test_details_without_json_form_are_named() -> None:
         ("1e999", float("inf")),
     ],
 )
-def test_what_other_writers_put_into_details_is_read_as_python_reads_it(text: str, value: object) -> None:
+def test_details_of_other_writers_are_read_as_python_reads_them(text: str, value: object) -> None:
     line = encode_row(encode_trajectory(records(1, RIGHT)[0])).replace(b'"cpu_seconds": 0.1', b'"x": ' + text.encode())
     for marked in (line, b"\xef\xbb\xbf" + line):
         assert decode_line(marked).trajectory.tool_calls[0].outcome.details["x"] == value
