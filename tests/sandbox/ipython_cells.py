@@ -9,18 +9,12 @@ import contextlib
 import io
 import json
 import multiprocessing
-import re
 import sys
 from typing import Any
 
-# Where the warning of an exit comes from depends on who installed IPython; the sandbox names one place.
-_SHELL = "/usr/local/lib/python3.15/site-packages/IPython/core/interactiveshell.py"
-# Frames of libraries are left out there, and so are IPython's.
-_OWN_FRAME = re.compile(r"  File \S+/IPython/\S+ in \w+\n.*\n\n")
-
 
 def shown(cells: list[str]) -> dict[str, Any]:
-    """The nonempty fields among `stdout`, `stderr`, `value` and `traceback` (lines)."""
+    """The nonempty fields among `stdout`, `stderr` and `value`."""
     from IPython.core import interactiveshell  # type: ignore[import-not-found]
     from traitlets.config import Config  # type: ignore[import-not-found]
 
@@ -29,20 +23,15 @@ def shown(cells: list[str]) -> dict[str, Any]:
     shell = interactiveshell.InteractiveShell.instance(config=config, colors="NoColor")
     shell.kernel = None  # by this name pandas knows that it is in a notebook
     outputs: dict[str, Any] = {}
-    shell._showtraceback = lambda kind, value, lines: outputs.update(traceback=_lines("\n".join(lines)))
     shell.displayhook.write_output_prompt = lambda: None
     shell.displayhook.write_format_data = lambda texts, *_: outputs.update(value=texts["text/plain"])
     for cell in cells:
         outputs.clear()
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
             shell.run_cell(cell, store_history=True)
-    outputs.update(stdout=out.getvalue(), stderr=err.getvalue().replace(interactiveshell.__file__, _SHELL))
-    fields = ("stdout", "stderr", "value", "traceback")
+    outputs.update(stdout=out.getvalue(), stderr=err.getvalue())
+    fields = ("stdout", "stderr", "value")
     return {name: outputs[name] for name in fields if outputs.get(name) not in ("", None)}
-
-
-def _lines(traceback: str) -> list[str]:
-    return _OWN_FRAME.sub("", traceback).rstrip("\n").split("\n")
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ from torl.components.formats.results import invented_results
 from torl.recipes.search_r1 import SearchR1Format
 from torl_lab.exchange.messages import add_messages, new_row
 from torl_lab.report.examples import response_segments
-from torl_sandbox.magics import python_source
 from torl_sandbox.notebook import dedented
 from torl_sandbox.servers.submissions import extract_code
 
@@ -29,7 +28,6 @@ SEARCHES: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
         ("\n", "\n \t", "```", "```\n", "```py\n", "\n```\n", " "),
         1_000_000,
     ),
-    "magics": (python_source, ("\n", " ", "\n ", "a ", "a = "), 16_000),
     "dedented": (dedented, ("\n", " \n", "  x\n", "\r"), 16 << 20),
     "traceback": (lambda text: render_outcome(failed("E", traceback=text), "bare_traceback"), ('File "',), 200_000),
     "results": (

@@ -1,7 +1,7 @@
 //! Additions to the guest's library: threads and event loops that work on one thread, and the like.
 
 /// Modules by name, in the order of their creation. They are only defined then; `warmup.py` activates them.
-pub const MODULES: [(&str, &str); 28] = [
+pub const MODULES: [(&str, &str); 26] = [
     ("_torl_waiting", include_str!("library/waiting.py")),
     ("_torl_locks", include_str!("library/locks.py")),
     ("_torl_threads", include_str!("library/threads.py")),
@@ -22,7 +22,6 @@ pub const MODULES: [(&str, &str); 28] = [
         include_str!("library/scikit_learn.py"),
     ),
     ("_torl_ranges", include_str!("library/ranges.py")),
-    ("_torl_layout", include_str!("library/layout.py")),
     ("_torl_pretty", include_str!("library/pretty.py")),
     ("_torl_numbers", include_str!("library/numbers.py")),
     ("_torl_digests", include_str!("library/digests.py")),
@@ -30,7 +29,6 @@ pub const MODULES: [(&str, &str); 28] = [
     ("_torl_alarms", include_str!("library/alarms.py")),
     ("_torl_tracebacks", include_str!("library/tracebacks.py")),
     ("_torl_display", include_str!("library/display.py")),
-    ("_torl_magics", include_str!("library/magics.py")),
     ("_torl_notebook", include_str!("library/notebook.py")),
     ("_torl_library", include_str!("library/library.py")),
 ];
