@@ -243,6 +243,7 @@ def player(
     vocabulary: Vocabulary = VOCABULARY,
     encoder: PlainTextEncoder = ENCODER,
     end_token_ids: frozenset[int] = frozenset(),
+    seed: int = 0,
     **settings: Any,
 ) -> EpisodePlayer:
     """A player of ToRL's format, unless another is given, whose only tool is Python.
@@ -257,6 +258,7 @@ def player(
         vocabulary: Vocabulary of the engine's model; the scripted engine's by default.
         encoder: Encoder of the engine's model; the scripted engine's by default.
         end_token_ids: Ids of the format's end tokens.
+        seed: Random seed of the run.
         settings: Other settings of `RolloutConfig`.
     """
     return EpisodePlayer(
@@ -268,6 +270,7 @@ def player(
         RolloutConfig(max_response_tokens=limit, **settings),
         EpisodeSlots(in_flight),
         end_token_ids=end_token_ids,
+        seed=seed,
     )
 
 

@@ -65,7 +65,10 @@ READERS = {
     *("torl.components.text.prompts", "torl.components.text.sources", "torl.components.text.tokenizer"),
     *("torl.components.text.vocabulary", "torl.learner.checkpoint.directory", "torl.learner.checkpoint.shards"),
     *("torl.rollout.calls", "torl.rollout.model_directory", "torl.rollout.observation", "torl.rollout.regrading"),
-    *(f"torl.run.records.{name}" for name in ("content", "files", "locks", "reading", "receipt", "run_directory")),
+    *(
+        f"torl.run.records.{name}"
+        for name in ("content", "files", "locks", "outcomes", "reading", "receipt", "run_directory")
+    ),
     *("torl.run.records.tokens", "torl.run.config.training", "torl.run.display.console", "torl.training.examples"),
     *("torl.training.health", "torl.training.policy_versions"),
     *(f"torl.components.rewards.{name}" for name in ("grader", "verdict")),

@@ -150,7 +150,7 @@ PLANTS: dict[str, Plant] = {
     "any answer after a check as a change": Plant(
         _BEHAVIORS, "final is None or not same_value(final.text, stated)", "True"
     ),
-    "recovered also if wrong": Plant(_BEHAVIORS, "return grade.correct and False", "return False"),
+    "recovered also if wrong": Plant(_BEHAVIORS, "return grade.correct and has_recovery", "return has_recovery"),
     "own opening tag as an invented result": Plant(
         _BEHAVIORS, "ends_with_call=turn.stop_reason is StopReason.CALL", "ends_with_call=False"
     ),
