@@ -1,6 +1,7 @@
 """Algorithms through a whole run, every part real: a critic, a reference policy, several updates, dynamic sampling."""
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -143,9 +144,9 @@ def test_ppo_with_a_critic_and_rollouts_ahead_of_the_learner(
         assert f"learner/critic_{name}: expected" in found_by("metrics", directory, capsys)
         (directory / "metrics.jsonl").write_bytes(recorded)
     config = (directory / "config.toml").read_text()
-    (directory / "config.toml").write_text(
-        config.replace("[critic]\nlearning_rate = 0.001", "[critic]\nlearning_rate = 0.5")
-    )
+    changed, count = re.subn(r"(\[critic\]\n(?:.+\n)*?learning_rate = )0\.001\n", r"\g<1>0.5\n", config)
+    assert count == 1
+    (directory / "config.toml").write_text(changed)
     assert "learner/critic_learning_rate: expected 0.5, found 0.001" in found_by("metrics", directory, capsys)
     (directory / "config.toml").write_text(config)
     scale_weights(directory / "checkpoints" / "step_000002", "critic")
