@@ -8,7 +8,7 @@ _TRUST = "torl/base/test_trust.py"
 _DOCTOR = "lab/doctor/test_doctor.py"
 _OTHER_CHECKS = "lab/doctor/test_other_packages.py"
 _VIEW_INDEX = "lab/view/test_index.py"
-_REMOVED = "torl/run/config/test_removed.py"
+_REMOVED = "torl/base/test_removed.py"
 _VIEW_SELECTION = "lab/view/test_selection.py"
 _VIEW_SERVER = "lab/view/test_server.py"
 _VIEW_REPLAY = "lab/view/test_replay.py"
@@ -614,8 +614,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/learning.py", "if wanted and self.aggregation.name not in wanted", "if wanted", _CONFIG),
     ("torl/run/config/learning.py", "has_kl_term or self._loss_has_all_tokens", "has_kl_term", _CONFIG),
     ("torl/run/config/training.py", "if each.target is zero_variance]", "if False]", _CONFIG),
-    ("torl/run/config/removed.py", 'section.get("name") not in removed.of', "False", _REMOVED),
-    ("torl/run/config/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
+    ("torl/base/removed.py", 'section.get("name") not in removed.of', "False", _REMOVED),
+    ("torl/base/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
     ("torl_lab/audit/metrics.py", "found == 0 and name in", "name in", "lab/audit/test_records.py"),
     ("torl/training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
     ("torl/training/teacher_prompts.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),

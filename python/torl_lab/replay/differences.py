@@ -9,7 +9,7 @@ from typing import Any
 
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import dotted_leaves, read_toml
-from torl.run.config.removed import translated
+from torl.base.removed import translated
 from torl.run.records import metric_names as names
 from torl.run.records.content import KINDS, content_of, episode_rows, is_content
 from torl.run.records.files import CONFIG_FILE, step_of_file, training_files

@@ -9,7 +9,7 @@ from typing import Any, Final
 from torl.base.errors import ConfigError, RecordError
 from torl.base.inputs import read_file
 from torl.base.options import dotted_leaves, read_toml
-from torl.run.config.removed import translated
+from torl.base.removed import translated
 from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE

@@ -6,7 +6,6 @@ from torl.components.rewards.grader import Grader
 from torl.components.rewards.judge import JudgeClient
 from torl.components.rewards.math import MathOptions, MathReward
 from torl.components.rewards.rubric import (
-    RENAMED_REWARDS,
     REWARD_VALUE,
     REWARDS,
     Rubric,
@@ -18,7 +17,6 @@ from torl.components.rewards.rubric import (
 from torl.components.rewards.verdict import Verdict
 
 __all__ = [
-    "RENAMED_REWARDS",
     "REWARDS",
     "REWARD_VALUE",
     "EnvironmentReward",

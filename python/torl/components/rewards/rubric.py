@@ -14,6 +14,7 @@ from torl.base.component import RunContext
 from torl.base.errors import RewardError
 from torl.base.guard import InvalidResultError, describe
 from torl.base.options import Choice, ChosenFrom, Section, class_made_by, named_by_key
+from torl.base.removed import RENAMED_REWARDS
 from torl.base.runtime.processes.supervision import call_function
 from torl.base.types import Grade, Group, Trajectory
 from torl.components.rewards.base import Reward
@@ -40,8 +41,6 @@ REWARDS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {"rubric": "torl.components.rewards.rubric:Rubric", **PARTS}
 )
 """The rewards by the names that a configuration calls them."""
-RENAMED_REWARDS: Mapping[str, str] = MappingProxyType({"answer": "math"})
-"""The present names of rewards that a configuration called otherwise."""
 
 
 class PartOptions(Section):

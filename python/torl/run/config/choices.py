@@ -7,6 +7,7 @@ from torl.base.options import (
     Choice,
     ChosenFrom,
 )
+from torl.base.removed import RENAMED_REWARDS
 from torl.base.types import Problem
 from torl.components.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.components.algorithms.advantages import Estimator, TokenAdvantages, check_advantages
@@ -33,7 +34,7 @@ from torl.components.data.example_files import EXAMPLE_SOURCES, ExampleSource, c
 from torl.components.engine import ENGINES, Engine
 from torl.components.environments import ENVIRONMENT_SHORTHANDS, ENVIRONMENTS, Environment, EnvironmentLimits
 from torl.components.formats import FORMATS, Format
-from torl.components.rewards import RENAMED_REWARDS, REWARD_VALUE, REWARDS, Reward, check_value, count_positional
+from torl.components.rewards import REWARD_VALUE, REWARDS, Reward, check_value, count_positional
 from torl.components.text.templates import TEMPLATE, PromptTemplate
 from torl.components.tools import TOOL_SHORTHANDS, TOOLS, BaseTool, StatefulTool, Tool, tool_limits
 from torl.components.trackers import TRACKERS, Tracker

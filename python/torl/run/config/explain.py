@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from torl.base.options import suggestion
+from torl.base.removed import successor
 from torl.run.config.fields import choice_at, custom_choice_at, fields_of, option_names_at
-from torl.run.config.removed import successor
 
 _UNION_MEMBER = re.compile(r"constrained-|\w+\[")
 """A type that pydantic puts into the path of an error, such as "tuple[int, ...]"."""

@@ -16,10 +16,10 @@ from pydantic import BaseModel, ValidationError
 from torl.base.errors import ConfigError
 from torl.base.inputs import parse_toml as parse_toml_text
 from torl.base.options import Section, dotted_leaves, parse_toml, read_text, suggestion
+from torl.base.removed import is_recorded, translated
 from torl.base.trust import note_settings
 from torl.run.config.explain import Layer, Sources, explain
 from torl.run.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
-from torl.run.config.removed import is_recorded, translated
 
 Config = TypeVar("Config", bound=Section)
 

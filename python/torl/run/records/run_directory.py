@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from torl.base.errors import ConfigError, RecordError
 from torl.base.inputs import open_file, stat_file
 from torl.base.options import dotted_leaves, read_toml
+from torl.base.removed import FIRST_STEP_LINE, translated
 from torl.base.trust import reading_unless_open
 from torl.run.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.run.config.loading import load_config
-from torl.run.config.removed import FIRST_STEP_LINE, translated
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, record_errors
 from torl.run.records.locks import locked_directory
 from torl.run.records.receipt import RECEIPT_FILE

@@ -10,11 +10,11 @@ import tomli_w
 
 import torl
 from torl.base.errors import ConfigError
+from torl.base.removed import REMOVED, is_recorded, translated
 from torl.components.trackers import Tracker
 from torl.run.config import TrainConfig
 from torl.run.config.command_line import parse_command_line
 from torl.run.config.loading import find_config, load_config
-from torl.run.config.removed import REMOVED, is_recorded, translated
 from torl.run.records.run_directory import changed_keys, config_files, read_configs
 
 RECORDED = "# The configuration from step 0 on.\n"

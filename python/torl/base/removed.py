@@ -1,7 +1,8 @@
 """Removed settings, with their successors: for messages, and to read the configurations of earlier runs.
 
 A removed setting in a file of a user, on a command line or in a call is an error that names its successor. Only in the
-configuration that a run has recorded is it translated, so that old records stay readable.
+configuration that a run has recorded is it translated, so that old records stay readable. The module imports nothing of
+torl: readers of runs use it without loading the settings.
 """
 
 import copy
@@ -9,8 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
-
-from torl.components.rewards import RENAMED_REWARDS
 
 FIRST_STEP_LINE: Final = "# The configuration from step {} on.\n"
 """First line of a configuration that a run records, with the first step that it applies to."""
@@ -72,6 +71,8 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
     }
 )
 """Removed settings by dotted name, of which each part may be "*"."""
+RENAMED_REWARDS: Final[Mapping[str, str]] = MappingProxyType({"answer": "math"})
+"""The present names of rewards that a configuration called otherwise."""
 _REWARDS: Final = tuple(
     f"{each}{name}" for each in ("", "evaluation.") for name in ("reward.name", "reward.parts.*.name")
 )
