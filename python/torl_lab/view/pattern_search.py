@@ -9,13 +9,14 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from io import BufferedReader
 
 from msgspec import Struct
+from msgspec.json import decode
 
 from torl.base.inputs import open_file
 from torl.base.runtime.processes.children import die_with_parent
-from torl.run.records.rows import parse_row
 
 
 def main() -> None:
@@ -53,10 +54,14 @@ class _Response(Struct):
 
 
 def _text_of(line: bytes) -> str:
-    try:
+    with suppress(ValueError):
+        return decode(line, type=_Response).text
+    # Of another program, or damaged. The import would take longer than most searches.
+    from torl.run.records.rows import parse_row
+
+    with suppress(ValueError):
         return parse_row(line, _Response).text
-    except ValueError:
-        return ""  # damaged
+    return ""
 
 
 if __name__ == "__main__":
