@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from torl_lab.exchange.messages import add_messages as add_messages
     from torl_lab.exchange.messages import new_row as new_row
     from torl_lab.exchange.reader import Reader as Reader
-    from torl_lab.report.panels import Panel as Panel
-    from torl_lab.report.panels import Scale as Scale
+    from torl_lab.view.panels import Panel as Panel
+    from torl_lab.view.panels import Scale as Scale
 
 _MODULES = {
     "torl.run.records.thresholds": "Limit",
@@ -38,7 +38,7 @@ _MODULES = {
     "torl_lab.doctor.token_facts": "TokenFacts",
     "torl_lab.exchange.messages": "add_messages new_row",
     "torl_lab.exchange.reader": "Reader",
-    "torl_lab.report.panels": "Panel Scale",
+    "torl_lab.view.panels": "Panel Scale",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

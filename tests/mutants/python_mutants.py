@@ -402,7 +402,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "curve.run",
         "lab/report/test_page.py -k charts_hold",
     ),
-    ("torl_lab/report/panels.py", "if panel.title in owners", "if False", "torl/base/test_plugins.py -k taken"),
+    ("torl_lab/view/panels.py", "if panel.title in owners", "if False", "torl/base/test_plugins.py -k taken"),
     ("torl/base/plugins.py", "if each.name in own", "if False", "torl/base/test_plugins.py -k taken"),
     (
         "torl/run/records/metric_names.py",

@@ -46,9 +46,12 @@ LAYERS = [
     {"train"},
 ]
 LAB_LAYERS = [
-    {"curation", "exchange", "replay", "report"},
-    {"audit", "doctor", "evaluation"},
-    {"sweep", "view"},
+    {"curation", "exchange", "replay"},
+    {"audit", "doctor"},
+    {"view"},
+    {"report"},
+    {"evaluation"},
+    {"sweep"},
     {"calls", "commands"},
 ]
 # Modules that the audit's formulas share with a run: types of records, settings, names, seeds and parsers of text.

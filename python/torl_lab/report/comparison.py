@@ -14,8 +14,8 @@ from torl.run.records.reading import read_metrics
 from torl_lab.report.curves import charts_html
 from torl_lab.report.figures import Point, calls_chart, fit_of
 from torl_lab.report.page import document, missing_steps, read_config
-from torl_lab.report.panels import RunRecords, panels_of, sets_of
 from torl_lab.report.style import table_html
+from torl_lab.view.panels import RunRecords, panels_of, sets_of
 
 WINDOW: Final = 16
 """Number of steps that training curves are averaged over, as in ToRL's figures."""

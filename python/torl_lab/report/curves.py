@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from torl.run.display.series import moving_mean
 from torl_lab.report.figures import COLORS, chart_html, over_steps
-from torl_lab.report.panels import Curve, Panel, RunRecords, Scale, curves_of
+from torl_lab.view.panels import Curve, Panel, RunRecords, Scale, curves_of
 
 DASHES: Final = {"solid": "solid", "dot": "dotted", "dash": "dashed", "dashdot": "dashed and dotted"}
 """Styles of the lines of a panel, where the colors are runs, with their names in notes."""

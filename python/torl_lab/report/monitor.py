@@ -5,7 +5,7 @@ from pathlib import Path
 from torl.run.config import LearningConfig
 from torl.training.monitor import Monitor
 from torl_lab.report.page import write_report
-from torl_lab.report.panels import installed_panels
+from torl_lab.view.panels import installed_panels
 
 
 class ReportPage(Monitor):

@@ -16,8 +16,8 @@ from torl.run.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.run.records.reading import read_metrics
 from torl_lab.report.curves import charts_html
 from torl_lab.report.examples import choose_examples, examples_html
-from torl_lab.report.panels import RunRecords, panels_of_run
 from torl_lab.report.style import SCRIPT, STYLE
+from torl_lab.view.panels import RunRecords, panels_of_run
 
 PLOTLY: Final = Path(__file__).parent / "vendor" / "plotly-basic.min.js"
 """The part of plotly.js that draws lines, areas and bars."""

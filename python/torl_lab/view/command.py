@@ -18,9 +18,9 @@ from torl.base.errors import ConfigError, DataError, TorlError
 from torl.base.paths import labelled_paths
 from torl.base.trust import add_trust_option, import_from_here
 from torl_lab.exchange import model_token_bytes
-from torl_lab.report.panels import installed_panels
 from torl_lab.view.imported import own_file
 from torl_lab.view.indexing import Indexer, Progress
+from torl_lab.view.panels import installed_panels
 from torl_lab.view.sources import INDEX_FILE, Target
 
 

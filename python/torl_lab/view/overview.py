@@ -14,9 +14,9 @@ from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
 from torl.run.records.reading import read_metrics
-from torl_lab.report.panels import Panel, RunRecords, curves_of, panels_of
 from torl_lab.view.columns import IndexReader
 from torl_lab.view.history import changes
+from torl_lab.view.panels import Panel, RunRecords, curves_of, panels_of
 
 _NOT_COMPARED: Final = ("run.directory", "run.resume")
 

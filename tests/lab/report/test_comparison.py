@@ -20,7 +20,7 @@ from torl.run.records.rows import group_records
 from torl.run.records.writers import RunWriter
 from torl_lab.report.command import main
 from torl_lab.report.comparison import read_run, write_comparison
-from torl_lab.report.panels import RunRecords, panels_of
+from torl_lab.view.panels import RunRecords, panels_of
 
 STEPS, SETS = 21, ("easy", "hard")
 BLOCK = "```python\nx\n```\n"

@@ -25,7 +25,7 @@ from torl.run.records.writers import RunWriter
 from torl_lab.report.curves import charts_html
 from torl_lab.report.examples import choose_examples, response_segments
 from torl_lab.report.page import PLOTLY, write_report
-from torl_lab.report.panels import PANELS, RunRecords, Scale, panels_of_run
+from torl_lab.view.panels import PANELS, RunRecords, Scale, panels_of_run
 
 HOSTILE = '<script>alert("1")</script><img src=x onerror=alert(2)>'
 RIGHT, WRONG = grade(answer="2"), grade(False, -1.0, answer="3", failure="timeout")

@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 from torl.__main__ import main
 from torl_lab.exchange.readers import readers
-from torl_lab.report.panels import installed_panels
+from torl_lab.view.panels import installed_panels
 from viewed_runs import row, write_run
 
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from torl.base.types import Problem, Prompt, ScoredGroup
 from torl.run.records import metric_names as names
 from torl.run.records.dynamics import MAX_VALUES, dynamics_by_value
 from torl_lab.report.curves import charts_html
-from torl_lab.report.panels import RunRecords, panels_of_run
+from torl_lab.view.panels import RunRecords, panels_of_run
 
 CODE, WORDS = "```python\nprint(1)\n```\n```output", "\\boxed{1}"
 
