@@ -7,7 +7,7 @@ PEERS := $(VENV)/peers
 UV := $(BIN)/uv pip install --python $(BIN)/python
 TORCH := torch==2.13.0
 # What a run and the tests import: its bytecode is written once, by importing it. All bytecode would take four times as long.
-USED := torch, transformers, deepspeed, vllm.v1.engine.async_llm, vllm.v1.worker.cpu_worker, math_verify, plotly.graph_objects, \
+USED := torch, transformers, deepspeed, vllm.v1.engine.async_llm, vllm.v1.worker.cpu_worker, math_verify, \
 	pyarrow.parquet, tensorboard.summary.writer.record_writer, pydantic, tomli_w, pytest, hypothesis
 export UV_EXCLUDE := requirements/excluded.txt
 # `make install` installs an engine for cores, which refuses GPUs. `make test-all` calls `make` for each tier.

@@ -28,7 +28,6 @@ TORL = (
     "torl_lab/py.typed",
     "torl_lab/view/static/index.html",
     "torl_lab/view/static/vendor/preact.mjs",
-    "torl_lab/report/vendor/plotly-basic.min.js",
 )
 UNWANTED = re.compile(r"(^|/)(tests|benchmarks|__pycache__|crates|rust)/|\.(pyc|rs)$")
 

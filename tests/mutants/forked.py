@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 IMPORTED = (
-    "torch, transformers, vllm.v1.engine.async_llm, math_verify, tokenizers, plotly.graph_objects, pyarrow.parquet, "
+    "torch, transformers, vllm.v1.engine.async_llm, math_verify, tokenizers, pyarrow.parquet, "
     "pydantic, tomli_w, aiohttp, starlette.applications, pytest, hypothesis, xdist"
 )
 _FORKS = multiprocessing.get_context("forkserver")

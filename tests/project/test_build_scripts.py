@@ -32,7 +32,6 @@ def write_wheel(path: Path, *, glibc: str = "2.28", lacking: str = "", added: st
         files += [f"torl/demo/base_model/{name}" for name in ("model.safetensors", "tokenizer.json")]
         files += ["torl_lab/__init__.py", "torl_lab/py.typed"]
         files += [f"torl_lab/view/static/{name}" for name in ("index.html", "vendor/preact.mjs")]
-        files.append("torl_lab/report/vendor/plotly-basic.min.js")
         python = SCRIPTS.parent / "python"
         files += [str(file.relative_to(python)) for file in python.glob("torl/*/**/*.toml")]
         files += [str(file.relative_to(python)) for file in python.glob("torl/recipes/*/README.md")]

@@ -87,7 +87,6 @@ OWNERS = {
     "vllm": {"torl/components/engine/vllm"},
     "deepspeed": {"torl/learner"},
     "math_verify": {"torl/components/rewards"},
-    "plotly": {"torl_lab/report"},
     "aiohttp": {
         "torl/base/runtime/http.py",
         "torl/rollout/agents",

@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torl.run.records.files import atomic_write
 from torl_lab.evaluation.estimates import Estimate, overall
 from torl_lab.evaluation.layout import Table, latex, markdown
 from torl_lab.evaluation.results import Variant, difference, model_differences, tool_differences
-from torl_lab.report.figures import Bar, Point, bar_chart, calls_chart
-from torl_lab.report.page import document
-from torl_lab.report.style import table_html
+from torl_lab.report.figures import Bar, Point, bar_chart, calls_chart, table
+from torl_lab.report.page import write_page
+
+_BY_CALLS: Final = (
+    "Mean over sets by the maximum number of tool calls N, with 95 % confidence intervals. Fitted: a + b ln(1 + N), "
+    "with at least three values of N."
+)
 
 
 def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table], baseline: str | None = None) -> None:
@@ -25,11 +28,11 @@ def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table]
         "table.md": "\n".join(markdown(table) for table in tables),
         "table.tex": "\n".join(latex(table) for table in tables),
         "results.json": json.dumps(results(variants, baseline), indent=1) + "\n",
-        "page.html": page(output.resolve().name, variants, tables),
     }
     for name, text in contents.items():
         with atomic_write(output / name) as file:
             file.write(text.encode("utf-8"))
+    write_page(output / "page.html", report(output.resolve().name, variants, tables))
 
 
 def results(variants: Sequence[Variant], baseline: str | None = None) -> dict[str, Any]:
@@ -68,23 +71,19 @@ def _encoded(found: dict[str, Estimate]) -> dict[str, Any]:
     return {name: {"value": each.value, "interval": list(each.interval)} for name, each in found.items()}
 
 
-def page(title: str, variants: Sequence[Variant], tables: Sequence[Table]) -> str:
-    """Build an HTML page that works offline.
-
-    Args:
-        title: Title of the page.
-        variants: Results to chart, with one chart for each measure.
-        tables: Tables below the charts.
-    """
+def report(title: str, variants: Sequence[Variant], tables: Sequence[Table]) -> dict[str, Any]:
+    """Return the content of the page: charts of each measure, then the tables."""
     measures = dict.fromkeys(measure for variant in variants for measure in variant.measures)
-    charts = "".join(
-        f'<section class="chart"><h3>{escape(measure)}</h3><p>Accuracy by set, with 95 % confidence intervals.</p>'
-        f"{bar_chart(f'chart-{number}', _bars(variants, measure))}</section>"
-        for number, measure in enumerate(measures)
-    )
-    charts += "".join(_calls_section(variants, measure, f"calls-{number}") for number, measure in enumerate(measures))
-    body = f'<h1>{escape(title)}</h1><div class="charts">{charts}</div>' + "".join(map(_table, tables))
-    return document(title, body)
+    note = "Accuracy by set, with 95 % confidence intervals."
+    figures = (calls_chart(f"{each} by tool calls", _BY_CALLS, _by_calls(variants, each)) for each in measures)
+    return {
+        "title": title,
+        "bars": [bar_chart(measure, note, _bars(variants, measure)) for measure in measures],
+        "figures": [figure for figure in figures if figure is not None],
+        "tables": [
+            table(each.title, each.columns, each.rows, " ".join(f"{note}." for note in each.notes)) for each in tables
+        ],
+    }
 
 
 def _bars(variants: Sequence[Variant], measure: str) -> list[Bar]:
@@ -96,21 +95,6 @@ def _bars(variants: Sequence[Variant], measure: str) -> list[Bar]:
     ]
 
 
-def _calls_section(variants: Sequence[Variant], measure: str, identifier: str) -> str:
-    """Build the chart of accuracy by N; empty if all variants have the same N."""
-    series = _by_calls(variants, measure)
-    if len({point.calls for points in series.values() for point in points}) < 2:
-        return ""
-    note = (
-        "Mean over sets by the maximum number of tool calls N, with 95 % confidence intervals. Dashed: fit of "
-        "a + b ln(1 + N), with at least three values of N."
-    )
-    return (
-        f'<section class="chart"><h3>{escape(measure)} by tool calls</h3><p>{escape(note)}</p>'
-        f"{calls_chart(identifier, series)}</section>"
-    )
-
-
 def _by_calls(variants: Sequence[Variant], measure: str) -> dict[str, list[Point]]:
     """Return the means over sets of each model, sorted by N."""
     points: dict[str, list[Point]] = {}
@@ -119,8 +103,3 @@ def _by_calls(variants: Sequence[Variant], measure: str) -> dict[str, list[Point
             mean = overall(variant.estimates(measure))
             points.setdefault(variant.model, []).append(Point(variant.calls, mean.value, mean.interval))
     return points
-
-
-def _table(table: Table) -> str:
-    notes = " ".join(f"{note}." for note in table.notes)
-    return f"<h2>{escape(table.title)}</h2>{table_html(table.columns, table.rows, notes)}"

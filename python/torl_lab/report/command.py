@@ -17,8 +17,8 @@ from typing import Final
 from torl.base.errors import ConfigError, TorlError
 from torl.base.paths import labelled_paths
 from torl.run.records.files import METRICS_FILE, SUMMARY_FILE
-from torl_lab.report.comparison import WINDOW, read_run, write_comparison
-from torl_lab.report.page import RELOAD_SECONDS, read_config, write_report
+from torl_lab.report.comparison import WINDOW, write_comparison
+from torl_lab.report.page import RELOAD_SECONDS, read_config, read_run, write_report
 
 PROGRAM = "torl report"
 _POLL_SECONDS: Final = 5.0

@@ -1,36 +1,26 @@
 """A page that compares runs: the papers' figures over steps, final results, and trends with the steps and N."""
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from pathlib import Path
 from statistics import fmean, median
-from typing import Final
+from typing import Any, Final
 
-from torl.run.display.changes import AccuracyChange, accuracy_changes
+from torl.run.display.changes import AccuracyChange
 from torl.run.display.series import log_fit, rank_correlation, values_of
 from torl.run.records import metric_names as names
-from torl.run.records.files import atomic_write
-from torl.run.records.reading import read_metrics
-from torl_lab.report.curves import charts_html
-from torl_lab.report.figures import Point, calls_chart, fit_of
-from torl_lab.report.page import document, missing_steps, read_config
-from torl_lab.report.style import table_html
-from torl_lab.view.panels import RunRecords, panels_of, sets_of
+from torl_lab.report.figures import Point, calls_chart, fit_of, table
+from torl_lab.report.page import write_page
+from torl_lab.view.panels import RunRecords, sets_of
 
 WINDOW: Final = 16
 """Number of steps that training curves are averaged over, as in ToRL's figures."""
 
+_BY_CALLS: Final = (
+    "Accuracy at the last evaluation, and of the last {window} steps of training, by the tool calls that a response "
+    "may make. Fitted: a + b ln(1 + N), for at least three numbers of calls."
+)
 _ENDS: Final = (names.CODE_RATIO, names.PASS_RATIO, names.CALLS_PER_TRAJECTORY, names.RESPONSE_TOKENS)
 _TRENDS: Final = (names.ACCURACY, names.CODE_RATIO, names.CODE_BLOCKS_PER_RESPONSE, names.RESPONSE_TOKENS)
-
-
-def read_run(label: str, directory: Path) -> RunRecords:
-    """Read the records of a run, finished or running.
-
-    Raises:
-        RecordError: The records are missing or damaged.
-    """
-    return RunRecords(label, read_metrics(directory), read_config(directory)[1], accuracy_changes(directory))
 
 
 def write_comparison(
@@ -47,42 +37,27 @@ def write_comparison(
     Raises:
         RecordError: The page cannot be written.
     """
-    title = "torl: " + ", ".join(run.label for run in runs)
-    states = ", ".join(f"{run.label} {_progress(run)}" for run in runs)
-    live = f" An open page is loaded again every {reload_seconds} s." if reload_seconds else ""
-    body = (
-        f"<h1>{escape(title)}</h1>"
-        f'<p class="dim">{escape(states)}.{live}</p>'
-        f'<p class="dim">Training curves are means over {window} steps (fewer at the start); faint lines are single '
-        "steps, and evaluations are marked.</p>"
-        f"{charts_html(panels_of(runs), runs, window)}"
-        f"<h2>At the end</h2>{_at_the_end(runs, window)}{_changes(runs)}"
-        f"{by_calls_section(runs, window)}"
-        f"{_trends(runs)}"
-    )
-    with atomic_write(output) as file:
-        file.write(document(title, body, reload_seconds=reload_seconds).encode("utf-8", errors="replace"))
-    return output
+    tables = [_at_the_end(runs, window), _changes(runs)]
+    measured = accuracies_by_calls(runs, window)
+    if figure := calls_chart("Accuracy by N", _BY_CALLS.format(window=window), measured):
+        tables.append(_fits(measured))
+    tables.append(_trends(runs))
+    report = {"tables": [each for each in tables if each], "figures": [figure] if figure else []}
+    return write_page(output, report, runs, window, reload_seconds=reload_seconds)
 
 
-def _progress(run: RunRecords) -> str:
-    """Return the number of steps of a run, as text."""
-    steps, missing = len(values_of(run.rows, names.TIME_STEP)[0]), missing_steps(run.rows, run.config)
-    return f"{steps} of {steps + missing} steps" if missing else f"{steps} steps"
-
-
-def _at_the_end(runs: Sequence[RunRecords], window: int) -> str:
+def _at_the_end(runs: Sequence[RunRecords], window: int) -> dict[str, Any]:
     sets = sets_of(runs)
     head = ["run", "N", "steps", *sets, "training accuracy", *(each.label for each in (*_ENDS, names.TIME_STEP))]
     note = (
         f"Sets: accuracy at the last evaluation. Others: means over the last {window} steps; seconds are the median of "
         "all steps."
     )
-    return table_html(head, [_end_row(run, sets, window) for run in runs], note)
+    return table("At the end", head, [_end_row(run, sets, window) for run in runs], note)
 
 
-def _changes(runs: Sequence[RunRecords]) -> str:
-    """Return the table of the changes by training, as HTML; empty if no set was evaluated twice."""
+def _changes(runs: Sequence[RunRecords]) -> dict[str, Any] | None:
+    """Return the table of the changes by training; None if no set was evaluated twice."""
     rows = [
         (run.label, name, f"{change.before:.1%}", f"{change.after:.1%}", _points(change))
         for run in runs
@@ -90,7 +65,7 @@ def _changes(runs: Sequence[RunRecords]) -> str:
     ]
     note = "On the problems of both evaluations. ±: interval of 95 % of the change, over problems."
     head = ("run", "set", "first evaluation", "last evaluation", "change, points")
-    return f"<h2>Change</h2>{table_html(head, rows, note)}" if rows else ""
+    return table("Change", head, rows, note) if rows else None
 
 
 def _points(change: AccuracyChange) -> str:
@@ -118,18 +93,16 @@ def _percent(accuracies: Sequence[float]) -> str:
     return f"{fmean(accuracies):.1%}" if accuracies else "-"
 
 
-def _trends(runs: Sequence[RunRecords]) -> str:
+def _trends(runs: Sequence[RunRecords]) -> dict[str, Any] | None:
     head = ("run", "", "rank correlation with step", "with accuracy", "at step 0", "for each doubling", "R²")
     rows = [row for run in runs for metric in _TRENDS if (row := _trend_row(run, metric))]
-    if not rows:
-        return ""
     note = (
         "Each measure against the training steps and against the training accuracy of the same steps: Spearman's rank "
         "correlation; and the least-squares line a + b ln(1 + step) with its value at step 0, its growth when 1 + step "
         "doubles, and the explained fraction of the variance. The steps of one run are dependent: these are "
         "descriptions, not tests."
     )
-    return f"<h2>With the steps</h2>{table_html(head, rows, note)}"
+    return table("With the steps", head, rows, note) if rows else None
 
 
 def _trend_row(run: RunRecords, metric: names.Metric) -> Sequence[str] | None:
@@ -154,21 +127,6 @@ def _with_accuracy(run: RunRecords, name: str) -> str:
     return "-" if found is None else f"{found:+.2f}"
 
 
-def by_calls_section(runs: Sequence[RunRecords], window: int) -> str:
-    """Return the chart with its fits, as HTML; empty if all runs have the same N."""
-    measured = accuracies_by_calls(runs, window)
-    if len({point.calls for points in measured.values() for point in points}) < 2:
-        return ""
-    note = (
-        f"Accuracy at the last evaluation, and of the last {window} steps of training, by the tool calls that a "
-        "response may make. Dashed: a + b ln(1 + N), for at least three numbers of calls."
-    )
-    return (
-        '<h2>By tool calls</h2><div class="charts"><section class="chart"><h3>Accuracy by N</h3>'
-        f"<p>{escape(note)}</p>{calls_chart('by-calls', measured)}</section></div>{_fits(measured)}"
-    )
-
-
 def accuracies_by_calls(runs: Sequence[RunRecords], window: int) -> dict[str, list[Point]]:
     """Return the points of all runs by N, for each evaluation set and for training."""
     found: dict[str, list[Point]] = {}
@@ -185,11 +143,11 @@ def accuracies_by_calls(runs: Sequence[RunRecords], window: int) -> dict[str, li
     return {name: sorted(points, key=lambda point: point.calls) for name, points in found.items()}
 
 
-def _fits(measured: dict[str, list[Point]]) -> str:
+def _fits(measured: dict[str, list[Point]]) -> dict[str, Any] | None:
     fits = {name: fit for name, points in measured.items() if (fit := fit_of(points)) is not None}
     rows = [
         (name, f"{fit.intercept:.1%}", f"{100 * fit.per_doubling:+.1f}", f"{fit.explained:.2f}")
         for name, fit in fits.items()
     ]
-    head = ("the dashed lines", "at N = 0", "points for each doubling of 1 + N", "R²")
-    return table_html(head, rows) if rows else ""
+    head = ("the fitted lines", "at N = 0", "points for each doubling of 1 + N", "R²")
+    return table("Accuracy by N", head, rows) if rows else None

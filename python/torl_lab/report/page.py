@@ -1,8 +1,6 @@
-"""The report of a run: one HTML file that is made from the run directory alone and works offline."""
+"""The report of runs: the viewer's overview as one file, made from the run directories alone."""
 
-import time
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +12,12 @@ from torl.run.display.series import Row, evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.run.records.reading import read_metrics
-from torl_lab.report.curves import charts_html
-from torl_lab.report.examples import choose_examples, examples_html
-from torl_lab.report.style import SCRIPT, STYLE
-from torl_lab.view.panels import RunRecords, panels_of_run
+from torl_lab.report.examples import shown_examples
+from torl_lab.report.figures import table
+from torl_lab.view.overview import curves, settings, summary
+from torl_lab.view.panels import RunRecords
+from torl_lab.view.saved import saved_page
 
-PLOTLY: Final = Path(__file__).parent / "vendor" / "plotly-basic.min.js"
-"""The part of plotly.js that draws lines, areas and bars."""
 RELOAD_SECONDS: Final = 30
 """Interval at which the open page of a running run is loaded again."""
 _WINDOW: Final = 5
@@ -31,68 +28,17 @@ _TABLE: Final = (
     *(names.CODE_BLOCKS_PER_RESPONSE, names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO),
     *(names.ANSWERED, names.TRUNCATED, names.RESPONSE_TOKENS),
 )
-# The page contains model output and must not load anything.
-_POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-)
 
 
-def write_report(run_directory: Path, statement: str | None = None) -> Path:
-    """Write `report.html` into a run directory from its records, and return the file.
-
-    It contains curves, a table of the first and the last evaluation, sample trajectories and the configuration, without
-    the parts that have no records.
-
-    Args:
-        run_directory: Directory of a run, finished or running.
-        statement: Conclusions from the run. Empty lines separate paragraphs.
+def read_run(label: str, directory: Path) -> RunRecords:
+    """Read the records of a run, finished or running.
 
     Raises:
-        RecordError: The records are missing or damaged, or the report cannot be written.
+        RecordError: The records are missing or damaged.
     """
-    rows = read_metrics(run_directory)
-    config_text, config = read_config(run_directory)
-    changes = accuracy_changes(run_directory)
-    run = RunRecords(run_directory.resolve().name, rows, config)
-    window = _WINDOW if len(values_of(rows, names.TIME_STEP)[0]) >= 4 * _WINDOW else 1
-    charts = charts_html(panels_of_run(run), [run], window)
-    waiting = missing_steps(rows, config) > 0
-    title = f"torl: {run.label}"
-    parts = [
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="dim">{escape(_subtitle(rows, config))}</p>',
-        _statement(statement),
-        _outcome(outcome_of(rows, changes)),
-        _before_and_after(rows, changes),
-        f"<h2>Curves</h2>{charts}" if charts else "",
-        _examples(run_directory),
-        f"<h2>Configuration</h2><details><summary>the resolved configuration</summary><pre>{escape(config_text)}</pre>"
-        "</details>",
-    ]
-    page = document(title, "\n".join(part for part in parts if part), reload_seconds=RELOAD_SECONDS if waiting else 0)
-    path = run_directory / REPORT_FILE
-    with atomic_write(path) as file:
-        file.write(page.encode("utf-8", errors="replace"))
-    return path
-
-
-def document(title: str, body: str, *, reload_seconds: int = 0) -> str:
-    """Return an HTML document with plotly.js and the style of a report, which loads nothing.
-
-    Args:
-        title: Title.
-        body: HTML of the body.
-        reload_seconds: Interval at which an open page is loaded again, for a file that is written again; 0 never.
-    """
-    reload = f'<meta http-equiv="refresh" content="{reload_seconds}">' if reload_seconds else ""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{reload}'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>"
-        f"<script>{PLOTLY.read_text(encoding='utf-8')}</script></head>\n<body>\n"
-        f"{body}\n<script>{SCRIPT}</script></body></html>\n"
-    )
+    rows = read_metrics(directory)
+    text, config = read_config(directory)
+    return RunRecords(label, rows, config, accuracy_changes(directory), text)
 
 
 def read_config(run_directory: Path) -> tuple[str, dict[str, Any]]:
@@ -109,73 +55,93 @@ def read_config(run_directory: Path) -> tuple[str, dict[str, Any]]:
         raise RecordError(str(error)) from error
 
 
-def _subtitle(rows: Sequence[Row], config: Mapping[str, Any]) -> str:
-    estimator = config.get("algorithm", {}).get("estimator", {}).get("name", "")
-    method = "fine-tuning" if "finetune" in config else str(estimator)
-    pieces = [str(config.get("model", {}).get("path", "")), method]
-    steps, _ = values_of(rows, names.TIME_STEP)
-    missing = missing_steps(rows, config)
-    pieces.append(
-        f"{len(steps)} of {len(steps) + missing} training steps" if missing else f"{len(steps)} training steps"
-    )
-    if missing:
-        pieces.append(f"an open page is loaded again every {RELOAD_SECONDS} s")
-    if rows:
-        pieces.append(_duration(rows[-1]["time"] - rows[0]["time"]) + " from the first to the last record")
-        pieces.append(time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(rows[-1]["time"])))
-    return " · ".join(piece for piece in pieces if piece)
+def write_report(run_directory: Path, statement: str | None = None) -> Path:
+    """Write `report.html` into a run directory from its records, and return the file.
+
+    It contains the outcome, a table of the first and the last evaluation, curves, sample trajectories and the
+    configuration, without the parts that have no records.
+
+    Args:
+        run_directory: Directory of a run, finished or running.
+        statement: Conclusions from the run. Empty lines separate paragraphs.
+
+    Raises:
+        RecordError: The records are missing or damaged, or the report cannot be written.
+    """
+    run = read_run(run_directory.resolve().name, run_directory)
+    report = {
+        "statement": [part.strip() for part in (statement or "").split("\n\n") if part.strip()],
+        "outcome": outcome_of(run.rows, run.changes),
+        "tables": list(_before_and_after(run)),
+        "examples": shown_examples(run_directory),
+    }
+    window = _WINDOW if len(values_of(run.rows, names.TIME_STEP)[0]) >= 4 * _WINDOW else 1
+    reload_seconds = RELOAD_SECONDS if missing_steps(run) else 0
+    return write_page(run_directory / REPORT_FILE, report, [run], window, reload_seconds=reload_seconds)
 
 
-def missing_steps(rows: Sequence[Row], config: Mapping[str, Any]) -> int:
+def write_page(
+    path: Path, report: Mapping[str, Any], runs: Sequence[RunRecords] = (), window: int = 1, *, reload_seconds: int = 0
+) -> Path:
+    """Write a page that works offline, and return its file.
+
+    Args:
+        path: Path of the page.
+        report: Its parts in addition to the overview of the runs: "title", "statement", "outcome", "tables", "bars",
+            "figures" and "examples", each optional (`view/static/report.js`).
+        runs: Runs in the order of their colors.
+        window: Number of steps that training curves are averaged over.
+        reload_seconds: Interval at which an open page is loaded again, for a page that is written again; 0 never.
+
+    Raises:
+        RecordError: The page cannot be written.
+    """
+    described = {"path": "", "is_run": True, "rows": 0, "error": None}
+    overview = {
+        "runs": [summary(run) | described | {"finished": not missing_steps(run)} for run in runs],
+        "curves": curves(runs) if runs else [],
+        "changes": [],
+        "settings": settings(runs),
+        "metrics": [],
+        "report": {**report, "reload_seconds": reload_seconds},
+    }
+    states = [{"run": run.label} for run in runs]
+    recorded = {"states": states, "answers": {"/api/overview?": overview}, "address": f"#/overview?smoothing={window}"}
+    with atomic_write(path) as file:
+        file.write(saved_page(recorded, reload_seconds=reload_seconds).encode())
+    return path
+
+
+def missing_steps(run: RunRecords) -> int:
     """Return the number of steps that a run has not played yet; 0 if its configuration does not say how many."""
-    steps = int(config.get("run", {}).get("steps", 0))
-    return max(0, steps - len(values_of(rows, names.TIME_STEP)[0]))
+    steps = int(run.config.get("run", {}).get("steps", 0))
+    return max(0, steps - len(values_of(run.rows, names.TIME_STEP)[0]))
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+def _before_and_after(run: RunRecords) -> Iterator[dict[str, Any]]:
+    for name in sorted(evaluation_sets(run.rows)):
+        accuracy = names.evaluation_name(name, names.ACCURACY)
+        evaluations = [row for row in run.rows if row.get(accuracy) is not None]
+        if evaluations:
+            first, last = evaluations[0], evaluations[-1]
+            rows = list(_changes(first, last, name, run.changes))
+            note = "±: interval of 95 % of the change, over problems." if "±" in str(rows) else ""
+            head = ("", f"step {first['step']}", f"step {last['step']}", "change")
+            yield table(f"Before and after, on {name}", head, rows, note)
 
 
-def _statement(statement: str | None) -> str:
-    if not statement:
-        return ""
-    paragraphs = "".join(f"<p>{escape(part.strip())}</p>" for part in statement.split("\n\n") if part.strip())
-    return f'<div class="statement">{paragraphs}</div>'
-
-
-def _outcome(lines: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _before_and_after(rows: Sequence[Row], changes: Mapping[str, AccuracyChange]) -> str:
-    return "\n".join(filter(None, (_set_table(rows, name, changes) for name in sorted(evaluation_sets(rows)))))
-
-
-def _set_table(rows: Sequence[Row], set_name: str, changes: Mapping[str, AccuracyChange]) -> str:
-    accuracy = names.evaluation_name(set_name, names.ACCURACY)
-    evaluations = [row for row in rows if row.get(accuracy) is not None]
-    if not evaluations:
-        return ""
-    first, last = evaluations[0], evaluations[-1]
-    lines = []
+def _changes(first: Row, last: Row, set_name: str, changes: Mapping[str, AccuracyChange]) -> Iterator[list[Any]]:
     for metric in _TABLE:
         full_name = names.evaluation_name(set_name, metric)
         before, after = first.get(full_name), last.get(full_name)
-        if before is None and after is None:
-            continue
-        lines.append(
-            f"<tr><td>{metric.label.capitalize()}</td><td>{metric.show(before)}</td><td>{metric.show(after)}</td>"
-            f"{_change(metric, before, after, _half_width(changes, set_name, before, after))}</tr>"
-        )
-    heading = f"Before and after, on {set_name}"
-    return (
-        f'<h2>{escape(heading)}</h2><div class="table"><table><thead><tr><th></th><th>step {first["step"]}</th>'
-        f"<th>step {last['step']}</th><th>change</th></tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-        + ('<p class="note">±: interval of 95 % of the change, over problems.</p>' if "±" in "".join(lines) else "")
-    )
+        if before is not None or after is not None:
+            half_width = _half_width(changes, set_name, before, after)
+            yield [
+                metric.label.capitalize(),
+                metric.show(before),
+                metric.show(after),
+                _change(metric, before, after, half_width),
+            ]
 
 
 def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: Any, after: Any) -> float | None:
@@ -187,26 +153,12 @@ def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: An
     return None
 
 
-def _change(metric: names.Metric, before: Any, after: Any, half_width: float | None) -> str:
+def _change(metric: names.Metric, before: Any, after: Any, half_width: float | None) -> Any:
     if before is None or after is None:
-        return "<td>-</td>"
+        return "-"
     text = f"{after - before:+{metric.form}}"
     if half_width is not None and metric.better == "higher":
-        text += f' <span class="dim">± {metric.show(half_width)}</span>'
+        text += f" ± {metric.show(half_width)}"
     if metric.better is None or before == after:
-        return f"<td>{text}</td>"
-    is_better = (after > before) is (metric.better == "higher")
-    return f'<td class="{"better" if is_better else "worse"}">{text}</td>'
-
-
-def _examples(run_directory: Path) -> str:
-    examples = choose_examples(run_directory)
-    if not examples:
-        return ""
-    return (
-        '<h2>Sample trajectories</h2><p class="key dim">One problem of each kind, preferably with tool calls: not a '
-        "representative sample. "
-        '<span class="code">code the model wrote</span> <span class="observation">output of the interpreter</span> '
-        '<span class="invented">output the model invented</span> '
-        f'<span class="answer">final answer</span></p>{examples_html(examples)}'
-    )
+        return text
+    return [text, "better" if (after > before) is (metric.better == "higher") else "worse"]

@@ -38,7 +38,6 @@ class Api:
         reading: dict[str, Callable[[Request], Any]] = {
             "/api/overview": self.overview,
             "/api/metric": self.metric,
-            "/api/config": self.config,
             "/api/trajectories": self.trajectories,
             "/api/trajectory": self.trajectory,
             "/api/token": self.token,
@@ -63,11 +62,7 @@ class Api:
 
     def metric(self, request: Request) -> Any:
         """Return the curve of one metric."""
-        return metric_curve([each.records for each in self._targets(request)], required(request, "name"))
-
-    def config(self, request: Request) -> Any:
-        """Return the configuration of one run as TOML."""
-        return {"text": self._target(required(request, "run")).records.config_text()}
+        return metric_curve([each.records.read()[0] for each in self._targets(request)], required(request, "name"))
 
     async def events(self, request: Request) -> Response:
         """Send the states of all targets as server-sent events."""

@@ -1,8 +1,9 @@
-"""The overview of several runs: their state, curves over the steps, and the settings in which they differ."""
+"""The overview of runs: their state, curves over the steps, and the settings in which they differ."""
 
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +56,10 @@ class RunRecordsReader:
                         rows = read_metrics(directory)
                 except RecordError as error:
                     self._error = str(error)
-                self._records = RunRecords(self.label, rows, self._config(directory))
+                text = ""
+                with suppress(OSError):
+                    text = read_file(directory / CONFIG_FILE).decode("utf-8", errors="replace")
+                self._records = RunRecords(self.label, rows, self._config(directory), config_text=text)
             return self._records, self._error
 
     def _config(self, directory: Path) -> Mapping[str, Any]:
@@ -74,13 +78,6 @@ class RunRecordsReader:
             self._changes = revision, changes(self.reader)
         return self._changes[1]
 
-    def config_text(self) -> str:
-        """Return the configuration as TOML; empty without one."""
-        try:
-            return read_file(self.reader.target.directory / CONFIG_FILE).decode("utf-8", errors="replace")
-        except OSError:
-            return ""
-
 
 def _stamp(path: Path) -> list[int]:
     try:
@@ -93,23 +90,30 @@ def _stamp(path: Path) -> list[int]:
 def describe_run(run: RunRecordsReader) -> dict[str, Any]:
     """Return the state of a target as JSON."""
     records, error = run.read()
-    target, columns, config = run.reader.target, run.reader.columns(), records.config
-    steps, _ = values_of(records.rows, names.TIME_STEP)
-    times = [row["time"] for row in records.rows if "time" in row]
-    return {
-        "run": run.label,
+    target, columns = run.reader.target, run.reader.columns()
+    return summary(records) | {
         "path": str(target.origin or target.path),
         "is_run": target.is_run,
         "rows": len(columns),
         "sets": sorted(columns.sets.values()),
-        "steps": len(steps),
-        "planned": _get(config, "run", "steps"),
-        "model": _get(config, "model", "path"),
-        "estimator": _get(config, "algorithm", "estimator", "name"),
-        "started": min(times, default=None),
-        "written": max(times, default=None),
         "finished": (target.directory / SUMMARY_FILE).exists(),
         "error": error,
+    }
+
+
+def summary(run: RunRecords) -> dict[str, Any]:
+    """Return the steps, times and main settings of a run as JSON."""
+    steps, _ = values_of(run.rows, names.TIME_STEP)
+    times = [row["time"] for row in run.rows if "time" in row]
+    method = "fine-tuning" if "finetune" in run.config else _get(run.config, "algorithm", "estimator", "name")
+    return {
+        "run": run.label,
+        "steps": len(steps),
+        "planned": _get(run.config, "run", "steps"),
+        "model": _get(run.config, "model", "path"),
+        "method": method,
+        "started": min(times, default=None),
+        "written": max(times, default=None),
     }
 
 
@@ -119,10 +123,9 @@ def _get(tree: Any, *path: str) -> Any:
     return tree
 
 
-def curves(runs: Sequence[RunRecordsReader]) -> list[dict[str, Any]]:
+def curves(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
     """Return the panels that have data: title, note, and for each run the steps and values of its lines."""
-    records = [run.read()[0] for run in runs]
-    figures = (_figure(panel, records) for panel in panels_of(records))
+    figures = (_figure(panel, runs) for panel in panels_of(runs))
     return [figure for figure in figures if figure["lines"]]
 
 
@@ -141,35 +144,32 @@ def _figure(panel: Panel, runs: Sequence[RunRecords]) -> dict[str, Any]:
     return {"title": panel.title, "note": panel.note, "scale": panel.scale.name.lower(), "lines": lines}
 
 
-def metric_curve(runs: Sequence[RunRecordsReader], name: str) -> dict[str, Any]:
+def metric_curve(runs: Sequence[RunRecords], name: str) -> dict[str, Any]:
     """Return one metric as a figure. A run without it has no line."""
     metric = names.METRICS.get((names.split_evaluation(name) or ("", name))[1])
     note = "" if metric is None else metric.meaning
-    return _figure(Panel(name, note, {name: name}), [run.read()[0] for run in runs])
+    return _figure(Panel(name, note, {name: name}), runs)
 
 
-def metric_list(runs: Sequence[RunRecordsReader]) -> list[str]:
-    """Return the names of all metrics of all runs, sorted."""
-    return sorted({name for run in runs for row in run.read()[0].rows for name in row} - {"step", "time"})
-
-
-def setting_differences(runs: Sequence[RunRecordsReader]) -> list[dict[str, Any]]:
-    """Return the settings whose values differ between runs: dotted key, and the value of each run, None if unset."""
-    flat = [dict(dotted_leaves(run.read()[0].config)) for run in runs if run.reader.target.is_run]
+def settings(runs: Sequence[RunRecords]) -> dict[str, Any]:
+    """Return the configurations of runs as TOML, and the settings that differ with the value of each run or None."""
+    flat = [dict(dotted_leaves(run.config)) for run in runs]
     keys = list(dict.fromkeys(key for each in flat for key in each if key not in _NOT_COMPARED))
     rows = [{"key": key, "values": [each.get(key) for each in flat]} for key in keys]
-    return [row for row in rows if any(value != row["values"][0] for value in row["values"])]
+    return {
+        "runs": [run.label for run in runs],
+        "texts": [run.config_text for run in runs],
+        "differences": [row for row in rows if any(value != row["values"][0] for value in row["values"])],
+    }
 
 
 def overview(runs: Sequence[RunRecordsReader]) -> dict[str, Any]:
     """Return the content of the overview."""
+    records = [run.read()[0] for run in runs]
     return {
         "runs": [describe_run(run) for run in runs],
-        "curves": curves(runs),
+        "curves": curves(records),
         "changes": [{"run": run.label, **change} for run in runs for change in run.changes()],
-        "settings": {
-            "runs": [run.label for run in runs if run.reader.target.is_run],
-            "differences": setting_differences(runs),
-        },
-        "metrics": metric_list(runs),
+        "settings": settings([each for each, run in zip(records, runs, strict=True) if run.reader.target.is_run]),
+        "metrics": sorted({name for each in records for row in each.rows for name in row} - {"step", "time"}),
     }

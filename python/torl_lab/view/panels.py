@@ -1,4 +1,4 @@
-"""The curves of runs over their steps: one list for the page of a run, the page of several runs and the viewer."""
+"""The curves of runs over their steps: one list for the viewer and for reports."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Scale(Enum):
     FRACTION = "fractions, on an axis from 0 to 1"
     PERCENT = "fractions, with percentages at the axis"
     LOGARITHMIC = "positive numbers, by their logarithm"
-    STACKED = "parts of a sum; the page of one run stacks them"
+    STACKED = "parts of a sum, stacked for a single run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Panel:
         note: What the curves show, in a sentence or two.
         lines: Metric of each line by its label, or several metrics, whose mean is shown.
         scale: Vertical axis.
-        evaluated: Metrics of evaluations by their label: the page of one run has a line for each evaluation set.
+        evaluated: Metrics of evaluations by their label: a page of one run has a line for each evaluation set.
     """
 
     title: str
@@ -54,6 +54,8 @@ class RunRecords:
     config: Mapping[str, Any]
     changes: Mapping[str, AccuracyChange] = field(default_factory=dict)
     """Change of the accuracy on each evaluation set, from the first to the last evaluation."""
+    config_text: str = ""
+    """The configuration as TOML."""
 
     @property
     def max_tool_calls(self) -> int | None:
@@ -198,7 +200,12 @@ def installed_panels() -> tuple[Panel, ...]:
 
 
 def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
-    """Return all panels of several runs, also panels without data, beginning with the accuracies on evaluation sets."""
+    """Return all panels of runs, also panels without data.
+
+    Several runs have a panel for each evaluation set; a single one has a line for each set, and its reward parts.
+    """
+    if len(runs) == 1:
+        return _panels_of_run(runs[0])
     accuracy, *others = PANELS
     return [
         *_evaluations(runs),
@@ -209,8 +216,7 @@ def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     ]
 
 
-def panels_of_run(run: RunRecords) -> list[Panel]:
-    """Return all panels of one run, also panels without data, with its evaluation sets and reward parts."""
+def _panels_of_run(run: RunRecords) -> list[Panel]:
     sets = sorted(evaluation_sets(run.rows))
     return [
         *_losses([run]),

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from contextlib import suppress
+from importlib import import_module
 from io import BufferedReader
 
 from msgspec import Struct
@@ -56,11 +57,9 @@ class _Response(Struct):
 def _text_of(line: bytes) -> str:
     with suppress(ValueError):
         return decode(line, type=_Response).text
-    # Of another program, or damaged. The import would take longer than most searches.
-    from torl.run.records.rows import parse_row
-
-    with suppress(ValueError):
-        return parse_row(line, _Response).text
+    with suppress(ValueError):  # of another program, or damaged; the import takes longer than most searches
+        text: str = import_module("torl.run.records.rows").parse_row(line, _Response).text
+        return text
     return ""
 
 

@@ -1,8 +1,6 @@
 """Responses of the JSON interface, and the parts of its requests."""
 
 import asyncio
-import json
-import math
 import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -15,6 +13,7 @@ from torl.base.errors import TorlError
 from torl.base.inputs import parse_json
 from torl_lab.view.children import ChildError
 from torl_lab.view.errors import CannotReplayError
+from torl_lab.view.saved import ascii_json
 
 _CHANGE_HEADER: Final = "x-torl-view"
 """Header that requests with effects have. A page of another origin cannot send it."""
@@ -108,20 +107,8 @@ def answering(work: Callable[[Request], Awaitable[Response]]) -> Callable[[Reque
 
 
 class AsciiJson(JSONResponse):
-    """JSON with ASCII characters only: texts of models may contain lone surrogates, which UTF-8 cannot encode."""
+    """JSON of any content (`saved.ascii_json`)."""
 
     def render(self, content: Any) -> bytes:
-        """Return the JSON of `content`, with null for numbers that are not finite."""
-        try:
-            text = json.dumps(content, allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            text = json.dumps(_finite(content), allow_nan=False, separators=(",", ":"))
-        return text.encode("ascii")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(member) for name, member in value.items()}
-    return [_finite(member) for member in value] if isinstance(value, list | tuple) else value
+        """Return the JSON of `content`."""
+        return ascii_json(content).encode("ascii")

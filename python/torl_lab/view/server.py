@@ -4,11 +4,8 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,10 +15,8 @@ from starlette.staticfiles import StaticFiles
 
 from torl_lab.view.api import Api
 from torl_lab.view.live import LiveState
+from torl_lab.view.saved import IMPORT_MAP, INDEX, STATIC, saved_page
 from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send, header
-
-STATIC: Final = Path(__file__).parent / "static"
-_IMPORT_MAP: Final = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 
 def application(state: LiveState, token: str | None = None) -> Application:
@@ -40,24 +35,24 @@ def application(state: LiveState, token: str | None = None) -> Application:
         finally:
             await state.close()
 
-    page = (STATIC / "index.html").read_text(encoding="utf-8")
-
     async def index(_: Request) -> Response:
-        return Response(page, media_type="text/html")
+        return Response(INDEX, media_type="text/html")
 
-    routes = [Route("/", index), *Api(state).routes(), Mount("/static", StaticFiles(directory=STATIC))]
-    app: Application = Starlette(routes=routes, lifespan=lifespan)
-    return SecureHeaders(RequireToken(app, token), content_policy(page))
+    async def saved(_: Request) -> Response:
+        """Return the file into which the page writes its answers (`static/export.js`)."""
+        return Response(saved_page(None), media_type="text/plain")
+
+    pages = [Route("/", index), Route("/saved", saved), Mount("/static", StaticFiles(directory=STATIC))]
+    app: Application = Starlette(routes=[*pages, *Api(state).routes()], lifespan=lifespan)
+    return SecureHeaders(RequireToken(app, token), content_policy())
 
 
-def content_policy(page: str) -> str:
-    """Return the content security policy of a page: its own files, and its import map by its hash.
+def content_policy() -> str:
+    """Return the content security policy of the page: its own files, and its import map by its hash.
 
     Scripts cannot parse text as HTML or as code (`require-trusted-types-for`), so that text of models stays text.
     """
-    found = _IMPORT_MAP.search(page)
-    assert found is not None, "index.html has no import map"
-    digest = base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(IMPORT_MAP.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "

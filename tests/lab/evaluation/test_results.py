@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from builders import asked, scored, trajectory
+from saved_pages import figures, line, tables
 from torl.base.errors import ConfigError, RecordError
 from torl.base.paths import resolve_path
 from torl.base.types import Prompt, ScoredGroup
@@ -388,13 +389,15 @@ def test_everything_that_is_written(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "results.json").read_text())
     (added,) = written["tool_difference"]
     assert added["sets"]["one"]["value"] == pytest.approx(0.25)
-    page = (tmp_path / "page.html").read_text()
-    assert "Improvement of greedy by tool calls" in page
-    assert 'id="chart-0"' in page
-    ((traces,),) = [re.findall(r'newPlot\(\s*"calls-0",\s*(\[.*?\]),\s*\{', page, re.DOTALL)]
-    (by_calls,) = json.loads(traces)
-    assert by_calls["x"] == [0, 2]
-    assert by_calls["y"] == pytest.approx([(1 / 4 + 1) / 2, (2 / 4 + 0) / 2])  # means over both sets
-    assert "<script src" not in page
+    page = tmp_path / "page.html"
+    assert any(title.startswith("Improvement of greedy by tool calls") for title in tables(page))
+    [one] = figures(page)["greedy"]["groups"]["one"][:1]
+    assert one == ["model, N = 0", 0.25, *variants[0].estimates("greedy")["one"].interval]
+    by_calls = figures(page)["greedy by tool calls"]
+    means_over_sets = [(1 / 4 + 1) / 2, (2 / 4 + 0) / 2]
+    assert line(by_calls, "model") == ([0, 2], pytest.approx(means_over_sets))
+    [[low, high], *_] = by_calls["lines"][0]["intervals"]
+    assert low < means_over_sets[0] < high
+    assert "<script src" not in page.read_text(encoding="ascii")
     assert "\\begin{table}" in (tmp_path / "table.tex").read_text()
     assert "| model, N = 2 |" in (tmp_path / "table.md").read_text()

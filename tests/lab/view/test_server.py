@@ -28,9 +28,10 @@ from torl.components.text.tokenizer import load_tokenizer
 from torl.run.records import metric_names as names
 from torl.run.records.tokens import TokenKey, write_token_numbers
 from torl_lab.view.live import LiveState
+from torl_lab.view.saved import STATIC
 from torl_lab.view.search import search_pattern
 from torl_lab.view.selection import Query, match
-from torl_lab.view.server import STATIC, application
+from torl_lab.view.server import application
 from torl_lab.view.sources import Target
 from torl_lab.view.token_colors import NOT_RECORDED
 from torl_sandbox.servers.asgi import CheckHeaders
@@ -93,7 +94,8 @@ def test_overview_has_curves_and_the_settings_that_differ(client: TestClient) ->
         {"key": "run.steps", "values": [9, 7]},
         {"key": "a.b.c", "values": [None, [1]]},
     ]
-    assert "nowhere/none" in get(client, "/api/config", run="second")["text"]
+    assert found["settings"]["runs"] == ["first", "second"]
+    assert all("nowhere/none" in text for text in found["settings"]["texts"])
     metric = get(client, "/api/metric", name="reward/accuracy", run="first")
     assert (metric["title"], metric["note"]) == ("reward/accuracy", names.ACCURACY.meaning)
     assert metric["lines"][0]["values"] == [0.0, 0.1]
@@ -492,16 +494,18 @@ def test_vendored_files_are_those_of_the_list() -> None:
     assert licensed == {"preact", "preact-signals", "signals-core", "htm", "uPlot"}
 
 
-def test_modules_of_the_page_exist_and_are_exported() -> None:
+def test_modules_of_the_page_exist_and_are_exported(client: TestClient) -> None:
     modules = {path.stem for path in STATIC.glob("*.js")}
-    exported = re.search(r'const MODULES = "([^"]+)"', (STATIC / "export.js").read_text(encoding="utf-8"))
-    assert exported is not None
-    assert set(exported[1].split()) == modules
+    [imports] = re.findall('<script type="importmap"[^>]*>(.*?)</script>', client.get("/saved").text)
+    exported = json.loads(imports)["imports"]
+    assert {name for name in exported if name.startswith("view/")} == {f"view/{name}.js" for name in modules}
     for path in STATIC.glob("*.js"):
         source = path.read_text(encoding="utf-8")
         assert set(re.findall(r'from "view/(\w+)\.js"', source)) <= modules, path.name
+        assert {name for name in re.findall(r'from "([^"]+)"', source) if "/" not in name} <= exported.keys(), path.name
         assert "innerHTML" not in source
         assert "dangerously" not in source
+        assert base64.b64decode(exported[f"view/{path.name}"].partition(",")[2]) == path.read_bytes()
 
 
 def serve(directory: Path) -> TestClient:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from places import ROOT
+from saved_pages import figures
 from torl.__main__ import main
 from torl_lab.exchange.readers import readers
 from torl_lab.view.panels import installed_panels
@@ -77,7 +78,7 @@ def test_commands_use_what_a_package_adds(torl_with_package: Callable[..., str],
     run = write_run(tmp_path / "run", {"step_000000": [row()]})
     (run / "metrics.jsonl").write_text(json.dumps({"step": 0, "time": 1.0, "learner/tokens": 7.0}) + "\n")
     torl_with_package("report", "run")
-    assert "<h3>Learned tokens</h3><p>Tokens of a step.</p>" in (run / "report.html").read_text(encoding="utf-8")
+    assert figures(run / "report.html")["Learned tokens"]["note"] == "Tokens of a step."
 
 
 def test_a_run_uses_the_monitor_of_a_package(torl_with_package: Callable[..., str], tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_run_uses_the_monitor_of_a_package(torl_with_package: Callable[..., st
     }
     torl_with_package("finetune", "demo", *(word for name, value in settings.items() for word in (f"--{name}", value)))
     assert (tmp_path / "tuned" / "diary.txt").read_text().startswith("an evaluation or a checkpoint\n")
-    assert "<h3>Learned tokens</h3>" in (tmp_path / "tuned" / "report.html").read_text(encoding="utf-8")
+    assert "Learned tokens" in figures(tmp_path / "tuned" / "report.html")
 
 
 @pytest.fixture

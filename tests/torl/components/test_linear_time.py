@@ -2,22 +2,23 @@
 
 from collections.abc import Callable
 from time import process_time
+from typing import Any
 
 import pytest
 
-from builders import failed, trajectory, turn
+from builders import failed, turn
 from torl.components.data.dialogues import read_conversation
 from torl.components.formats import FORMATS, ChatFormat
 from torl.components.formats.observation import render_outcome
 from torl.components.formats.results import invented_results
 from torl.recipes.search_r1 import SearchR1Format
 from torl_lab.exchange.messages import add_messages, new_row
-from torl_lab.report.examples import response_segments
+from torl_lab.view.detail import segments
 from torl_sandbox.notebook import dedented
 from torl_sandbox.servers.submissions import extract_code
 
 
-def imported(text: str) -> object:
+def imported(text: str) -> dict[str, Any]:
     row = new_row(problem="p", question="q", reference="1", reward=1.0)
     return add_messages(row, [{"role": "assistant", "content": text}])
 
@@ -37,7 +38,7 @@ SEARCHES: dict[str, tuple[Callable[[str], object], tuple[str, ...], int]] = {
     ),
     "query": (lambda text: SearchR1Format().parse_calls(turn(text)), ("<search>",), 200_000),
     "import": (imported, ("```python",), 200_000),
-    "report": (lambda text: response_segments(trajectory(text)), ("```python",), 200_000),
+    "segments": (lambda text: list(segments(imported(text))), ("```python",), 200_000),
     "dialogue": (
         lambda text: read_conversation("x", [{"from": "tool", "value": f"<tool_response>{text}"}], set()),
         ("\n", "</tool_response>\n"),

@@ -27,7 +27,7 @@ from torl.run.config import RolloutConfig
 from torl.run.records.dynamics import training_dynamics
 from torl.run.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
 from torl_lab.audit.tokens import token_mismatch
-from torl_lab.report.examples import response_segments
+from torl_lab.view.detail import segments
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
 SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
@@ -488,8 +488,8 @@ def test_malformed_call_is_answered_by_its_error() -> None:
 def test_report_shows_environment_replies_as_observations() -> None:
     model = ChatModel.of("hermes")
     played = play(model, [message("hermes", "1"), "2<|im_end|>", "3<|im_end|>"], said("No."))
-    kinds = [kind for kind, _ in response_segments(played)]
-    assert kinds == ["sampled", "observation", "sampled", "observation", "sampled"]
+    row = encode_trajectory(TrajectoryRecord(0, played, grade_of(played)))
+    assert [each["kind"] for each in segments(row)] == ["turn", "observation", "turn", "observation", "turn"]
 
 
 def test_an_environment_needs_the_format_of_a_chat_model() -> None:

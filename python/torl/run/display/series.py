@@ -31,15 +31,6 @@ def means_of(rows: Sequence[Row], metrics: Sequence[str]) -> tuple[list[int], li
     return steps, [sum(values[step] for values in by_metric) / len(by_metric) for step in steps]
 
 
-def moving_mean(values: Sequence[float], window: int) -> list[float]:
-    """Return the mean of each value and its predecessors, over `window` values (fewer at the start)."""
-    means = []
-    for end in range(1, len(values) + 1):
-        piece = values[max(0, end - window) : end]
-        means.append(sum(piece) / len(piece))
-    return means
-
-
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Return Spearman's rank correlation, with mean ranks for ties; None for constant values or fewer than two."""
     return _correlation(_ranks(x), _ranks(y))

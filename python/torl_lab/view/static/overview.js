@@ -1,13 +1,14 @@
 // The overview: runs, changes from first to last, curves, and settings in which the runs differ.
 
 import { html, signal, useState } from "view/lib.js";
-import { get, query, recordsRevision, states, useData } from "view/api.js";
+import { isExported, query, recordsRevision, states, useData } from "view/api.js";
 import { Chart, RUN_COLORS } from "view/charts.js";
-import { ago, count, duration, number, percent, signed } from "view/format.js";
+import { ago, count, duration, number, percent, signed, visible } from "view/format.js";
 import { go, link } from "view/route.js";
 import { Failure, Loading } from "view/parts.js";
+import { Details, Results } from "view/report.js";
 
-const smoothing = signal(8);
+const smoothing = signal(null); // chosen number of steps
 const added = signal([]);
 
 export function Overview({ parameters }) {
@@ -21,11 +22,13 @@ export function Overview({ parameters }) {
   const figures = data.curves.filter((figure) => !isFlat(figure));
   const flat = data.curves.filter(isFlat);
   const compared = data.changes.filter((change) => change.problems > 0); // played at two steps
-  const onStep = (run, step) => go(link("trajectories", [], { run, step, sort: "reward" }));
+  const averaged = smoothing.value ?? Number(parameters.get("smoothing") ?? 8);
+  const onStep = isExported ? null : (run, step) => go(link("trajectories", [], { run, step, sort: "reward" }));
   return html`
     <section class="runs" aria-label="Runs">
       ${data.runs.map((run, index) => html`<${RunCard} key=${run.run} run=${run} index=${index} />`)}
     </section>
+    ${data.report && html`<${Results} report=${data.report} />`}
     ${compared.length > 0 && html`<${Changes} changes=${compared} runs=${runs} />`}
     ${figures.length > 0 &&
     html`<section>
@@ -36,28 +39,30 @@ export function Overview({ parameters }) {
           <input
             type="range"
             min="1"
-            max="32"
-            value=${smoothing.value}
+            max=${Math.max(32, averaged)}
+            value=${averaged}
             onInput=${(event) => (smoothing.value = Number(event.target.value))}
           />
-          <span class="digits">${smoothing.value}</span> ${smoothing.value === 1 ? "step" : "steps"}</label
+          <span class="digits">${averaged}</span> ${averaged === 1 ? "step" : "steps"}</label
         >
-        <${AddMetric} names=${data.metrics} />
+        ${data.metrics.length > 0 && html`<${AddMetric} names=${data.metrics} />`}
       </div>
-      <p class="dim hint">A point opens the trajectories of its step. Evaluations are marked and not averaged.</p>
+      <p class="dim hint">${onStep && "A point opens the trajectories of its step. "}Evaluations are marked and not averaged.</p>
       <div class="charts">
-        ${added.value.map((name) => html`<${AddedChart} key=${name} name=${name} chosen=${chosen} runs=${runs} onStep=${onStep} />`)}
-        ${figures.map((figure) => html`<${Chart} key=${figure.title} figure=${figure} runs=${runs} smoothing=${smoothing.value} onStep=${onStep} />`)}
+        ${added.value.map((name) => html`<${AddedChart} key=${name} name=${name} chosen=${chosen} runs=${runs} smoothing=${averaged} onStep=${onStep} />`)}
+        ${figures.map((figure) => html`<${Chart} key=${figure.title} figure=${figure} runs=${runs} smoothing=${averaged} onStep=${onStep} />`)}
       </div>
       ${flat.length > 0 && html`<p class="dim">Always zero: ${flat.map((figure) => figure.title.toLowerCase()).join(", ")}.</p>`}
     </section>`}
-    <${Settings} settings=${data.settings} runs=${data.runs} />
+    ${data.report && html`<${Details} report=${data.report} />`}
+    <${Settings} settings=${data.settings} />
   `;
 }
 
 function RunCard({ run, index }) {
   const state = states.value.find((each) => each.run === run.run);
   const isBuilding = state && state.progress !== null && state.progress < 1;
+  const isSaved = state?.rows === undefined && run.rows === 0; // in a report, which has no index
   const isRecent = run.written && Date.now() / 1000 - run.written < 600;
   return html`<article class="card run-card">
     <h2><i class=${`swatch run-${index % RUN_COLORS}`}></i>${run.run}</h2>
@@ -66,12 +71,13 @@ function RunCard({ run, index }) {
       ${run.is_run &&
       html`<div><dt>steps</dt><dd>${number(run.steps)}${run.planned ? html`<span class="dim"> of ${number(run.planned)}</span>` : ""}</dd></div>
         <div><dt>time</dt><dd>${run.started ? duration(run.written - run.started) : "–"}</dd></div>`}
-      <div>
+      ${!isSaved &&
+      html`<div>
         <dt>trajectories</dt>
         <dd><a href=${link("trajectories", [], { run: run.run })}>${number(state?.rows ?? run.rows)}</a></dd>
-      </div>
+      </div>`}
       ${run.model && html`<div class="wide"><dt>model</dt><dd class="wrap">${run.model}</dd></div>`}
-      ${run.estimator && html`<div><dt>estimator</dt><dd>${run.estimator}</dd></div>`}
+      ${run.method && html`<div><dt>${run.method === "fine-tuning" ? "method" : "estimator"}</dt><dd>${run.method}</dd></div>`}
     </dl>
     ${run.is_run &&
     html`<p class="dim status">
@@ -153,18 +159,17 @@ function AddMetric({ names }) {
   >`;
 }
 
-function AddedChart({ name, chosen, runs, onStep }) {
+function AddedChart({ name, chosen, runs, smoothing, onStep }) {
   const { data } = useData(`/api/metric?${query({ name, run: chosen })}`, recordsRevision());
   if (!data) return null;
   return html`<div class="added">
     <button class="quiet close" aria-label=${`Remove ${name}`} onClick=${() => (added.value = added.value.filter((each) => each !== name))}>×</button>
-    <${Chart} figure=${data} runs=${runs} smoothing=${smoothing.value} onStep=${onStep} />
+    <${Chart} figure=${data} runs=${runs} smoothing=${smoothing} onStep=${onStep} />
   </div>`;
 }
 
-function Settings({ settings, runs }) {
-  const configured = runs.filter((run) => run.is_run);
-  if (configured.length === 0) return null;
+function Settings({ settings }) {
+  if (settings.runs.length === 0) return null;
   return html`<section>
     <h2>Settings</h2>
     ${settings.runs.length > 1 &&
@@ -180,20 +185,11 @@ function Settings({ settings, runs }) {
             </tbody>
           </table>
         </div>`)}
-    ${configured.map((run) => html`<${ConfigText} key=${run.run} run=${run.run} />`)}
+    ${settings.runs.map(
+      (run, index) => html`<details>
+        <summary>the resolved configuration of ${run}</summary>
+        <pre class="card">${visible(settings.texts[index])}</pre>
+      </details>`,
+    )}
   </section>`;
 }
-
-function ConfigText({ run }) {
-  const [text, setText] = useState(null);
-  const load = async (event) => {
-    if (event.target.open && text === null) {
-      setText((await get(`/api/config?${query({ run })}`).catch((error) => ({ text: error.message }))).text);
-    }
-  };
-  return html`<details onToggle=${load}>
-    <summary>the resolved configuration of ${run}</summary>
-    <pre class="card">${text ?? "…"}</pre>
-  </details>`;
-}
-

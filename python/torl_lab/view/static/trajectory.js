@@ -228,11 +228,11 @@ function Sequence({ sequence, place, prompt, setStart }) {
   </section>`;
 }
 
-const turnNumber = (segments, index) => segments.slice(0, index + 1).filter((segment) => segment.kind === "turn").length;
+export const turnNumber = (segments, index) => segments.slice(0, index + 1).filter((segment) => segment.kind === "turn").length;
 
 const REASONS = { call: "calls a tool", stop: "ends", length: "cut at the limit" };
 
-function Segment({ segment, turn, tokens, color }) {
+export function Segment({ segment, turn, tokens, color }) {
   const isTurn = segment.kind === "turn";
   const size = tokens.total > 0 ? `, ${count(segment.stop - segment.start, "token")}` : "";
   const isEmpty = color && segment.start >= tokens.start + tokens.ids.length;

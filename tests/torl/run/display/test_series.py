@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.run.display.series import log_fit, means_of, moving_mean, rank_correlation, values_of
+from torl.run.display.series import log_fit, means_of, rank_correlation, values_of
 
 NUMBERS = st.lists(st.integers(-5, 5), min_size=2, max_size=12)
-
-
-def test_moving_mean() -> None:
-    assert moving_mean([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
-    assert moving_mean([], 5) == []
 
 
 def test_a_mean_of_metrics_is_taken_where_all_were_measured() -> None:

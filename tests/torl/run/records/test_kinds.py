@@ -10,8 +10,8 @@ from torl.base.errors import ConfigError
 from torl.base.types import Problem, Prompt, ScoredGroup
 from torl.run.records import metric_names as names
 from torl.run.records.dynamics import MAX_VALUES, dynamics_by_value
-from torl_lab.report.curves import charts_html
-from torl_lab.view.panels import RunRecords, panels_of_run
+from torl_lab.view.overview import curves
+from torl_lab.view.panels import RunRecords
 
 CODE, WORDS = "```python\nprint(1)\n```\n```output", "\\boxed{1}"
 
@@ -55,8 +55,7 @@ def test_the_report_has_a_line_for_each_kind_of_as_many_as_there_may_be() -> Non
     groups = [group({"id": f"kind {number}"}, (True, True)) for number in range(MAX_VALUES)]
     rows = [{"step": 0, **dynamics_by_value(groups, "id")}]
     run = RunRecords("run", rows, {})
-    charts = charts_html(panels_of_run(run), [run], 1).split("<h3>")[1:]
+    charts = {figure["title"]: figure for figure in curves([run])}
     assert names.kinds_of(rows, names.ACCURACY).keys() == {f"kind {number}" for number in range(MAX_VALUES)}
     for title in ("Accuracy by kind", "Code ratio by kind"):
-        (chart,) = [chart for chart in charts if chart.startswith(title)]
-        assert all(f'"kind {number}"' in chart for number in range(MAX_VALUES))
+        assert {line["label"] for line in charts[title]["lines"]} == {f"kind {number}" for number in range(MAX_VALUES)}
