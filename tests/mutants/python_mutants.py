@@ -1322,7 +1322,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "pass",
         _VIEW_INDEX,
     ),
-    ("torl_lab/view/facts.py", "row.correct and has_recovery", "has_recovery", _VIEW_INDEX),
+    ("torl_lab/view/facets.py", "row.correct and has_recovery", "has_recovery", _VIEW_INDEX),
     ("torl/components/formats/results.py", "if ends_with_call and content >= length:", "if False:", _VIEW_INDEX),
     ("torl_lab/view/selection.py", "((self.failures == 1) & ~own)", "~own", _VIEW_SELECTION),
     ("torl_lab/view/selection.py", "np.where(np.isnan(keys), np.inf, keys)", "keys", _VIEW_SELECTION),

@@ -22,10 +22,9 @@ from torl.base.plugins import load_plugin, plugins
 from torl.run.records.row_types import Row
 from torl.run.records.rows import check_row
 from torl_lab.exchange.atif import is_atif, row_from_atif
-from torl_lab.exchange.decoding import Decode
 from torl_lab.exchange.dumps import is_dump, read_dump
 from torl_lab.exchange.messages import REFERENCES, add_messages, new_row, text_of
-from torl_lab.exchange.reader import GROUP, Reader
+from torl_lab.exchange.reader import GROUP, Decode, Reader
 from torl_lab.exchange.traces import is_trace_line, rows_of_traces
 
 _ZSTD: Final = 93

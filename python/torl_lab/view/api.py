@@ -9,11 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from torl_lab.view.comparison import MAX_MEMBERS, compare
+from torl_lab.view.comparison import MAX_MEMBERS, GroupTokens, compare
 from torl_lab.view.detail import trajectory_json
 from torl_lab.view.history import problem_history
 from torl_lab.view.live import LiveState, ViewedTarget
-from torl_lab.view.neighbors import GroupTokens
 from torl_lab.view.overview import metric_curve, overview
 from torl_lab.view.parameters import parse_number, parse_query
 from torl_lab.view.responses import AsciiJson, answering, as_download, call_number, in_thread, read_body, required

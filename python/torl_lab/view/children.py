@@ -64,11 +64,6 @@ class JsonChild:
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ChildError(await self._exit_reason()) from error
 
-    def end_input(self) -> None:
-        """Close the input of the process."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-
     async def receive(self) -> Any:
         """Return the next message.
 

@@ -24,7 +24,7 @@ from torl_lab.view.index import (
     remove_index,
 )
 from torl_lab.view.sources import Target
-from torl_lab.view.words import match_words
+from torl_lab.view.vocabulary import match_words
 
 Array = npt.NDArray[Any]
 

@@ -8,7 +8,9 @@ LABEL=RUN names a run. The page is served on this machine only; another --host n
 """
 
 import argparse
+import hashlib
 import importlib
+import os
 import secrets
 import sys
 from collections.abc import Sequence
@@ -17,11 +19,14 @@ from pathlib import Path
 from torl.base.errors import ConfigError, DataError, TorlError
 from torl.base.paths import labelled_paths
 from torl.base.trust import add_trust_option, import_from_here
-from torl_lab.exchange import model_token_bytes
-from torl_lab.view.imported import own_file
+from torl.base.version import __version__
+from torl.run.records.files import atomic_write
+from torl.run.records.rows import encode_row
+from torl_lab.exchange import foreign_format, model_decoder, model_token_bytes, read_foreign
 from torl_lab.view.indexing import Indexer, Progress
 from torl_lab.view.panels import installed_panels
 from torl_lab.view.sources import INDEX_FILE, Target
+from torl_sandbox.paths import cache_directory
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,7 +104,39 @@ def _index(target: Target, cache: Path | None) -> None:
 
 def _serve(targets: Sequence[Target], options: argparse.Namespace) -> None:
     try:
-        serving = importlib.import_module("torl_lab.view.serving")
+        server = importlib.import_module("torl_lab.view.server")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'torl[view]'") from error
-    serving.serve(targets, options.index, options.host, options.port, secrets.token_urlsafe(24))
+    server.serve(targets, options.index, options.host, options.port, secrets.token_urlsafe(24))
+
+
+def own_file(path: Path, tokenizer: str | None = None) -> Path:
+    """Return a file of torl with the trajectories of a file; directories and files of torl are returned as they are.
+
+    The file is written again when the original has changed.
+
+    Args:
+        path: File or directory.
+        tokenizer: Model whose tokenizer separates the texts of several turns. Optional.
+
+    Raises:
+        ConfigError: The user has no cache directory.
+        DataError: The tokenizer cannot be read.
+        RecordError: The file is damaged.
+    """
+    if not path.is_file() or foreign_format(path) is None:
+        return path
+    try:
+        directory = cache_directory("view")
+    except RuntimeError as error:
+        raise ConfigError(f"no cache directory for {path}: {error}; use torl convert") from error
+    stat = path.stat()
+    identity = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}\n{tokenizer}\n{__version__}"
+    made = directory / hashlib.sha256(os.fsencode(identity)).hexdigest()[:16] / f"{path.stem}.jsonl"
+    if not made.exists():
+        decode = None if tokenizer is None else model_decoder(tokenizer)
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(made) as file:
+            for row in read_foreign(path, decode):
+                file.write(encode_row(row))
+    return made

@@ -1,4 +1,4 @@
-"""Responses side by side: the tree of their common prefixes, by tokens or else by characters."""
+"""Responses side by side: the tree of their common prefixes, and one token in the members of a group."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from torl.components.text.answers import shown_reference
-from torl_lab.view.detail import MAX_TOKENS, cut, token_texts
-from torl_lab.view.rows import Place, facets_json, reading_rows
-from torl_lab.view.token_colors import sampled_tokens
+from torl_lab.view.detail import MAX_TOKENS, cut, learner_numbers, token_texts
+from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
+from torl_lab.view.token_colors import sampled_tokens, token_arrays
 
 MAX_MEMBERS: Final = 64
 
@@ -108,3 +108,47 @@ def _member_texts(database: sqlite3.Connection, row: Mapping[str, Any]) -> list[
 def _runs(pieces: Sequence[str], mask: Sequence[bool]) -> Iterator[dict[str, Any]]:
     for is_sampled, run in groupby(zip(pieces, mask, strict=True), key=lambda pair: pair[1]):
         yield {"sampled": bool(is_sampled), "text": "".join(piece for piece, _ in run)}
+
+
+class GroupTokens:
+    """Reads the members of a group, and keeps those of the last one."""
+
+    def __init__(self) -> None:
+        self._key: object = None
+        self._members: list[tuple[dict[str, Any], list[int], dict[str, Any]]] = []
+
+    def at(self, place: Place, index: int) -> dict[str, Any]:
+        """Return the token at `index` of each other member whose response is equal up to it.
+
+        The members whose response has parted before are counted.
+
+        Raises:
+            RecordError: A row cannot be read, or is not a trajectory.
+        """
+        members = self._read(group_places(place))
+        line = place.reference()["line"]
+        own = next(ids for facets, ids, _ in members if facets["line"] == line)
+        found, parted = [], 0
+        for facets, ids, arrays in members:
+            if facets["line"] == line:
+                continue
+            if ids[:index] != own[:index] or index >= len(ids):
+                parted += 1
+                continue
+            with place.reader.database() as database:
+                texts = token_texts(database, ids[index : index + 1])
+            numbers = {name: float(values[index]) for name, values in arrays.items() if values[index] == values[index]}
+            found.append({**facets, "id": ids[index], "text": texts[0] if texts else None, "numbers": numbers})
+        return {"members": found, "parted": parted}
+
+    def _read(self, places: Sequence[Place]) -> list[tuple[dict[str, Any], list[int], dict[str, Any]]]:
+        key = [(place.reference(), int(place.columns.revision)) for place in places]
+        if self._key != key:
+            members = []
+            with reading_rows():
+                for place in places:
+                    row = place.read_row()
+                    recorded = learner_numbers(place, row).get(len(row.get("branches", ())))
+                    members.append((dict(brief(place)), list(row["token_ids"]), dict(token_arrays(row, recorded))))
+            self._key, self._members = key, members
+        return self._members

@@ -8,10 +8,9 @@ from typing import Any, Final
 from torl.base.types import UpdateNumbers
 from torl.components.text.answers import find_answer, shown_reference
 from torl.run.records.tokens import read_token_numbers
-from torl_lab.view.facts import invented_in
+from torl_lab.view.facets import invented_in
 from torl_lab.view.index import problem_key
 from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
-from torl_lab.view.snippet import pytest_source
 from torl_lab.view.sources import TRAINING
 from torl_lab.view.token_colors import color_tokens
 from torl_lab.view.vocabulary import token_bytes
@@ -223,3 +222,34 @@ def shorten(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [shorten(member) for member in value]
     return cut(value)
+
+
+_TEMPLATE: Final = '''"""{location}"""
+
+import torl
+from torl.components.text.answers import find_answer
+
+RESPONSE = {response!r}
+
+
+def test_answer_is_found_and_graded_as_recorded() -> None:
+    answer = find_answer(RESPONSE)
+    assert answer is not None
+    assert answer.text == {answer!r}
+    with torl.Grader() as grader:
+        assert grader.grade({reference!r}, answer.text).correct is {correct}
+'''
+
+
+def pytest_source(row: Mapping[str, Any], location: str) -> str | None:
+    """Return the source of a test; None for a response without a boxed answer, or graded by another text."""
+    found = find_answer(row["sampled_text"])
+    if found is None or found.text != row.get("answer"):
+        return None
+    return _TEMPLATE.format(
+        location=location.replace("\\", "/").replace('"', "'"),
+        response=row["sampled_text"],
+        answer=found.text,
+        reference=row["reference_answer"],
+        correct=bool(row["correct"]),
+    )

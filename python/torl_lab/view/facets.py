@@ -1,11 +1,18 @@
-"""The facets of a trajectory: the numbers that the viewer filters, counts and sorts by."""
+"""The facets of a trajectory, by which the viewer filters, counts and sorts, and its other facts in the index."""
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntFlag
-from typing import Final
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
+from msgspec import Struct
 
-from torl.base.types import FinishReason, OutcomeStatus
+from torl.base.types import FinishReason, OutcomeStatus, StopReason
+from torl.run.records.outcomes import has_recovery
 
 FACETS: Final = np.dtype(
     [
@@ -70,3 +77,133 @@ class Flag(IntFlag):
 def status_names(bits: int) -> list[str]:
     """Return the outcomes of a trajectory's calls by name."""
     return [name for index, name in enumerate(STATUSES) if bits & 1 << index]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The facets of a line, and the texts that are stored or searched elsewhere.
+
+    Attributes:
+        facets: Facets by name. Missing ones are 0.
+        problem: Id, question and reference answer of the problem. None for a damaged line.
+        text: Text of the response.
+    """
+
+    facets: dict[str, int | float]
+    problem: tuple[str, str, str] | None
+    text: str
+
+
+DAMAGED: Final = Facts({"flags": int(Flag.DAMAGED), "advantage": float("nan"), "oldest": -1, "newest": -1}, None, "")
+
+
+class _Call(Struct):
+    tool: str | None
+    status: str
+
+
+class _Turn(Struct):
+    text: str
+    stop_reason: str
+
+
+class _Branch(Struct):
+    pass
+
+
+class IndexedRow(Struct, kw_only=True):
+    """The fields of a row that the index needs. The others, most of which are arrays of tokens, are skipped."""
+
+    step: int
+    group: str
+    sample: int
+    problem: str
+    question: str = ""
+    reference_answer: str = ""
+    answer: Any = None
+    correct: bool
+    grader_failure: str | None = None
+    valid_format: bool = True
+    reward: float
+    turn_rewards: list[float] = []
+    advantage: float | None = None
+    text: str
+    finish_reason: str
+    format: str = ""
+    tool_calls: list[_Call]
+    turns: list[_Turn]
+    seconds: float = 0.0
+    loss_mask: list[tuple[bool, int]]
+    policy_versions: list[tuple[int, int]]
+    branches: list[_Branch] = []
+
+
+def facts_of(row: IndexedRow) -> Facts:
+    """Return the facts of a row.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    ran = [call.status for call in row.tool_calls if call.tool is not None]
+    succeeded = [status == OutcomeStatus.OK for status in ran]
+    versions = [version for version, _ in row.policy_versions if version >= 0]
+    spans = (span for turn in row.turns for span in invented_in(turn.text, turn.stop_reason, row.format))
+    flags = {
+        Flag.CORRECT: row.correct,
+        Flag.VALID_FORMAT: row.valid_format,
+        Flag.ANSWERED: row.answer is not None,
+        Flag.GRADER_FAILURE: bool(row.grader_failure),
+        Flag.TRAINED: row.advantage is not None,
+        Flag.INVENTED: next(spans, None) is not None,
+        Flag.RECOVERED: row.correct and has_recovery(succeeded),
+        Flag.BRANCHES: bool(row.branches),
+    }
+    facets = {
+        "step": row.step,
+        "group": crc32(row.group.encode("utf-8", errors="replace")),
+        "sample": row.sample,
+        "flags": sum(flag for flag, is_set in flags.items() if is_set),
+        "reward": row.reward + sum(row.turn_rewards),
+        "advantage": float("nan") if row.advantage is None else row.advantage,
+        "calls": min(len(row.tool_calls), 0xFFFF),
+        "failed": min(succeeded.count(False), 0xFFFF),
+        "statuses": _status_bits(ran, len(row.tool_calls) > len(ran)),
+        "tokens": sum(length for _, length in row.loss_mask),
+        "sampled": sum(length for is_sampled, length in row.loss_mask if is_sampled),
+        "turns": min(len(row.turns), 0xFFFF),
+        "finish": FINISHES.index(row.finish_reason if row.finish_reason in FINISHES else FINISHES[-1]),
+        "oldest": min(versions, default=-1),
+        "newest": max(versions, default=-1),
+        "seconds": row.seconds,
+    }
+    _check_ranges(facets)
+    return Facts(facets, (row.problem, row.question, row.reference_answer), row.text)
+
+
+def invented_in(text: str, stop_reason: str, format_name: str) -> Iterator[tuple[int, int]]:
+    """Yield the spans of a turn's text that are results which the model wrote itself."""
+    results = _results()
+    tags = results.result_tags_of(format_name)
+    if tags is not None:
+        yield from results.invented_results(text, tags, ends_with_call=stop_reason == StopReason.CALL)
+
+
+@cache
+def _results() -> Any:
+    """Import the formats when they are needed first: they take half of the viewer's start otherwise."""
+    return import_module("torl.components.formats.results")
+
+
+def _status_bits(statuses: Iterable[str], some_not_executed: bool) -> int:
+    known: Sequence[str] = STATUSES
+    bits = {known.index(status) for status in statuses if status in known}
+    return sum(1 << bit for bit in bits) | some_not_executed << known.index(NOT_EXECUTED)
+
+
+def _check_ranges(facets: Mapping[str, int | float]) -> None:
+    for name, value in facets.items():
+        kind = FACETS[name]
+        if kind.kind != "f":
+            limits = np.iinfo(kind)
+            if not limits.min <= value <= limits.max:
+                raise ValueError(f"{name} = {value} is out of range")

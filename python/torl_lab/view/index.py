@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torl_lab.view.facets import FACETS
-from torl_lab.view.facts import Facts
+from torl_lab.view.facets import FACETS, Facts
 
 VERSION: Final = 2
 """Version of the schema, as in `sources.INDEX_FILE`. An index of another version is built again."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from torl.base.inputs import open_file, reason, stat_file
 from torl.run.records.rows import parse_row
-from torl_lab.view.facts import DAMAGED, Facts, IndexedRow, facts_of
+from torl_lab.view.facets import DAMAGED, Facts, IndexedRow, facts_of
 from torl_lab.view.index import (
     DamagedIndexError,
     IndexedFile,

@@ -12,8 +12,12 @@ from starlette.responses import JSONResponse, Response
 from torl.base.errors import TorlError
 from torl.base.inputs import parse_json
 from torl_lab.view.children import ChildError
-from torl_lab.view.errors import CannotReplayError
 from torl_lab.view.saved import ascii_json
+
+
+class CannotReplayError(Exception):
+    """A call cannot be run again. The message has the reason."""
+
 
 _CHANGE_HEADER: Final = "x-torl-view"
 """Header that requests with effects have. A page of another origin cannot send it."""

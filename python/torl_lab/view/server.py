@@ -4,8 +4,9 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -16,7 +17,11 @@ from starlette.staticfiles import StaticFiles
 from torl_lab.view.api import Api
 from torl_lab.view.live import LiveState
 from torl_lab.view.saved import IMPORT_MAP, INDEX, STATIC, saved_page
+from torl_lab.view.sources import Target
 from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send, header
+from torl_sandbox.servers.http import is_loopback
+from torl_sandbox.servers.settings import ServerSettings, bound_socket, exit_at_sigterm
+from torl_sandbox.servers.uvicorn_server import listen
 
 
 def application(state: LiveState, token: str | None = None) -> Application:
@@ -108,3 +113,18 @@ class RequireToken:
             return
         error = json.dumps({"error": "the token is missing or wrong: open the address that torl view printed"})
         await Response(error, 401, media_type="application/json")(scope, receive, send)
+
+
+def serve(targets: Sequence[Target], cache: Path | None, host: str, port: int, token: str) -> None:
+    """Serve until SIGTERM or SIGINT. Prints the address, with the token in its fragment if it is not a loopback one.
+
+    Raises:
+        SandboxError: The server does not start.
+        OSError: The address is unavailable.
+    """
+    exit_at_sigterm()
+    settings = ServerSettings(host=host, port=port, body_mib=1, max_pending_requests=64, grace_period_seconds=1)
+    with bound_socket(host, port, settings.idle_timeout_seconds) as listener:
+        needed = None if is_loopback(listener.getsockname()[0]) else token
+        state = LiveState(targets, cache)
+        listen(application(state, needed), settings, listener, f"/#token={needed}" if needed else "/", state.end)

@@ -25,8 +25,8 @@ from torl_lab.exchange.atif import SCHEMA_VERSION, atif_from_row, row_from_atif
 from torl_lab.exchange.command import main
 from torl_lab.exchange.messages import add_messages, new_row, text_of
 from torl_lab.view.command import main as view
-from torl_lab.view.facts import IndexedRow, facts_of
-from torl_lab.view.imported import own_file
+from torl_lab.view.command import own_file
+from torl_lab.view.facets import IndexedRow, facts_of
 
 
 @pytest.fixture(params=FILES)

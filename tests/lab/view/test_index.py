@@ -17,8 +17,7 @@ from torl.run.records.behaviors import recovers
 from torl.run.records.rows import check_row, decode_trajectory, encode_row
 from torl_lab.view import sources
 from torl_lab.view.columns import IndexReader
-from torl_lab.view.facets import FACETS, FINISHES, Flag, status_names
-from torl_lab.view.facts import DAMAGED, IndexedRow, facts_of
+from torl_lab.view.facets import DAMAGED, FACETS, FINISHES, Flag, IndexedRow, facts_of, status_names
 from torl_lab.view.indexing import Indexer, facts_of_line
 from torl_lab.view.rows import find_place, summaries
 from torl_lab.view.sources import INDEX_FILE, Target

@@ -15,8 +15,8 @@ from torl.components.tools.python import InterpreterState
 from torl.run.config import TrainConfig
 from torl.run.records.rows import TrajectoryRecord, encode_trajectory
 from torl_lab.view.columns import IndexReader
-from torl_lab.view.errors import CannotReplayError
 from torl_lab.view.replay import Replayer
+from torl_lab.view.responses import CannotReplayError
 from torl_lab.view.rows import Place, find_place
 from torl_lab.view.sources import Target
 from torl_sandbox import SandboxPool
