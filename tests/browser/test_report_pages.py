@@ -41,7 +41,14 @@ async def test_charts_fit_a_screen_of_360_pixels(page: Page, tmp_path: Path, dar
 async def test_report_has_its_statement_outcome_and_sample_trajectories(page: Page, tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {"step_000000": [row(correct=False)], "step_000001": [row(1)]}, steps=9)
     await page.open(write_report(run, f"It shows X. {HOSTILE}").as_uri())
-    for text in (f"It shows X. {HOSTILE}", "cost: 9 steps", "Wrong before, right after", "Let me see.", "run: ok"):
+    for text in (
+        f"It shows X. {HOSTILE}",
+        "last record 1970-01-01 00:00 UTC",
+        "cost: 9 steps",
+        "Wrong before, right after",
+        "Let me see.",
+        "run: ok",
+    ):
         await page.wait_for_text(text)
     assert await page.evaluate("document.querySelector('.example .answer').innerText") == r"\boxed{1}"
     assert await page.evaluate("document.querySelectorAll('.response')[1].innerText.includes('step 1')")
@@ -89,6 +96,7 @@ async def test_bars_and_accuracies_by_calls_have_their_intervals(page: Page, tmp
     }
     await page.open(write_page(tmp_path / "page.html", report).as_uri())
     await page.wait_for(f"document.querySelectorAll('.chart').length === 2 && {DRAWN}")
+    assert await page.evaluate("document.title") == "mine · torl view"
     shown = "[...document.querySelectorAll('.bar-row')].map(each => each.innerText.split(/\\s*\\n\\s*/))"
     assert await page.evaluate(shown) == [["m", "50.0 %"], ["<b>n", "25.0 %"]]
     marks = "[...document.querySelectorAll('.track b')].map(each => [each.style.left, each.style.width])"

@@ -114,7 +114,7 @@ def members_of(step: int, records: Sequence[TrajectoryRecord]) -> tuple[Member, 
     """Return the facts of the episodes of a step, in the order of its file."""
     if not records:  # every episode failed
         return ()
-    played = [_played(record) for record in records]
+    played = [tuple(each.trajectory for each in record.episode_trajectories) for record in records]
     tokens = _TokenCounts.of([each for episode in played for each in episode])
     members, first = [], 0
     for line, (record, episode) in enumerate(zip(records, played, strict=True), start=1):
@@ -122,10 +122,6 @@ def members_of(step: int, records: Sequence[TrajectoryRecord]) -> tuple[Member, 
         members.append(_member(address_of(step, line), record, episode, tokens, own))
         first += len(episode)
     return tuple(members)
-
-
-def _played(record: TrajectoryRecord) -> tuple[Trajectory, ...]:
-    return tuple(each.trajectory for each in record.episode_trajectories)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def all_tables(
         baseline: Model that the others are compared with, problem by problem.
     """
     tables = []
-    for measure in _measures(variants):
+    for measure in dict.fromkeys(measure for variant in variants for measure in variant.measures):
         measured = [variant for variant in variants if measure in variant.measures]
         tables.append(_accuracies(measured, measure, paper, notes))
         tables += _differences(measured, measure, baseline)
@@ -29,11 +29,6 @@ def all_tables(
         tables += _against_paper(measured, measure, paper)
         tables += code_tables(measured, measure, paper)
     return tables
-
-
-def _measures(variants: Sequence[Variant]) -> list[str]:
-    """Return all measures, in the order of the results."""
-    return list(dict.fromkeys(measure for variant in variants for measure in variant.measures))
 
 
 def _columns(variants: Sequence[Variant], measure: str) -> list[str]:

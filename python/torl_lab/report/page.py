@@ -105,7 +105,7 @@ def write_page(
         "metrics": [],
         "report": {**report, "reload_seconds": reload_seconds},
     }
-    states = [{"run": run.label} for run in runs]
+    states = [{"run": label} for label in [run.label for run in runs] or [report.get("title", "")]]  # the title
     recorded = {"states": states, "answers": {"/api/overview?": overview}, "address": f"#/overview?smoothing={window}"}
     with atomic_write(path) as file:
         file.write(saved_page(recorded, reload_seconds=reload_seconds).encode())

@@ -46,6 +46,8 @@ class Replayer:
             session, note = await self._session_before(place, row, number)
             outcome = clean_outcome(await session.call(call["arguments"]))
         differences = compare_outcomes(call, outcome)
+        if differences and OutcomeStatus.TIMEOUT in (call["status"], outcome.status):
+            note = "; ".join(filter(None, (note, "a timeout depends on the machine and its load")))
         return {
             "experiment": False,
             "outcome": outcome_json(outcome),
@@ -54,7 +56,7 @@ class Replayer:
                 {"name": each.name, "recorded": shorten(each.recorded), "now": shorten(each.now)}
                 for each in differences
             ],
-            "note": note if not differences else "; ".join(filter(None, (note, _timeout_note(call, outcome)))),
+            "note": note,
         }
 
     async def experiment(self, place: Place, number: int, code: str) -> dict[str, Any]:
@@ -120,11 +122,6 @@ def _batch(place: Place, row: Mapping[str, Any]) -> int | str:
     batch = str(row["group"]).removesuffix(f"/{row['problem']}")
     set_name = place.columns.sets.get(int(place.columns["set"][place.position]))
     return int(batch) if set_name == TRAINING and batch.isdigit() else batch
-
-
-def _timeout_note(call: Mapping[str, Any], outcome: Outcome) -> str:
-    timed_out = OutcomeStatus.TIMEOUT in (call["status"], outcome.status)
-    return "a timeout depends on the machine and its load" if timed_out else ""
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

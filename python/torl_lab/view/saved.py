@@ -5,7 +5,6 @@ import json
 import math
 import re
 import secrets
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,13 +15,12 @@ INDEX: Final = (STATIC / "index.html").read_text(encoding="utf-8")
 """Text of the import map, from the names of the modules to the addresses of their files."""
 
 
-def saved_page(recorded: Any, *, title: str = "torl view", reload_seconds: int = 0) -> str:
+def saved_page(recorded: Any, *, reload_seconds: int = 0) -> str:
     """Return the page with recorded answers of the interface.
 
     Args:
         recorded: `{"states": [...], "answers": {path: answer}, "address": "#/..."}` (`static/api.js`). None for a page
             whose answers are inserted later.
-        title: Title until the page has its own.
         reload_seconds: Interval at which an open page is loaded again, for a file that is written again; 0 never.
     """
     vendored = {name: path for name, path in json.loads(IMPORT_MAP)["imports"].items() if not name.endswith("/")}
@@ -43,7 +41,7 @@ def saved_page(recorded: Any, *, title: str = "torl view", reload_seconds: int =
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 {reload}<meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title><link rel="icon" href="data:,"><style>{_within(styles)}</style>
+<title>torl view</title><link rel="icon" href="data:,"><style>{_within(styles)}</style>
 <script type="importmap" nonce="{nonce}">{json.dumps({"imports": imports})}</script>
 <script nonce="{nonce}">{_within(charts)}</script></head>
 <body><div id="page"><noscript>This page needs JavaScript.</noscript></div>

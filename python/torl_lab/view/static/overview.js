@@ -82,7 +82,7 @@ function RunCard({ run, index }) {
     ${run.is_run &&
     html`<p class="dim status">
       ${run.finished ? "finished" : isRecent ? html`<span class="live-dot"></span> being written` : "not finished"}
-      ${run.written ? html`, last record ${ago(run.written)}` : ""}
+      ${run.written ? html`, last record ${isExported ? `${new Date(1000 * run.written).toISOString().slice(0, 16).replace("T", " ")} UTC` : ago(run.written)}` : ""}
     </p>`}
     ${run.error && html`<p class="problem">${run.error}</p>`}
     ${state?.error && html`<p class="problem">${state.error}</p>`}
