@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Final
 
 from torl_lab.evaluation.estimates import Estimate, correlation
-from torl_lab.evaluation.layout import Table
+from torl_lab.evaluation.output import Table
 from torl_lab.evaluation.papers import PAPERS
 from torl_lab.evaluation.results import CODE_USE, CodeUse, Variant
 

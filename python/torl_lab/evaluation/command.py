@@ -20,8 +20,7 @@ from torl.run.display.console import Console
 from torl.run.records.files import EXPORT_DIRECTORY, atomic_write
 from torl_lab.curation.problem_files import add_layout_arguments, find_layouts
 from torl_lab.evaluation.cells import SETTINGS_FILE, models_in
-from torl_lab.evaluation.layout import markdown
-from torl_lab.evaluation.output import write_all
+from torl_lab.evaluation.output import markdown, write_all
 from torl_lab.evaluation.papers import PAPERS
 from torl_lab.evaluation.playing import play_model
 from torl_lab.evaluation.regrading import regrade

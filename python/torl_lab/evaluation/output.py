@@ -1,16 +1,64 @@
-"""The output files of an evaluation: table.md, table.tex, results.json and page.html."""
+"""The tables of an evaluation as Markdown and LaTeX, and its files: table.md, table.tex, results.json and page.html."""
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from torl.run.records.files import atomic_write
 from torl_lab.evaluation.estimates import Estimate, overall
-from torl_lab.evaluation.layout import Table, latex, markdown
 from torl_lab.evaluation.results import Variant, difference, model_differences, tool_differences
 from torl_lab.report.figures import Bar, Point, bar_chart, calls_chart, table
 from torl_lab.report.page import write_page
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with notes below it. The first cell of a row is its label."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def estimate_cell(estimate: Estimate | None, *, signed: bool = False) -> str:
+    """Return an estimate in percent, with its interval in brackets; "-" for none."""
+    if estimate is None:
+        return "-"
+    sign = "+" if signed else ""
+    low, high = estimate.interval
+    return f"{100 * estimate.value:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
+
+
+def markdown(table: Table) -> str:
+    """Format a table as GitHub Markdown under its title."""
+    lines = [f"**{table.title}**", "", _line(table.columns), _line(["---"] + ["---:"] * (len(table.columns) - 1))]
+    lines += [_line(row) for row in table.rows]
+    return "\n".join([*lines, *(f"\n{note}." for note in table.notes)]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """Format a table as a LaTeX `table` with booktabs rules."""
+    rows = [" & ".join(map(_escaped, row)) + r" \\" for row in table.rows]
+    head = " & ".join(map(_escaped, table.columns)) + r" \\"
+    columns = "l" + "r" * (len(table.columns) - 1)
+    caption = ". ".join([table.title, *table.notes])
+    begin = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{columns}}}"]
+    end = [r"\end{tabular}", rf"\caption{{{_escaped(caption)}.}}", r"\end{table}", ""]
+    return "\n".join([*begin, r"\toprule", head, r"\midrule", *rows, r"\bottomrule", *end])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _escaped(text: str) -> str:
+    for character in "&%$#_{}":
+        text = text.replace(character, f"\\{character}")
+    return text
+
 
 _BY_CALLS: Final = (
     "Mean over sets by the maximum number of tool calls N, with 95 % confidence intervals. Fitted: a + b ln(1 + N), "

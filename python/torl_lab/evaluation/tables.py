@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torl_lab.evaluation.code_tables import code_tables
 from torl_lab.evaluation.estimates import AVERAGE, Estimate, estimates
-from torl_lab.evaluation.layout import Table, estimate_cell
+from torl_lab.evaluation.output import Table, estimate_cell
 from torl_lab.evaluation.papers import PAPERS, SIZES, PaperRow
 from torl_lab.evaluation.results import Variant, difference, model_differences, tool_differences
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from torl.base.inputs import parse_json
-from torl_lab.exchange.token_sequence import Span
+from torl_lab.exchange.token_sequence import Span, TokenSequence
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -81,12 +81,7 @@ def new_row(
         "tool_calls": [],
         "turns": [],
         "seconds": 0.0,
-        "prompt_token_ids": [],
-        "token_ids": [],
-        "loss_mask": [],
-        "policy_versions": [],
-        "rollout_logprobs": [],
-        "token_numbers": {},
+        **TokenSequence().fields(),
         **({"reward_parts": dict(parts)} if parts else {}),
     }
 

@@ -11,7 +11,7 @@ from torl.run.config import TrainConfig
 from torl.run.config.command_line import config_parser, parse_with_overrides
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write
-from torl_lab.evaluation.layout import latex, markdown
+from torl_lab.evaluation.output import latex, markdown
 from torl_lab.report.comparison import write_comparison
 from torl_lab.report.page import read_run
 from torl_lab.sweep.grid import SweepRun, read_grid, sweep_runs

@@ -12,7 +12,7 @@ from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import evaluation_files
 from torl.run.records.reading import read_metrics
-from torl_lab.evaluation.layout import Table
+from torl_lab.evaluation.output import Table
 from torl_lab.report.comparison import WINDOW
 from torl_lab.sweep.grid import Combination, SweepRun
 from torl_lab.sweep.seeds import Accuracies, SeedMean, difference_over_seeds, mean_over_seeds

@@ -29,8 +29,7 @@ from torl_lab.evaluation.cells import (
 )
 from torl_lab.evaluation.command import _models, read_arguments
 from torl_lab.evaluation.estimates import AVERAGE, estimates, sample_interval
-from torl_lab.evaluation.layout import Table, latex, markdown
-from torl_lab.evaluation.output import results, write_all
+from torl_lab.evaluation.output import Table, latex, markdown, results, write_all
 from torl_lab.evaluation.papers import PAPERS, SIZES
 from torl_lab.evaluation.results import (
     CODE_USE,

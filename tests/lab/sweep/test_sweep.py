@@ -15,7 +15,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.files import METRICS_FILE, SUMMARY_FILE
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.writers import write_trajectories
-from torl_lab.evaluation.layout import markdown
+from torl_lab.evaluation.output import markdown
 from torl_lab.sweep.command import main, read_arguments
 from torl_lab.sweep.grid import SweepRun, read_grid
 from torl_lab.sweep.running import is_finished
