@@ -121,7 +121,7 @@ def _ngrams(text: str) -> frozenset[tuple[str, ...]]:
     return frozenset(tuple(words[start : start + size]) for start in range(len(words) - size + 1) if words)
 
 
-# --- workers: a replica of the engine, or a node of the sandbox, that differs from the others ---------------------------
+# --- workers: a replica of the engine, or a node of the sandbox, that differs from the others ---------------------
 
 Event = TypeVar("Event")
 
