@@ -1,16 +1,20 @@
 """The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
 
+import os
+import select
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from typing import Final
 
 from torl.base.errors import ConfigError
-from torl.base.plugins import COMMANDS, load_plugin, plugins
+from torl.base.plugins import COMMANDS, load_function, load_plugin, plugins, subject
 from torl.base.trust import NOT_TRUSTED, import_from_here, importing_nothing_from_here, reading
 from torl.base.version import __version__
-from torl.commands.command import Command, Files
+from torl.commands.command import Command, Files, reports_errors
 
 OWN: Final[Mapping[str, Command]] = {
     "train": Command("torl.commands.launch:train", "train a model", Files.OWN),
@@ -29,24 +33,58 @@ OWN: Final[Mapping[str, Command]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command line and return the exit status, which is 128 + SIGPIPE if the reader of the output has gone."""
+    try:
+        try:
+            status = _main(sys.argv[1:] if arguments is None else arguments)
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()  # here, not at the exit of the interpreter, which has another status
+    except BrokenPipeError:
+        if not _reader_has_gone():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        return 128 + signal.SIGPIPE
+    return status
+
+
+@reports_errors
+def _main(arguments: Sequence[str] | None) -> int:
+    words = list(arguments or ())
     if words and words[0] == "--version":
         print(__version__)
         return 0
-    try:
-        if not words or words[0] in ("-h", "--help"):
-            print(_usage())
-            return 0
-        command = OWN.get(words[0]) or _installed(words[0])
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return run(command, words[1:])
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if words[0] in OWN:
+        return run(OWN[words[0]], words[1:])
+    found = plugins(COMMANDS, OWN)
+    if words[0] not in found:
+        raise ConfigError(f"torl {words[0]}: no such command; the commands are: {', '.join([*OWN, *found])}")
+    point = found[words[0]]
+    return run(load_plugin(point, Command), words[1:], point)
 
 
-def run(command: Command, arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
+def _reader_has_gone() -> bool:
+    """Return whether the reader of the standard output has closed it, as in `torl COMMAND | head`."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
+
+
+def run(command: Command, arguments: Sequence[str] | None = None, point: EntryPoint | None = None) -> int:
+    """Run one command and return its exit status.
+
+    Args:
+        command: Command.
+        arguments: Words after the command. None for those of the process.
+        point: Entry point of a command that another package adds.
+
+    Raises:
+        ConfigError: The function of the other package's command cannot be called, or returns no exit status.
+    """
     module, _, function = command.main.partition(":")
     with ExitStack() as stack:
         if command.files is Files.OWN:
@@ -54,15 +92,12 @@ def run(command: Command, arguments: Sequence[str] | None = None) -> int:
         else:
             stack.enter_context(importing_nothing_from_here())
             opened = stack.enter_context(reading(trust=False))  # until the command knows more
-        status: int = getattr(import_module(module), function)(arguments)
+        main = load_function(point, command.main) if point else getattr(import_module(module), function)
+        status: object = main(arguments)
+        if not isinstance(status, int):
+            where = f"{subject(point)}: {command.main}" if point else command.main
+            raise ConfigError(f"{where} must return an exit status, got {status!r}")
         return NOT_TRUSTED if command.files is Files.BOTH and opened.refused else status
-
-
-def _installed(name: str) -> Command:
-    found = plugins(COMMANDS, OWN)
-    if name not in found:
-        raise ConfigError(f"torl {name}: no such command; the commands are: {', '.join([*OWN, *found])}")
-    return load_plugin(found[name], Command)
 
 
 def _usage() -> str:

@@ -4,8 +4,9 @@ A package names an object in its metadata, as in `[project.entry-points."torl.co
 It is imported when it is used. Nothing in the current directory is found, which may be that of another user's run.
 """
 
+import inspect
 import traceback
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import pairwise
 from typing import Final, TypeVar
@@ -76,6 +77,23 @@ def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
     return found
 
 
+def load_function(point: EntryPoint, name: str) -> Callable[[Sequence[str] | None], object]:
+    """Import the function of a command, "module:function".
+
+    Raises:
+        ConfigError: The function cannot be imported, or does not take the words after the command.
+    """
+    found = _load(point, name)
+    where = f"{subject(point)}: {name} must be a function of the words after the command"
+    if not callable(found):
+        raise ConfigError(f"{where}, got {found!r}")
+    try:
+        inspect.signature(found).bind(())
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    return found
+
+
 def subject(point: EntryPoint) -> str:
     """Return the group, the name, the object and the package of an entry point, for messages."""
     return f"{point.group}: {point.name} = {point.value} of the package {_package(point)}"
@@ -87,14 +105,15 @@ def _require(point: EntryPoint, found: object, kind: type[Kind]) -> Kind:
     return found
 
 
-def _load(point: EntryPoint) -> object:
+def _load(point: EntryPoint, name: str | None = None) -> object:
+    """Import the object of an entry point, or another object of its package."""
+    where = subject(point) if name is None else f"{subject(point)}: {name}"
     try:
-        loaded: object = point.load()
+        loaded: object = (point if name is None else EntryPoint(point.name, name, point.group)).load()
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        raise ConfigError(
-            f"{subject(point)} cannot be imported: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-        ) from error
+        reason = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        raise ConfigError(f"{where} cannot be imported: {reason}") from error
     return loaded
 
 

@@ -1,7 +1,17 @@
-"""A command of `torl`: its function, its description, and the files that it reads."""
+"""A command of `torl`: its function, its description, the files that it reads, and how it reports errors."""
 
+import functools
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+from torl.base.errors import NotTrustedError, TorlError
+from torl.base.trust import NOT_TRUSTED
+
+ERROR: Final = 2
+"""Exit status after an error, as argparse has it. Status 1 is an answer: wrong, different, not correct."""
 
 
 class Files(Enum):
@@ -17,7 +27,8 @@ class Command:
     """A command of `torl`.
 
     Attributes:
-        main: "module:function". The function takes the words after the command, and returns the exit status.
+        main: "module:function". The function takes the words after the command, and returns the exit status. torl
+            reports its `TorlError` and `OSError` in a line.
         description: Description for `torl --help`, in a line.
         files: Files that it reads.
     """
@@ -25,3 +36,22 @@ class Command:
     main: str
     description: str
     files: Files = Files.RUNS
+
+
+def reports_errors(main: Callable[[Sequence[str] | None], int]) -> Callable[..., int]:
+    """Make a function of a command report a `TorlError` or an `OSError` in a line, and return `ERROR`.
+
+    A `NotTrustedError` has the status `NOT_TRUSTED`. A `BrokenPipeError` is raised: `torl | head` is no error.
+    """
+
+    @functools.wraps(main)
+    def reporting(arguments: Sequence[str] | None = None) -> int:
+        try:
+            return main(arguments)
+        except BrokenPipeError:
+            raise
+        except (TorlError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return NOT_TRUSTED if isinstance(error, NotTrustedError) else ERROR
+
+    return reporting

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.base.errors import CheckpointError, ConfigError, TorlError
+from torl.base.errors import CheckpointError, ConfigError
+from torl.commands.command import reports_errors
 from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.run.config import LearningConfig
 from torl.run.display.series import values_of
@@ -21,6 +22,7 @@ from torl.run.records.run_directory import read_configs
 from torl.training.policy_versions import export_version
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
@@ -30,16 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("directory", metavar="DIRECTORY", type=Path, help="new directory of the model")
     parser.add_argument("--step", type=int, help="number of steps before the checkpoint")
     options = parser.parse_args(arguments)
-    try:
-        config = read_configs(options.run)[-1][1]  # nothing that it names is needed
-        step = _choose(options.run, config, options.step)
-        if options.directory.exists() and (not options.directory.is_dir() or any(options.directory.iterdir())):
-            raise ConfigError(f"{options.directory}: exists already")
-        print(f"the checkpoint after step {step}", file=sys.stderr)
-        export_version(options.run, config, step, options.directory)
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+    config = read_configs(options.run)[-1][1]  # nothing that it names is needed
+    step = _choose(options.run, config, options.step)
+    if options.directory.exists() and (not options.directory.is_dir() or any(options.directory.iterdir())):
+        raise ConfigError(f"{options.directory}: exists already")
+    print(f"the checkpoint after step {step}", file=sys.stderr)
+    export_version(options.run, config, step, options.directory)
     print(options.directory)
     return 0
 

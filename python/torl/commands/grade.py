@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from torl.base.errors import RewardError
+from torl.commands.command import reports_errors
 from torl.components.rewards.grader import Grader
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 for a correct answer, 1 for a wrong one."""
     parser = argparse.ArgumentParser(
@@ -25,8 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with Grader(1, options.timeout_seconds, exact=options.exact) as grader:
             verdict = grader.grade(options.reference, options.answer)
-    except (RewardError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ValueError as error:
+        raise RewardError(str(error)) from error
     print(f"undecided: {verdict.failure}" if verdict.failure else "correct" if verdict.correct else "wrong")
     return 0 if verdict.correct else 1

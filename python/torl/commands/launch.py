@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
-from torl.base.errors import TorlError
 from torl.base.options import import_object
 from torl.base.runtime.processes.supervision import run_until_done
+from torl.commands.command import reports_errors
 from torl.run.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.run.config.command_line import parse_command_line
 
 _CHECK = "torl.training.monitor:require_known_names"
 
 
+@reports_errors
 def train(arguments: Sequence[str] | None = None) -> int:
     """Run `torl train CONFIG... [--section.setting VALUE ...]` and return the exit status."""
     description = "Train a language model to reason with tools."
@@ -22,6 +23,7 @@ def train(arguments: Sequence[str] | None = None) -> int:
     return launch(TrainConfig, "torl train", description, work, arguments, _CHECK)
 
 
+@reports_errors
 def finetune(arguments: Sequence[str] | None = None) -> int:
     """Run `torl finetune CONFIG... --finetune.train FILE [--section.setting VALUE ...]` and return the exit status.
 
@@ -32,6 +34,7 @@ def finetune(arguments: Sequence[str] | None = None) -> int:
     return launch(FinetuneConfig, "torl finetune", description, work, arguments, _CHECK)
 
 
+@reports_errors
 def sample(arguments: Sequence[str] | None = None) -> int:
     """Run `torl sample CONFIG... --sample.problems FILE --sample.output FILE` and return the exit status.
 
@@ -64,11 +67,7 @@ def launch(
         The exit status of `run_until_done`; 2 for an invalid configuration.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        config = parse_command_line(config_class, program, description, words, partial(_check, check))
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    config = parse_command_line(config_class, program, description, words, partial(_check, check))
     return run_until_done(_work(work, config))
 
 

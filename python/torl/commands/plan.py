@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torl.base.errors import ConfigError, TorlError
+from torl.base.errors import ConfigError
+from torl.commands.command import reports_errors
 from torl.components.hub import resolve_model_config
 from torl.components.hub.shape import ModelShape
 from torl.run.config import TrainConfig
@@ -59,6 +60,7 @@ CARDS = {
 """Cards by a word of the GPU's product name."""
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 if the run fits, 1 if it does not, 2 after an error."""
     parser = config_parser(_PROGRAM, _DESCRIPTION, "[--gpus COUNT] ")
@@ -93,14 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="COUNT",
         help="mean length of a response (default: a quarter of its limit)",
     )
-    try:
-        config, options = parse_config(parser, TrainConfig, _PROGRAM, sys.argv[1:] if arguments is None else arguments)
-        _require_positive(options)
-        shape = _shape(options.shape or resolve_model_config(config.model.path))
-        return _plan(config, shape, _machine(options), options)
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    config, options = parse_config(parser, TrainConfig, _PROGRAM, sys.argv[1:] if arguments is None else arguments)
+    _require_positive(options)
+    shape = _shape(options.shape or resolve_model_config(config.model.path))
+    return _plan(config, shape, _machine(options), options)
 
 
 def _shape(model: Path) -> ModelShape:

@@ -4,9 +4,10 @@ import json
 import sys
 from collections.abc import Sequence
 
-from torl.base.errors import ConfigError, TorlError
+from torl.base.errors import ConfigError
 from torl.base.options import import_object
 from torl.base.runtime.processes.supervision import run_until_done
+from torl.commands.command import reports_errors
 from torl.run.config import TrainConfig
 from torl.run.config.command_line import config_parser, parse_config
 from torl.run.display.console import Console
@@ -19,6 +20,7 @@ _DESCRIPTION = (
 )
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 with something to learn from, 1 without, 2 after an error."""
     parser = config_parser(_PROGRAM, _DESCRIPTION, "[--problems COUNT] [--samples COUNT] ")
@@ -27,15 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--samples", type=int, metavar="COUNT", help="responses per problem (default: rollout.samples_per_prompt)"
     )
     words = sys.argv[1:] if arguments is None else arguments
-    try:
-        config, options = parse_config(parser, TrainConfig, _PROGRAM, words)
-        samples = config.rollout.samples_per_prompt if options.samples is None else options.samples
-        for name, value in (("--problems", options.problems), ("--samples", samples)):
-            if value < 1:
-                raise ConfigError(f"{name} = {value} must be at least 1")
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    config, options = parse_config(parser, TrainConfig, _PROGRAM, words)
+    samples = config.rollout.samples_per_prompt if options.samples is None else options.samples
+    for name, value in (("--problems", options.problems), ("--samples", samples)):
+        if value < 1:
+            raise ConfigError(f"{name} = {value} must be at least 1")
     found: dict[str, object] = {}
 
     async def work() -> None:

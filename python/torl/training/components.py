@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -11,7 +11,6 @@ from typing import Any, Generic
 
 from torl.base.errors import ConfigError
 from torl.base.runtime.cluster import Cluster
-from torl.base.types import Problem, Prompt
 from torl.base.version import __version__
 from torl.components.data import Sampler
 from torl.components.engine import Engine, EngineOptions
@@ -43,39 +42,28 @@ class RunComponents(Generic[Config]):
     """The started components of a run.
 
     Attributes:
-        config: Resolved configuration.
+        inputs: Inputs of the run.
         directory: Directory of the run.
         console: Console for progress and warnings.
-        sampler: Order of the problems or examples.
-        encode: Function that puts a problem into the run's template and encodes it. None for fine-tuning.
-        evaluation_sets: Evaluation sets by name.
         playing: Player of episodes and reward. None for a run without episodes.
         learner: Learner.
         writer: Writer of metrics and trajectories.
-        checkpoint: Checkpoint that the run resumes from.
-        first_step: Number of the first step.
-        colocated: Whether learner and engine share devices.
-        on_gpus: Whether they compute on GPUs.
         checkpoints: Checkpoints of the run.
-        ahead: Prompts that steps ahead of the checkpoint had taken.
     """
 
-    config: Config
+    inputs: RunInputs[Config]
     directory: Path
     console: Console
-    sampler: Sampler
-    encode: Callable[[Problem], Prompt] | None
-    evaluation_sets: Mapping[str, EncodedPrompts]
     playing: Rollouts | None
     learner: Learner
     writer: RunWriter
-    checkpoint: Path | None
-    first_step: int
-    colocated: bool
-    on_gpus: bool
     checkpoints: Checkpoints
-    ahead: tuple[Prompt, ...] = ()
     _idle_seconds: float = field(default=0.0, init=False)
+
+    @property
+    def config(self) -> Config:
+        """Resolved configuration."""
+        return self.inputs.resolved.config
 
     @property
     def rollouts(self) -> Rollouts:
@@ -92,7 +80,7 @@ class RunComponents(Generic[Config]):
         """Return the owner of the devices' memory, with the engine awake."""
         options = self.config.engine.options
         sharing = DeviceSharing(
-            colocated=self.colocated,
+            colocated=self.inputs.resolved.placement.colocated,
             engine_sleeps=isinstance(options, EngineOptions) and bool(options.sleep_while_learning),
             learner_offloads=bool(self.config.learner.offload_while_sampling),
         )
@@ -100,7 +88,7 @@ class RunComponents(Generic[Config]):
             self.player.engine,
             self.learner,
             sharing,
-            policy_version=self.first_step,
+            policy_version=self.inputs.first_step,
             checksum=self.config.learner.verify_weights,
         )
 
@@ -171,23 +159,7 @@ async def start_components(
         checkpoints = Checkpoints(config.checkpoint, directory, learner)
         if inputs.checkpoint is not None:
             checkpoints.load_history(inputs.first_step)
-        yield RunComponents(
-            config=inputs.resolved.config,
-            directory=directory,
-            console=console,
-            sampler=inputs.sampler,
-            encode=inputs.encode,
-            evaluation_sets=inputs.evaluation_sets,
-            playing=rollouts,
-            learner=learner,
-            writer=writer,
-            checkpoint=inputs.checkpoint,
-            first_step=inputs.first_step,
-            colocated=inputs.resolved.placement.colocated,
-            on_gpus=bool(inputs.resolved.placement.machine.gpus),
-            checkpoints=checkpoints,
-            ahead=inputs.ahead,
-        )
+        yield RunComponents(inputs, directory, console, rollouts, learner, writer, checkpoints)
 
 
 def start_facts(config: LearningConfig) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class Run:
 
     async def take_steps(self, stop: int) -> None:
         """Run every step from the first to the one before `stop`."""
-        async with aclosing(self.experience.steps(self.components.first_step)) as played_steps:
-            for step in range(self.components.first_step, stop):
+        async with aclosing(self.experience.steps(self.components.inputs.first_step)) as played_steps:
+            for step in range(self.components.inputs.first_step, stop):
                 self.components.checkpoints.check()
                 await self.milestones.evaluate_if_due(step)
                 metrics: dict[str, float] = {}
@@ -105,7 +105,7 @@ class Run:
     ) -> tuple[list[TrainingSample], dict[TokenKey, UpdateNumbers]]:
         """Update the policy on the batch of a step and return its samples, and the numbers of recorded tokens."""
         metrics |= await self._probe_gap(learner, step)
-        config, encode = self.components.config.at_step(step), self.components.encode
+        config, encode = self.components.config.at_step(step), self.components.inputs.encode
         assert encode is not None  # of a training run
         longest = self.components.config.longest_sample
         annotate = partial(learner.annotate, step=step)

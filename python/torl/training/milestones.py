@@ -54,7 +54,7 @@ class Milestones:
     async def _evaluate(self, step: int) -> dict[str, float]:
         """Play the evaluation sets, each beginning while the last episodes of the one before are still sampled."""
         components, config = self.components, self.components.config.evaluation
-        sets, writing = components.evaluation_sets, asyncio.Lock()
+        sets, writing = components.inputs.evaluation_sets, asyncio.Lock()
 
         async def play(name: str, problems: EncodedPrompts) -> dict[str, float]:
             result = await evaluate(components.rollouts, problems, config, name=name, on_episode=progress.advance)
@@ -95,7 +95,7 @@ class Milestones:
         """
         steps, console = self.components.config.total_steps, self.components.console
         await self.evaluate_if_due(steps)
-        if self.components.checkpoint is None or self.components.first_step < steps:
+        if self.components.inputs.checkpoint is None or self.components.inputs.first_step < steps:
             await self.save_checkpoint(steps, position)
             with console.progress("writing the last checkpoint"):
                 await self.components.checkpoints.wait()

@@ -69,19 +69,20 @@ async def _run(
     timeout_seconds = config.rollout.stall_timeout_seconds
     async with open_run_components(config, directory, console, cluster) as components:
         player, learner = components.player, components.learner
-        reward, ahead = components.rollouts.reward, components.ahead
-        experience = Experience(config, components.sampler, player, reward, console, ahead)
+        reward, ahead = components.rollouts.reward, components.inputs.ahead
+        experience = Experience(config, components.inputs.sampler, player, reward, console, ahead)
         residency = components.residency()
-        resumed = read_metrics(directory) if components.first_step > 0 else []
+        resumed = read_metrics(directory) if components.inputs.first_step > 0 else []
         gaps: tuple[str, ...] = (LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE)
         first_gaps = {name: row[name] for row in reversed(resumed) for name in gaps if name in row}
-        comparison = PolicyComparison(components.config, on_gpus=components.on_gpus, first_gaps=first_gaps)
+        on_gpus = bool(components.inputs.resolved.placement.machine.gpus)
+        comparison = PolicyComparison(components.config, on_gpus=on_gpus, first_gaps=first_gaps)
         probe = TransferProbe(components.config, player.engine)
-        await asyncio.to_thread(monitors.open, components.config, directory, components.first_step)
+        await asyncio.to_thread(monitors.open, components.config, directory, components.inputs.first_step)
         run = Run(components, experience, residency, comparison, probe, Milestones(components, monitors), monitors)
-        if components.checkpoint is not None:
+        if components.inputs.checkpoint is not None:
             async with residency.lend_learner() as loan:
-                await loan.publish(components.first_step)
+                await loan.publish(components.inputs.first_step)
         watchers = (*components.rollouts.watchers(timeout_seconds), residency.resend_weights(), learner.watch())
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)

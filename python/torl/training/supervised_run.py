@@ -67,7 +67,7 @@ class SupervisedRun:
     async def train(self) -> None:
         """Run every step from the first to the last, then the last evaluation, checkpoint and export."""
         components, milestones = self.components, Milestones(self.components, self.monitors, self._measure)
-        for step in range(components.first_step, components.config.total_steps):
+        for step in range(components.inputs.first_step, components.config.total_steps):
             components.checkpoints.check()
             await milestones.evaluate_if_due(step)
             metrics: dict[str, float] = {}
@@ -148,7 +148,7 @@ async def _attempt(
         if components.playing is not None:
             residency = components.residency()
             watchers += [*components.rollouts.watchers(timeout_seconds), residency.resend_weights()]
-        await asyncio.to_thread(monitors.open, components.config, directory, components.first_step)
+        await asyncio.to_thread(monitors.open, components.config, directory, components.inputs.first_step)
         run = SupervisedRun(components, examples, residency, monitors)
         log = directory / "logs" / "controller.log"
         hang = HangRecorder(components, log)

@@ -83,7 +83,7 @@ async def _play(
     Raises:
         ToolUnavailableError: A tool or environment failed in every group, so that an episode has no end.
     """
-    prompts = components.sampler.take(min(problems, len(components.sampler)))
+    prompts = components.inputs.sampler.take(min(problems, len(components.inputs.sampler)))
     groups = list[ScoredGroup]()
     name = "sampling the untrained model"
     try:

@@ -52,8 +52,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from torl.base.component import RunContext
-from torl.base.errors import ConfigError, NotTrustedError, RecordError, TorlError
+from torl.base.errors import ConfigError, RecordError
 from torl.base.trust import NOT_TRUSTED, add_trust_option, import_from_here, reading
+from torl.commands.command import reports_errors
 from torl.components.rewards import Reward
 from torl.run.config import FinetuneConfig, TrainConfig
 from torl.run.display.console import Console, ProgressLine
@@ -100,6 +101,7 @@ class Audit:
         return "\n".join([COLUMNS, *map(str, self.checks), *left_out])
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(prog="torl verify", description="Audit a run from its own files.")
@@ -119,18 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.trust:
         import_from_here()
-    try:
-        if options.receipt:
-            receipt = asyncio.run(verify_receipt(options.run, options.head, trust=options.trust))
-            print(receipt)
-            return 1 if receipt.wrong else NOT_TRUSTED if receipt.not_trusted else 0
-        audit = asyncio.run(verify_run(options.run, options.logprob_samples, trust=options.trust))
-    except NotTrustedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return NOT_TRUSTED
-    except (OSError, TorlError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if options.receipt:
+        receipt = asyncio.run(verify_receipt(options.run, options.head, trust=options.trust))
+        print(receipt)
+        return 1 if receipt.wrong else NOT_TRUSTED if receipt.not_trusted else 0
+    audit = asyncio.run(verify_run(options.run, options.logprob_samples, trust=options.trust))
     print(audit)
     print(json.dumps({check.name: asdict(check) for check in audit.checks}), flush=True)
     return 0 if audit.ok else 1 if any(check.wrong for check in audit.checks) else NOT_TRUSTED

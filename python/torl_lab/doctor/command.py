@@ -17,9 +17,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from torl.base.errors import ConfigError, TorlError
+from torl.base.errors import ConfigError
 from torl.base.paths import labelled_paths
 from torl.base.trust import add_trust_option, reading_runs
+from torl.commands.command import reports_errors
 from torl.learner.checkpoint.directory import checkpoint_steps
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
@@ -30,6 +31,7 @@ from torl_lab.doctor.registry import Results, installed_checks, one_line, run_ch
 from torl_lab.doctor.run_check import Finding
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
@@ -48,21 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_all(options: argparse.Namespace) -> int:
     status = 0
-    try:
-        if options.list:
-            for check in installed_checks():
-                print(f"{check.id}: {check.sentence}\n  {check.metric}: {check.thresholds}")
-            return 0
-        for label, directory in labelled_paths(options.runs).items():
-            history = read_run(directory)
-            results = run_checks(history, installed_checks(history.config.health.ignore))
-            print("\n".join([f"{label}:", *(f"  {line}" for line in describe(results))]), flush=True)
-            status = max(status, 2 if results.failed else int(bool(results.findings)))
-            if options.prove:
-                asyncio.run(_prove_all(directory, history, results.findings, trust=options.trust))
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if options.list:
+        for check in installed_checks():
+            print(f"{check.id}: {check.sentence}\n  {check.metric}: {check.thresholds}")
+        return 0
+    for label, directory in labelled_paths(options.runs).items():
+        history = read_run(directory)
+        results = run_checks(history, installed_checks(history.config.health.ignore))
+        print("\n".join([f"{label}:", *(f"  {line}" for line in describe(results))]), flush=True)
+        status = max(status, 2 if results.failed else int(bool(results.findings)))
+        if options.prove:
+            asyncio.run(_prove_all(directory, history, results.findings, trust=options.trust))
     return status
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torl.base.errors import ConfigError, TorlError
+from torl.base.errors import ConfigError
 from torl.base.runtime.processes.supervision import run_until_done
 from torl.base.trust import add_trust_option, reading, require_nothing_refused, trust_own_files
+from torl.commands.command import reports_errors
 from torl.rollout.evaluation_sets import split_by_source
 from torl.run.config import EvaluateModelConfig, ProblemChoice
 from torl.run.config.command_line import parse_with_overrides
@@ -42,13 +43,10 @@ class ParsedArguments:
     """Values of configuration fields by dotted name."""
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    try:
-        parsed = read_arguments(sys.argv[1:] if arguments is None else arguments)
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    parsed = read_arguments(sys.argv[1:] if arguments is None else arguments)
     given = parsed.arguments
     if not given.regrade:  # which reads the directory of an evaluation
         configs = [given.config] if given.config else [_located(argument)[1] for argument in given.models]

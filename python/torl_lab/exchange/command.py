@@ -8,13 +8,13 @@ FILE may also be a file of torl. The kind of a file is found from its contents.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from torl.base.errors import RecordError, TorlError
+from torl.base.errors import RecordError
+from torl.commands.command import reports_errors
 from torl.components.rewards.grader import Grader
 from torl.components.text.answers import find_answer
 from torl.run.records.files import atomic_write
@@ -24,6 +24,7 @@ from torl_lab.exchange import Decode, foreign_format, model_decoder, read_foreig
 from torl_lab.exchange.atif import write_atif
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
@@ -40,20 +41,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--grade", action="store_true", help="compare the boxed answers with the reference answers")
     options = parser.parse_args(arguments)
-    try:
-        if options.output.exists():
-            raise RecordError(f"{options.output} exists; choose another output")
-        rows = read_any(options.file, None if options.tokenizer is None else model_decoder(options.tokenizer))
-        if options.grade:
-            rows = _graded(rows)
-        if options.atif:
-            options.output.mkdir(parents=True)
-            count = write_atif(options.output, rows, options.model)
-        else:
-            count = _write(options.output, rows)
-    except (TorlError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if options.output.exists():
+        raise RecordError(f"{options.output} exists; choose another output")
+    rows = read_any(options.file, None if options.tokenizer is None else model_decoder(options.tokenizer))
+    if options.grade:
+        rows = _graded(rows)
+    if options.atif:
+        options.output.mkdir(parents=True)
+        count = write_atif(options.output, rows, options.model)
+    else:
+        count = _write(options.output, rows)
     print(f"{count} trajectories in {options.output}")
     return 0
 

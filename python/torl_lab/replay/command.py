@@ -2,16 +2,17 @@
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.base.errors import ConfigError, NotTrustedError, TorlError
-from torl.base.trust import NOT_TRUSTED, add_trust_option, import_from_here
+from torl.base.errors import ConfigError
+from torl.base.trust import add_trust_option, import_from_here
+from torl.commands.command import reports_errors
 from torl_lab.replay.differences import run_differences
 from torl_lab.replay.step import replay_step
 
 
+@reports_errors
 def replay(arguments: Sequence[str] | None = None) -> int:
     """Run `torl replay` and return the exit status: 0 if the step is equal, 1 if it differs, 2 for an error.
 
@@ -26,19 +27,10 @@ def replay(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.trust:
         import_from_here()
-    try:
-        if wrong := [text for text in options.change if "=" not in text]:
-            raise ConfigError(f"--change {wrong[0]}: expected SETTING=VALUE")
-        changes = {name: value for name, _, value in (text.partition("=") for text in options.change)}
-        result = asyncio.run(
-            replay_step(options.run, options.step, changes, output=options.output, trust=options.trust)
-        )
-    except NotTrustedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return NOT_TRUSTED
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    if wrong := [text for text in options.change if "=" not in text]:
+        raise ConfigError(f"--change {wrong[0]}: expected SETTING=VALUE")
+    changes = {name: value for name, _, value in (text.partition("=") for text in options.change)}
+    result = asyncio.run(replay_step(options.run, options.step, changes, output=options.output, trust=options.trust))
     if result.note:
         print(result.note)
     for difference in result.differences:
@@ -47,17 +39,14 @@ def replay(arguments: Sequence[str] | None = None) -> int:
     return int(not result.equal)
 
 
+@reports_errors
 def diff(arguments: Sequence[str] | None = None) -> int:
     """Run `torl diff` and return the exit status: 0 if the runs are equal, 1 if they differ, 2 for an error."""
     parser = argparse.ArgumentParser("torl diff", description="Name the first difference of two runs.")
     parser.add_argument("first", metavar="A", type=Path, help="run directory")
     parser.add_argument("second", metavar="B", type=Path, help="run directory")
     options = parser.parse_args(arguments)
-    try:
-        found = list(run_differences(options.first, options.second))
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    found = list(run_differences(options.first, options.second))
     for difference in found:
         print(difference)
     if not found:

@@ -8,14 +8,14 @@ an open page shows it.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from torl.base.errors import ConfigError, TorlError
+from torl.base.errors import ConfigError
 from torl.base.paths import labelled_paths
+from torl.commands.command import reports_errors
 from torl.run.records.files import METRICS_FILE, SUMMARY_FILE
 from torl_lab.report.comparison import WINDOW, write_comparison
 from torl_lab.report.page import RELOAD_SECONDS, read_config, read_run, write_report
@@ -24,6 +24,7 @@ PROGRAM = "torl report"
 _POLL_SECONDS: Final = 5.0
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
@@ -41,18 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--follow", action="store_true", help="write the page again while runs are written; Ctrl-C ends it"
     )
     options = parser.parse_args(arguments)
-    try:
-        runs = labelled_paths(options.runs)
-        if options.follow:
-            _follow(runs, options.output, options.smoothing)
-        else:
-            print(_write(runs, options.output, options.smoothing))
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    runs = labelled_paths(options.runs)
+    if options.follow:
+        _follow(runs, options.output, options.smoothing)
+    else:
+        print(_write(runs, options.output, options.smoothing))
     return 0
 
 

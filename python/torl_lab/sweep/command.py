@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torl.base.errors import ConfigError, TorlError
 from torl.base.runtime.processes.supervision import run_until_done
+from torl.commands.command import reports_errors
 from torl.run.config import TrainConfig
 from torl.run.config.command_line import config_parser, parse_with_overrides
 from torl.run.display.console import Console
@@ -25,13 +26,10 @@ _DESCRIPTION = (
 )
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0, 1 if a run failed, 2 for an invalid configuration."""
-    try:
-        options, runs = read_arguments(sys.argv[1:] if arguments is None else arguments)
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options, runs = read_arguments(sys.argv[1:] if arguments is None else arguments)
     return run_until_done(sweep(runs, options.output))
 
 

@@ -16,10 +16,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from torl.base.errors import ConfigError, DataError, TorlError
+from torl.base.errors import ConfigError
 from torl.base.paths import labelled_paths
 from torl.base.trust import add_trust_option, import_from_here
 from torl.base.version import __version__
+from torl.commands.command import reports_errors
 from torl.run.records.files import atomic_write
 from torl.run.records.rows import encode_row
 from torl_lab.exchange import foreign_format, model_decoder, model_token_bytes, read_foreign
@@ -29,6 +30,7 @@ from torl_lab.view.sources import INDEX_FILE, Target
 from torl_sandbox.paths import cache_directory
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
@@ -58,24 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.trust:
         import_from_here()
-    try:
-        if options.tokenizer is not None:
-            model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
-        installed_panels()  # an error now, not at the first request
-        targets = [_target(label, path, options) for label, path in labelled_paths(options.runs).items()]
+    if options.tokenizer is not None:
+        model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
+    installed_panels()  # an error now, not at the first request
+    targets = [_target(label, path, options) for label, path in labelled_paths(options.runs).items()]
+    for target in targets:
+        target.check()
+    if options.index_only:
         for target in targets:
-            target.check()
-        if options.index_only:
-            for target in targets:
-                _index(target, options.index)
-        else:
-            _serve(targets, options)
-    except (ConfigError, DataError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (TorlError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+            _index(target, options.index)
+    else:
+        _serve(targets, options)
     return 0
 
 

@@ -282,7 +282,7 @@ def test_loss_is_shown_for_fine_tuning_only() -> None:
 
 
 def test_missing_run_and_duplicate_names_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    assert main([str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert "metrics.jsonl: cannot be read" in capsys.readouterr().err
     assert main(["a/demo", "b/demo"]) == 2
     assert "write LABEL=b/demo" in capsys.readouterr().err
@@ -294,7 +294,7 @@ def test_a_damaged_configuration_is_an_error(tmp_path: Path, capsys: pytest.Capt
     run = make_run(tmp_path / "run", 1, steps=3)
     (run / "config.toml").write_text("[rollout\n", encoding="utf-8")
     for words in ([str(run)], [f"one={run}", f"other={run}"]):
-        assert main(words) == 1
+        assert main(words) == 2
         assert f"error: {run / 'config.toml'}: not valid TOML" in capsys.readouterr().err
 
 

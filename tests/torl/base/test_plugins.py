@@ -24,6 +24,10 @@ PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 ENTRIES = tomllib.loads(ENTRY_POINTS)["project"]["entry-points"]
 WITH_MISTAKES = """
 NUMBER = 3
+MISSING = torl.Command("nowhere:main", "none")
+NO_FUNCTION = torl.Command("my_lab:NUMBER", "none")
+NO_WORDS = torl.Command("builtins:globals", "takes no words")
+NO_STATUS = torl.Command("builtins:list", "returns a list")
 TAKEN = [torl_lab.Panel("Entropy", "Mine.", {"mine": "learner/entropy"})]
 """
 
@@ -168,6 +172,24 @@ def test_a_name_that_is_taken_is_refused(
     assert target in error
     assert "my_lab" in error
     assert message in error
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MISSING", ": nowhere:main cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        ("NO_FUNCTION", ": my_lab:NUMBER must be a function of the words after the command, got 3"),
+        ("NO_WORDS", ": builtins:globals must be a function of the words after the command: too many positional"),
+        ("NO_STATUS", ": builtins:list must return an exit status, got ['a', 'b']"),
+    ],
+)
+def test_a_command_without_a_function_is_refused_in_one_line(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = {"torl.commands": {"broken": f"my_lab:{name}"}}
+    (error,) = refusal(("broken", "a", "b"), entries, tmp_path, monkeypatch, capsys)
+    assert error.startswith(f"error: torl.commands: broken = my_lab:{name} of the package my_lab{message}")
 
 
 @pytest.mark.usefixtures("fresh")

@@ -72,4 +72,4 @@ def test_its_commands_but_serve_need_none_of_its_libraries() -> None:
         "from torl.commands.grader.commands import main\nsys.exit(main(['serve']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (1, "error: aiohttp is not installed: pip install 'torl[serve]'\n")
+    assert (done.returncode, done.stderr) == (2, "error: aiohttp is not installed: pip install 'torl[serve]'\n")

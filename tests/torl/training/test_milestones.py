@@ -19,8 +19,11 @@ from torl.components.text.prompts import EncodedPrompts
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, open_checkpoint
 from torl.learner.exporting import export_model
 from torl.learner.learner import Learner
+from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.startup import Rollouts
 from torl.run.display.console import Console
+from torl.run.placement.machine import Machine
+from torl.run.placement.resolve import resolve
 from torl.run.records.files import CONFIG_FILE, EXPORT_DIRECTORY, evaluation_files
 from torl.run.records.reading import read_metrics, read_trajectories
 from torl.run.records.writers import RunWriter
@@ -29,28 +32,27 @@ from torl.training.components import RunComponents
 from torl.training.milestones import Milestones
 from torl.training.monitor import Monitors
 from torl.training.policy_versions import write_model_files
+from torl.training.startup import RunInputs
 from torl_lab.report.monitor import ReportPage
 
 
-def milestones(run: ScriptedRun, said: io.StringIO, learner: Any = None) -> Milestones:
+def milestones(
+    run: ScriptedRun, said: io.StringIO, learner: Any = None, checkpoint: Path | None = None, first_step: int = 0
+) -> Milestones:
     """The milestones of a run whose evaluations have four problems and three."""
+    sets = {
+        "easy": EncodedPrompts(tuple(run.prompts[:4]), ()),
+        "hard": EncodedPrompts(tuple(run.prompts[4:7]), ("p9",)),
+    }
+    model = ModelDirectory.open("torl:demo/base_model", {})
+    resolved = resolve(run.config, Machine((), cores=2, host_bytes=10**11))
     components: RunComponents[Any] = RunComponents(
-        config=run.config,
+        RunInputs(model, run.sampler, sets, checkpoint, first_step, resolved),
         directory=run.config.run.directory,
         console=Console(said),
-        sampler=run.sampler,
-        encode=None,
-        evaluation_sets={
-            "easy": EncodedPrompts(tuple(run.prompts[:4]), ()),
-            "hard": EncodedPrompts(tuple(run.prompts[4:7]), ("p9",)),
-        },
         playing=Rollouts(run.player, run.reward),
         learner=learner,
         writer=RunWriter(run.config.run.directory),
-        checkpoint=None,
-        first_step=0,
-        colocated=False,
-        on_gpus=False,
         checkpoints=Checkpoints(run.config.checkpoint, run.config.run.directory, learner),
     )
     monitors = Monitors([ReportPage])
@@ -110,8 +112,8 @@ async def test_run_that_resumed_after_its_last_step_writes_no_checkpoint(tmp_pat
     for step in (0, 1, 2):
         with open_checkpoint(checkpoint_path(tmp_path, step), {}, {}):
             pass
-    found = milestones(run, io.StringIO())  # without a learner to write one
-    found.components.checkpoint, found.components.first_step = checkpoint_path(tmp_path, 1), 1
+    resumed = checkpoint_path(tmp_path, 1)
+    found = milestones(run, io.StringIO(), checkpoint=resumed, first_step=1)  # without a learner to write one
     exported: list[bool] = []
 
     async def export() -> None:

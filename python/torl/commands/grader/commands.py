@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from torl.base.errors import ConfigError, DataError, RewardError, TorlError
+from torl.base.errors import ConfigError, DataError
 from torl.base.inputs import parse_json
 from torl.base.options import load_object
 from torl.base.runtime.processes.supervision import run_until_done
+from torl.commands.command import reports_errors
 from torl.components.data import load_problems
 from torl.components.rewards.grader import Grader
 from torl.components.rewards.probes import as_reward_function, audit
@@ -27,6 +28,7 @@ PROGRAM = "torl grader"
 _BATCH_SIZE = 1000  # lines
 
 
+@reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status, which is 3 if `audit` has findings."""
     options = _parser().parse_args(arguments)
@@ -35,11 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command == "grade":
         return run_until_done(_grade(options))
     exit_at_sigterm()
-    try:
-        _serve(options)
-    except TorlError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    _serve(options)
     return 0
 
 
@@ -130,9 +128,8 @@ def _audit(options: argparse.Namespace) -> int:
         reward = load_object(options.function)
         problems = load_problems(options.problems)[: options.count]
         findings = audit(as_reward_function(reward), [(problem.question, problem.answer) for problem in problems])
-    except (ValueError, DataError, RewardError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     for finding in findings:
         print(f"{finding.kind}: {finding.response[:100]!r} for {finding.reference!r} {finding.what}")
     print(json.dumps({"problems": len(problems), "findings": len(findings)}), flush=True)
