@@ -20,8 +20,8 @@ from pathlib import Path
 
 from tests.helpers.grading_pairs import DIFFERENT, SAME
 from torl.components.data import load_problems
-from torl.components.rewards import Grader, Verdict
-from torl.components.rewards.verdict import compare_exactly
+from torl.components.grading import Grader, Verdict
+from torl.components.grading.verdict import compare_exactly
 
 
 async def judge(grader: Grader, pairs: list[tuple[str, str]]) -> tuple[list[Verdict], float]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.helpers.answer_laws import near_misses, printings, renamed, variables, without_a_letter
 from torl.components.data import load_problems
-from torl.components.rewards import Grader
+from torl.components.grading import Grader
 
 Pairs = dict[str, list[tuple[str, str, bool]]]
 """Pairs of a reference and an answer with the right verdict, by law."""

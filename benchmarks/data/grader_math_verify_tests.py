@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from torl.components.rewards.equivalence import UndecidedError, equivalent
+from torl.components.grading.equivalence import UndecidedError, equivalent
 from torl.components.text.answers import find_answer
 
 FILES = ("all", "boxed", "numina_cases", "open_thoughts", "yujianll", "strict", "string_extraction")

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from benchmarks.pretrained.demo_data import PROBLEMS
 from torl.base.types import ScoredGroup, ScoredTrajectory
-from torl.components.rewards.verdict import compare_exactly
+from torl.components.grading.verdict import compare_exactly
 from torl.rollout.group_file import GroupFile
 from torl.run.records import metric_names as names
 from torl.run.records.dynamics import training_dynamics

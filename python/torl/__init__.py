@@ -101,8 +101,8 @@ if TYPE_CHECKING:
     from torl.components.formats.observation import longest_prefix as longest_prefix
     from torl.components.formats.observation import render_outcome as render_outcome
     from torl.components.formats.observation import truncate_middle as truncate_middle
+    from torl.components.grading import Grader as Grader
     from torl.components.hub.shape import ModelShape as ModelShape
-    from torl.components.rewards import Grader as Grader
     from torl.components.rewards import JudgeClient as JudgeClient
     from torl.components.rewards import Reward as Reward
     from torl.components.text.answers import find_answer as find_answer
@@ -140,9 +140,10 @@ _MODULES = {
     "torl.components.formats": "ChatFormat FencedFormat Format TaggedFormat TaggedOptions",
     "torl.components.formats.blocks": "FenceStyle run_block",
     "torl.components.formats.observation": "ErrorStyle longest_prefix render_outcome truncate_middle",
+    "torl.components.grading": "Grader",
     "torl.base.options": "NonNegativeFloat NonNegativeInt PositiveFloat PositiveFraction PositiveInt "
     "Section load_object",
-    "torl.components.rewards": "Grader JudgeClient Reward",
+    "torl.components.rewards": "JudgeClient Reward",
     "torl.base.runtime.processes.supervision": "call_function",
     "torl_sandbox": "Execution SandboxPool",
     "torl.components.text.answers": "find_answer find_tagged_answer",

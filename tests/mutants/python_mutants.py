@@ -45,7 +45,7 @@ _BEHAVIORS = "torl/run/records/test_behaviors.py"
 _RESULTS = "lab/evaluation/test_results.py"
 _PREPARING = "lab/curation/test_preparing.py"
 _CURRICULUM = "torl/components/data/test_curriculum.py"
-_PAIRS = "torl/components/rewards/test_pairs.py"
+_PAIRS = "torl/components/grading/test_pairs.py"
 _SCORED_TURNS = "torl/components/rewards/test_scored_turns.py"
 _JUDGED = "torl/components/rewards/test_judged.py"
 _EPISODE = "torl/rollout/test_one_episode.py"
@@ -71,12 +71,12 @@ _TOOL = "torl/components/tools/test_python.py"
 _SHUFFLED = "torl/components/tools/test_shuffled.py"
 _BOXED = "torl/components/rewards/test_boxed.py"
 _BOXED_PROCESSES = "torl/components/rewards/test_boxed_processes.py"
-_GRADER = "torl/components/rewards/test_grader.py"
-_NOTATION = "torl/components/rewards/test_notation.py"
-_NUMERALS = "torl/components/rewards/test_numerals.py"
-_LAWS = "torl/components/rewards/test_laws.py"
-_CHOICES = "torl/components/rewards/test_choices.py"
-_EQUIVALENCE = "torl/components/rewards/test_equivalence.py"
+_GRADER = "torl/components/grading/test_grader.py"
+_NOTATION = "torl/components/grading/test_notation.py"
+_NUMERALS = "torl/components/grading/test_numerals.py"
+_LAWS = "torl/components/grading/test_laws.py"
+_CHOICES = "torl/components/grading/test_choices.py"
+_EQUIVALENCE = "torl/components/grading/test_equivalence.py"
 _ANSWERS = "torl/components/text/test_answers.py"
 _ANSWER_TAGS = "torl/components/text/test_answer_tags.py"
 _TOKEN_ADVANTAGES = "torl/components/algorithms/test_token_advantages.py"
@@ -305,17 +305,17 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/training/step.py", "sample.advantages[sample.loss_mask].mean", "sample.advantages.mean", _SAMPLES),
     ("torl/training/step.py", "for group in played.groups:", "for group in played.batch:", _STEP_RECORDS),
     ("torl/training/step.py", "mean_advantage(sample), arrays)", "mean_advantage(sample))", _STEP_RECORDS),
-    ("torl/components/rewards/differences.py", "close * max(abs(one), abs(other))", "close", _PAIRS),
+    ("torl/components/grading/differences.py", "close * max(abs(one), abs(other))", "close", _PAIRS),
     (
-        "torl/components/rewards/numerals.py",
+        "torl/components/grading/numerals.py",
         "return _FLOAT.sub(lambda found: _scaled(found[1], found[2]), text)",
         "return text",
         _NOTATION,
     ),
-    ("torl/components/rewards/units.py", "one.isdisjoint(other) or power", "one != other or power", _NUMERALS),
-    ("torl/components/rewards/differences.py", "and gold != target", "and False", _NUMERALS),
+    ("torl/components/grading/units.py", "one.isdisjoint(other) or power", "one != other or power", _NUMERALS),
+    ("torl/components/grading/differences.py", "and gold != target", "and False", _NUMERALS),
     (
-        "torl/components/rewards/equivalence.py",
+        "torl/components/grading/equivalence.py",
         "return bases[0] == bases[1]",
         "return bases[0][0] == bases[1][0]",
         _NUMERALS,
@@ -480,25 +480,25 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _CURRICULUM,
     ),
     ("torl/components/data/curriculum.py", " and passed < 2 * len(self)", " and passed < 1", _CURRICULUM),
-    ("torl/components/rewards/differences.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
-    ("torl/components/rewards/notation.py", "return with_latex_calls(text)", "return text", _EQUIVALENCE),
-    ("torl/components/rewards/units.py", "if is_letter and not (found[2] and", "if False and not (found[2] and", _LAWS),
+    ("torl/components/grading/differences.py", "Decimal(percentage[1]) != Decimal(reference)", "False", _PAIRS),
+    ("torl/components/grading/notation.py", "return with_latex_calls(text)", "return text", _EQUIVALENCE),
+    ("torl/components/grading/units.py", "if is_letter and not (found[2] and", "if False and not (found[2] and", _LAWS),
     (
-        "torl/components/rewards/expressions.py",
+        "torl/components/grading/expressions.py",
         "ConversionConfig(lowercase_symbols=False)",
         "ConversionConfig()",
         _LAWS,
     ),
-    ("torl/components/rewards/layout.py", ".lower() if is_words else first == second", ".lower()", _CHOICES),
-    ("torl/components/rewards/equivalence.py", "small_choice(answer) == gold[0]", "small_choice(answer)", _CHOICES),
-    ("torl/components/rewards/units.py", "if not any(others):", "if False:", _LAWS),
+    ("torl/components/grading/layout.py", ".lower() if is_words else first == second", ".lower()", _CHOICES),
+    ("torl/components/grading/equivalence.py", "small_choice(answer) == gold[0]", "small_choice(answer)", _CHOICES),
+    ("torl/components/grading/units.py", "if not any(others):", "if False:", _LAWS),
     (
         "torl_lab/curation/command.py",
         "default=0) < 2:",
         "default=0) < 1:",
         "lab/curation/test_curation.py -k one_epoch",
     ),
-    ("torl/components/rewards/comparison.py", "maxn=_MAX_DIGITS, strict=True", "chop=True", _LAWS),
+    ("torl/components/grading/comparison.py", "maxn=_MAX_DIGITS, strict=True", "chop=True", _LAWS),
     (
         "torl/components/rewards/judge.py",
         "Grade(float(grade.valid_format), correct=True)",
@@ -545,19 +545,19 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/recipes/dapo/__init__.py", "tokens - (limit - buffer)", "tokens - limit", _BOXED),
     ("torl/recipes/torl/__init__.py", "call.ran and not call.outcome.ok", "not call.outcome.ok", _BOXED),
     ("torl/components/rewards/math.py", "trajectory.finish_reason is FinishReason.STOP and ", "", _BOXED),
-    ("torl/components/rewards/pool.py", "                self._crashes_in_a_row = 0\n", "", f"{_GRADER} -k forgets"),
-    ("torl/components/rewards/verdict.py", "-?[1-9][0-9]{0,29}|0", "-?[0-9]{1,30}", _EQUIVALENCE),
+    ("torl/components/grading/pool.py", "                self._crashes_in_a_row = 0\n", "", f"{_GRADER} -k forgets"),
+    ("torl/components/grading/verdict.py", "-?[1-9][0-9]{0,29}|0", "-?[0-9]{1,30}", _EQUIVALENCE),
     (
-        "torl/components/rewards/verdict.py",
+        "torl/components/grading/verdict.py",
         "> _CLEARLY_DIFFERENT * max(Fraction(1), abs(one), abs(other))",
         "> 0",
         _EQUIVALENCE,
     ),
-    ("torl/components/rewards/verdict.py", "int(found[1] + numerator)", "int(numerator)", _EQUIVALENCE),
-    ("torl/components/rewards/verdict.py", "(?:0|[1-9]\\d*)", "\\d*", _EQUIVALENCE),
-    ("torl/components/rewards/pool.py", "1 if self._has_spare else 2", "1", f"{_GRADER} -k delays_no_other"),
-    ("torl/components/rewards/equivalence.py", "same(gold, target,", "same(target, gold,", _EQUIVALENCE),
-    ("torl/components/rewards/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
+    ("torl/components/grading/verdict.py", "int(found[1] + numerator)", "int(numerator)", _EQUIVALENCE),
+    ("torl/components/grading/verdict.py", "(?:0|[1-9]\\d*)", "\\d*", _EQUIVALENCE),
+    ("torl/components/grading/pool.py", "1 if self._has_spare else 2", "1", f"{_GRADER} -k delays_no_other"),
+    ("torl/components/grading/equivalence.py", "same(gold, target,", "same(target, gold,", _EQUIVALENCE),
+    ("torl/components/grading/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("torl/recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("torl/components/text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),
     ("torl/components/algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
@@ -1415,7 +1415,7 @@ EQUIVALENT: list[tuple[str, str, str, str]] = [
         "an observation of either format ends with a newline, unless the response ends with it",
     ),
     (
-        "torl/components/rewards/equivalence.py",
+        "torl/components/grading/equivalence.py",
         "isinstance(target, Basic) and target in (nan, zoo)",
         "False",
         "math-verify 0.9 says itself that they equal nothing; the guard is for versions that raise",

@@ -32,7 +32,7 @@ LAYERS = [
     {"base/options"},
     {"base/runtime"},
     {"base/component"},
-    {"components/algorithms", "components/hub", "components/text", "components/weights"},
+    {"components/algorithms", "components/grading", "components/hub", "components/text", "components/weights"},
     {f"components/{name}" for name in ("agents", "data", "engine", "formats", "rewards", "tools", "trackers")},
     {"components/environments"},
     {"components/interop"},
@@ -74,7 +74,7 @@ READERS = {
     ),
     *("torl.run.records.tokens", "torl.run.config.training", "torl.run.display.console", "torl.training.examples"),
     *("torl.training.health", "torl.training.policy_versions"),
-    *(f"torl.components.rewards.{name}" for name in ("grader", "verdict")),
+    *(f"torl.components.grading.{name}" for name in ("grader", "verdict")),
     *(f"torl.components.formats.{name}" for name in ("base", "chat.calls")),
 }
 # Modules whose components are called a second time: those without a formula, and the run's sampler for its position.
@@ -86,7 +86,7 @@ CALLED_AGAIN = {
 OWNERS = {
     "vllm": {"torl/components/engine/vllm"},
     "deepspeed": {"torl/learner"},
-    "math_verify": {"torl/components/rewards"},
+    "math_verify": {"torl/components/grading"},
     "aiohttp": {
         "torl/base/runtime/http.py",
         "torl/rollout/agents",

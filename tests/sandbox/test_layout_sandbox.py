@@ -64,7 +64,7 @@ def test_nothing_of_torl_is_imported_nor_named_in_a_text(path: Path) -> None:
     ("line", "named"),
     [
         ("import_module('torl.base.errors')", ["torl.base.errors"]),
-        ('COMMAND = "python -m torl.components.rewards.worker"', ["torl.components.rewards.worker"]),
+        ('COMMAND = "python -m torl.components.grading.worker"', ["torl.components.grading.worker"]),
         ('f"from torl.base.types.tools import {name}"', ["torl.base.types.tools"]),
         ("pool = 'torl_sandbox.pool'", []),
         ("\"pip install 'torl[serve]'\"", []),

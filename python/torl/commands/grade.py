@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torl.base.errors import RewardError
 from torl.commands.command import reports_errors
-from torl.components.rewards.grader import Grader
+from torl.components.grading.grader import Grader
 
 
 @reports_errors

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from torl.base.errors import RecordError
 from torl.base.types import ToolCall, Trajectory, UserMessage
-from torl.components.rewards.grader import Grader
-from torl.components.rewards.verdict import compare_exactly
+from torl.components.grading.grader import Grader
+from torl.components.grading.verdict import compare_exactly
 from torl.components.text.answers import find_answer
 from torl.run.records.reading import read_rows
 from torl.run.records.rows import TrajectoryRecord, decode_trajectory

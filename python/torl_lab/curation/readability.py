@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from torl.components.rewards import Grader
-from torl.components.rewards.verdict import read_rational
+from torl.components.grading import Grader
+from torl.components.grading.verdict import read_rational
 from torl.run.display.console import Console
 from torl.run.records.files import append_atomically, atomic_write
 from torl_lab.curation.problem_files import encode_rows

@@ -3,8 +3,8 @@
 import re
 
 from torl.base.types import ALTERNATIVE, Problem
-from torl.components.rewards.notation import split_choice
-from torl.components.rewards.verdict import MAX_ANSWER_CHARACTERS
+from torl.components.grading.notation import split_choice
+from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS
 
 MAX_QUESTION_CHARACTERS = 20_000
 """Limit on the characters of a question. No template's prompt limit admits a longer one."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from torl.base.errors import RecordError
 from torl.commands.command import reports_errors
-from torl.components.rewards.grader import Grader
+from torl.components.grading.grader import Grader
 from torl.components.text.answers import find_answer
 from torl.run.records.files import atomic_write
 from torl.run.records.reading import read_rows

@@ -14,7 +14,7 @@ from serving import Server, connected, given_up, run_command, until
 PROGRAM = """
 from torl.commands.grader.server import serve
 from torl_sandbox.servers.settings import ServerSettings
-from torl.components.rewards import Grader
+from torl.components.grading import Grader
 serve(Grader(1, timeout_seconds=20), ServerSettings(port=0, idle_timeout_seconds=1.5, body_mib=1))
 """
 HEAD = b"POST /grade HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

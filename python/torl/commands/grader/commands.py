@@ -20,7 +20,7 @@ from torl.base.options import load_object
 from torl.base.runtime.processes.supervision import run_until_done
 from torl.commands.command import reports_errors
 from torl.components.data import load_problems
-from torl.components.rewards.grader import Grader
+from torl.components.grading.grader import Grader
 from torl.components.rewards.probes import as_reward_function, audit
 from torl_sandbox.servers.settings import ServerSettings, exit_at_sigterm
 

@@ -7,7 +7,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field, TypeAdapter
 
 from torl.base.errors import RewardError
-from torl.components.rewards.grader import Grader
+from torl.components.grading.grader import Grader
 from torl_sandbox.servers.admission import Admission
 from torl_sandbox.servers.aiohttp_server import listen
 from torl_sandbox.servers.json_api import JsonApi, RefusedError

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 from torl.components.data.values import read_alternatives, read_answer, read_texts
-from torl.components.rewards.grader import Grader
+from torl.components.grading.grader import Grader
 from torl.components.text.answers import find_answer
 
 _lock = threading.Lock()

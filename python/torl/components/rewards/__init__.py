@@ -1,8 +1,7 @@
-"""Rewards: from a group of trajectories to its grades."""
+"""Rewards: from a group of trajectories to its grades. Answers are compared by `torl.components.grading`."""
 
 from torl.components.rewards.base import Reward
 from torl.components.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
-from torl.components.rewards.grader import Grader
 from torl.components.rewards.judge import JudgeClient
 from torl.components.rewards.math import MathOptions, MathReward
 from torl.components.rewards.rubric import (
@@ -14,21 +13,18 @@ from torl.components.rewards.rubric import (
     count_positional,
     make_reward,
 )
-from torl.components.rewards.verdict import Verdict
 
 __all__ = [
     "REWARDS",
     "REWARD_VALUE",
     "EnvironmentReward",
     "EnvironmentRewardOptions",
-    "Grader",
     "JudgeClient",
     "MathOptions",
     "MathReward",
     "Reward",
     "Rubric",
     "RubricOptions",
-    "Verdict",
     "check_value",
     "count_positional",
     "make_reward",

@@ -8,9 +8,9 @@ from typing import Annotated
 from torl.base.component import RunContext
 from torl.base.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, default_choice
 from torl.base.types import FinishReason, Grade, Group, Trajectory
+from torl.components.grading.grader import ClusterGrader, Grader
+from torl.components.grading.verdict import Verdict, compare_exactly
 from torl.components.rewards.base import Reward
-from torl.components.rewards.grader import ClusterGrader, Grader
-from torl.components.rewards.verdict import Verdict, compare_exactly
 from torl.components.text.answers import find_answer
 
 MIN_WORKERS = 2

@@ -28,7 +28,7 @@ from torl.base.runtime.cluster.ray_nodes import bundles_for
 from torl.base.types import SampledTurn, SamplingParameters, TurnRequest
 from torl.components.engine.remote import RemoteEngine
 from torl.components.engine.replicas import Replicas
-from torl.components.rewards.grader import ClusterGrader
+from torl.components.grading.grader import ClusterGrader
 from torl.components.tools import PythonTool
 from torl.components.tools.python import PythonOptions
 from torl.rollout.startup import machine_of

@@ -11,10 +11,10 @@ from judge_server import JudgeServer, serving
 from torl.base.component import RunContext
 from torl.base.errors import RewardError
 from torl.base.types import Grade
+from torl.components.grading.grader import Grader
+from torl.components.grading.verdict import Verdict
 from torl.components.rewards import Rubric, RubricOptions
-from torl.components.rewards.grader import Grader
 from torl.components.rewards.judge import JudgeOptions, JudgeReward
-from torl.components.rewards.verdict import Verdict
 
 
 def honest(prompt: str) -> str:

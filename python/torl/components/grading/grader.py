@@ -16,8 +16,8 @@ from typing import Self
 from torl.base.errors import ClusterError, RewardError
 from torl.base.runtime.cluster import Cluster
 from torl.base.runtime.cluster.per_node import PerNode
-from torl.components.rewards.pool import GraderProcesses
-from torl.components.rewards.verdict import Verdict, compare_exactly
+from torl.components.grading.pool import GraderProcesses
+from torl.components.grading.verdict import Verdict, compare_exactly
 
 WALL_FACTOR = 5.0
 WALL_SLACK_SECONDS = 10.0
@@ -81,7 +81,7 @@ class Grader:
             self._processes.reap()
 
     def grade(self, reference: str, answer: str, *, shortcuts: bool = True) -> Verdict:
-        """Compare an answer with its reference. The order matters (`torl.components.rewards.equivalence`).
+        """Compare an answer with its reference. The order matters (`torl.components.grading.equivalence`).
 
         Args:
             reference: Correct answer, in LaTeX or plain notation.

@@ -16,7 +16,7 @@ from torl.base.runtime.processes.children import describe_exit, output_tail
 
 _START_SECONDS = 120.0
 
-WORKER_COMMAND = (sys.executable, "-P", "-m", "torl.components.rewards.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "torl.components.grading.worker")
 
 
 class WorkerTimeoutError(Exception):

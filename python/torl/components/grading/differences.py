@@ -5,8 +5,8 @@ from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 
-from torl.components.rewards.bases import read_in_base
-from torl.components.rewards.verdict import read_rational
+from torl.components.grading.bases import read_in_base
+from torl.components.grading.verdict import read_rational
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _CLOSE = Decimal("1e-6")

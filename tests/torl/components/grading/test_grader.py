@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-import torl.components.rewards.grader
-import torl.components.rewards.pool
-import torl.components.rewards.process
+import torl.components.grading.grader
+import torl.components.grading.pool
+import torl.components.grading.process
 from torl.base.errors import RewardError
-from torl.components.rewards import Grader, Verdict
-from torl.components.rewards.pool import GraderProcesses
+from torl.components.grading import Grader, Verdict
+from torl.components.grading.pool import GraderProcesses
 
 TIMEOUT_SECONDS = 1.0
 
@@ -38,7 +38,7 @@ def graders_of(parent: int) -> set[int]:
         with contextlib.suppress(OSError):
             command = (directory / "cmdline").read_bytes()
             status = (directory / "stat").read_text().rsplit(")", 1)[1].split()
-            if b"torl.components.rewards.worker" in command and int(status[1]) == parent and status[0] != "Z":
+            if b"torl.components.grading.worker" in command and int(status[1]) == parent and status[0] != "Z":
                 processes.add(int(directory.name))
     return processes
 
@@ -139,7 +139,7 @@ async def test_killed_process_is_replaced_and_its_pair_retried() -> None:
 
 async def test_pair_is_graded_again_when_its_process_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that gets no CPU time from the machine proves nothing about the pair."""
-    monkeypatch.setattr(torl.components.rewards.grader, "WALL_SLACK_SECONDS", 2.0)
+    monkeypatch.setattr(torl.components.grading.grader, "WALL_SLACK_SECONDS", 2.0)
     async with grading(2, TIMEOUT_SECONDS) as (grader, processes):
         stopped = processes()
         for process in stopped:
@@ -151,8 +151,8 @@ async def test_pair_is_graded_again_when_its_process_is_stopped(monkeypatch: pyt
 
 
 def test_only_the_limit_on_cpu_time_makes_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torl.components.rewards.grader, "WALL_FACTOR", 0.05)
-    monkeypatch.setattr(torl.components.rewards.grader, "WALL_SLACK_SECONDS", -28.5)
+    monkeypatch.setattr(torl.components.grading.grader, "WALL_FACTOR", 0.05)
+    monkeypatch.setattr(torl.components.grading.grader, "WALL_SLACK_SECONDS", -28.5)
     with Grader(1, timeout_seconds=30.0) as grader:  # a pair has 1.5 s by the clock
         assert grader.grade("5", "9^{9^{9^9}}") == Verdict(correct=False, failure="error")
 
@@ -193,7 +193,7 @@ async def test_processes_that_die_again_and_again_stop_the_run() -> None:
 
 async def test_a_success_in_between_forgets_the_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long run may meet many pairs that end their process, as long as others can be judged."""
-    monkeypatch.setattr(torl.components.rewards.pool, "_CRASHES_IN_A_ROW", 2)
+    monkeypatch.setattr(torl.components.grading.pool, "_CRASHES_IN_A_ROW", 2)
     async with grading(1, TIMEOUT_SECONDS) as (grader, processes):
         for killed in range(3):
             os.kill(min(processes()), signal.SIGKILL)
@@ -208,13 +208,13 @@ async def test_a_success_in_between_forgets_the_crashes(monkeypatch: pytest.Monk
     [("import sys; sys.exit('no math here')", "no math here"), ("raise SystemExit('self-test: 5')", "self-test: 5")],
 )
 def test_a_grader_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, program: str, words: str) -> None:
-    monkeypatch.setattr(torl.components.rewards.process, "WORKER_COMMAND", (sys.executable, "-c", program))
+    monkeypatch.setattr(torl.components.grading.process, "WORKER_COMMAND", (sys.executable, "-c", program))
     with pytest.raises(RewardError, match=words):
         Grader(2, TIMEOUT_SECONDS).start()
 
 
 def test_no_executable_is_a_reward_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torl.components.rewards.process, "WORKER_COMMAND", ("/nonexistent/python",))
+    monkeypatch.setattr(torl.components.grading.process, "WORKER_COMMAND", ("/nonexistent/python",))
     with pytest.raises(RewardError, match="could not be started"):
         Grader(1, TIMEOUT_SECONDS).start()
 
@@ -265,13 +265,13 @@ def test_a_grader_needs_a_process_and_some_time(workers: int, seconds: float) ->
 
 async def test_a_start_that_is_cancelled_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    spawn = torl.components.rewards.process.GraderProcess.__init__
+    spawn = torl.components.grading.process.GraderProcess.__init__
 
-    def recording(self: torl.components.rewards.process.GraderProcess) -> None:
+    def recording(self: torl.components.grading.process.GraderProcess) -> None:
         spawn(self)
         started.append(self.pid)
 
-    monkeypatch.setattr(torl.components.rewards.process.GraderProcess, "__init__", recording)
+    monkeypatch.setattr(torl.components.grading.process.GraderProcess, "__init__", recording)
     entering = asyncio.create_task(Grader(2, TIMEOUT_SECONDS).__aenter__())
     await asyncio.to_thread(wait_until, lambda: len(started) == 2)
     entering.cancel()
@@ -284,7 +284,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(monkeypatch: pytest.M
 def test_graders_end_when_the_parent_is_killed(busy: bool) -> None:
     program = f"""
 import asyncio
-from torl.components.rewards import Grader
+from torl.components.grading import Grader
 async def main():
     async with Grader(2, 600.0) as grader:
         if {busy}:
@@ -304,7 +304,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    "module", ["torl.components.rewards", "torl.commands.grader.commands", "torl.components.rewards.worker"]
+    "module", ["torl.components.rewards", "torl.commands.grader.commands", "torl.components.grading.worker"]
 )
 def test_importing_a_grader_imports_no_mathematics(module: str) -> None:
     """Also in the worker: it sets its memory limit before it loads any."""

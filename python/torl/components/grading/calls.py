@@ -3,7 +3,7 @@ r"""Calls of functions in printed code, as LaTeX: \sqrt{x + 1} for sqrt(x + 1), 
 import re
 from types import MappingProxyType
 
-from torl.components.rewards.layout import members_of
+from torl.components.grading.layout import members_of
 
 _INVERSE = {f"a{name}": f"\\arc{name}({{0}})" for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
 _HYPERBOLIC = {f"a{name}": f"\\arc{name}({{0}})" for name in ("sinh", "cosh", "tanh")}

@@ -6,8 +6,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from torl.base.errors import RewardError
-from torl.components.rewards.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
-from torl.components.rewards.verdict import Verdict, VerdictCache, pair_key
+from torl.components.grading.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
+from torl.components.grading.verdict import Verdict, VerdictCache, pair_key
 
 _CRASHES_IN_A_ROW = 5
 

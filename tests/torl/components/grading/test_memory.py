@@ -3,8 +3,8 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from torl.components.rewards import Verdict
-from torl.components.rewards.verdict import VerdictCache, pair_key
+from torl.components.grading import Verdict
+from torl.components.grading.verdict import VerdictCache, pair_key
 
 RIGHT = Verdict(correct=True)
 

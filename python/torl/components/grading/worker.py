@@ -1,8 +1,8 @@
 """A grader process: read pairs of answers and write verdicts, one JSON object per line, over the socket on stdin.
 
-Run as `torl grader.worker PARENT_PID`. Its input is untrusted text that can make math-verify compute
-indefinitely, so every pair has a CPU timer whose signal kills the process, and memory is limited before math-verify is
-loaded, which the first comparison does.
+Run as `python -m torl.components.grading.worker PARENT_PID`. Its input is untrusted text that can make math-verify
+compute indefinitely, so every pair has a CPU timer whose signal kills the process, and memory is limited before
+math-verify is loaded, which the first comparison does.
 """
 
 import json
@@ -14,7 +14,7 @@ import socket
 import sys
 
 from torl.base.runtime.processes.children import die_with_parent
-from torl.components.rewards.equivalence import UndecidedError, equivalent
+from torl.components.grading.equivalence import UndecidedError, equivalent
 
 _MEMORY_BYTES = 2 << 30
 _FILE_BYTES = 1 << 20

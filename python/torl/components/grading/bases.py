@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from torl.components.rewards.layout import bare
+from torl.components.grading.layout import bare
 
 _COMMAND = re.compile(r"\\(?:text|texttt|mathtt|mathrm)\s*\{([^{}]*)\}|\\(?:left|right)(?=\s*[()])")
 _LITERAL = re.compile(r"([+-]?)\s*0\s*(?:[xX]\s*([0-9A-Fa-f]{1,60})|[bB]\s*([01]{1,200})|[oO]\s*([0-7]{1,80}))")

@@ -2,7 +2,7 @@ r"""The solution sets of inequalities in one variable: "x < 1 or x > 3" as (-\in
 
 import re
 
-from torl.components.rewards.layout import bare
+from torl.components.grading.layout import bare
 
 _MAX_CHARACTERS = 300
 _WORD = r"\s*(?:\\(?:text|textrm|mathrm|mbox)\s*\{{[,\s]*{0}\s*\}}|(?<![A-Za-z\\]){0}(?![A-Za-z])|{1})\s*"

@@ -1,6 +1,6 @@
 r"""Whether two answers are mathematically equal: math-verify's verdict on the text as written, or converted to LaTeX.
 
-For grader processes only (`torl.components.rewards.worker`): a comparison may take forever or all memory on hostile
+For grader processes only (`torl.components.grading.worker`): a comparison may take forever or all memory on hostile
 input. The first comparison loads math-verify, so that a process can set its limits before.
 """
 
@@ -10,14 +10,14 @@ from itertools import product
 from typing import Any
 
 from torl.base.types import ALTERNATIVE
-from torl.components.rewards.bases import as_decimal, read_in_base
-from torl.components.rewards.comparison import same
-from torl.components.rewards.differences import is_bare_list, is_clearly_different
-from torl.components.rewards.expressions import letters_of, read
-from torl.components.rewards.inequalities import as_sets
-from torl.components.rewards.layout import have_same_words, is_vector, plain_layout
-from torl.components.rewards.lists import value_of_chain, with_plain_members, with_spaced_members, without_zero_groups
-from torl.components.rewards.notation import (
+from torl.components.grading.bases import as_decimal, read_in_base
+from torl.components.grading.comparison import same
+from torl.components.grading.differences import is_bare_list, is_clearly_different
+from torl.components.grading.expressions import letters_of, read
+from torl.components.grading.inequalities import as_sets
+from torl.components.grading.layout import have_same_words, is_vector, plain_layout
+from torl.components.grading.lists import value_of_chain, with_plain_members, with_spaced_members, without_zero_groups
+from torl.components.grading.notation import (
     as_latex,
     as_tuple,
     has_decimal,
@@ -27,8 +27,8 @@ from torl.components.rewards.notation import (
     split_choice,
     with_fractions,
 )
-from torl.components.rewards.numerals import multiplied, plain_numbers, without_noise
-from torl.components.rewards.units import have_other_units, without_currency, without_percent, without_plain_unit
+from torl.components.grading.numerals import multiplied, plain_numbers, without_noise
+from torl.components.grading.units import have_other_units, without_currency, without_percent, without_plain_unit
 
 _BOOLEANS = {"true", "false", "yes", "no", "odd", "even"}
 _LOGARITHM = re.compile(r"\\log(?![A-Za-z]|\s*_)")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from torl.components.rewards.differences import is_clearly_different
-from torl.components.rewards.equivalence import equivalent
-from torl.components.rewards.notation import as_latex
+from torl.components.grading.differences import is_clearly_different
+from torl.components.grading.equivalence import equivalent
+from torl.components.grading.notation import as_latex
 
 SAME = [
     ("5", "5."), ("5", "5,"), ("5", "5\\\\"), ("5", "5~"), ("5", "5?"), ("5", "**5**"), ("10", "10.0."), ("90", "90°"),

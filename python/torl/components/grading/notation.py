@@ -6,9 +6,9 @@ A model with a Python interpreter boxes printed text: `1e-05`, `3j`, `x**2`, `2*
 import re
 from collections.abc import Set
 
-from torl.components.rewards.calls import with_latex_calls
-from torl.components.rewards.layout import trimmed, without_dollars
-from torl.components.rewards.numerals import plain_numbers
+from torl.components.grading.calls import with_latex_calls
+from torl.components.grading.layout import trimmed, without_dollars
+from torl.components.grading.numerals import plain_numbers
 
 _CHARACTERS = str.maketrans(
     {

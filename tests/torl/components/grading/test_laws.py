@@ -38,8 +38,8 @@ from sympy import (
 )  # fmt: skip
 
 from answer_laws import LETTERS, near_misses, printings, renamed, without_a_letter
-from torl.components.rewards.equivalence import UndecidedError, equivalent
-from torl.components.rewards.verdict import compare_exactly
+from torl.components.grading.equivalence import UndecidedError, equivalent
+from torl.components.grading.verdict import compare_exactly
 
 x, y, a, b, c, n, k, r, h = symbols("x y a b c n k r h")
 EXPRESSIONS = [

@@ -9,8 +9,8 @@ import re
 from functools import cache, lru_cache
 from typing import Any
 
-from torl.components.rewards.tex import in_braces
-from torl.components.rewards.units import without_text_unit
+from torl.components.grading.tex import in_braces
+from torl.components.grading.units import without_text_unit
 
 _LETTER = re.compile(r"\\(?:begin|end|operatorname|text|mbox|math[a-z]*)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]")
 _FUNCTION_OF = re.compile(r"\s*(?:\\left\s*)?\(")

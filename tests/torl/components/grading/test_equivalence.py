@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torl.components.rewards import worker
-from torl.components.rewards.equivalence import UndecidedError, equivalent
-from torl.components.rewards.verdict import compare_exactly
+from torl.components.grading import worker
+from torl.components.grading.equivalence import UndecidedError, equivalent
+from torl.components.grading.verdict import compare_exactly
 
 _ANSWERS = [
     "5", "-3", "0", "3159", "\\frac{14}{3}", "\\left( 3, \\frac{\\pi}{2} \\right)", "p - q", "(-\\infty, 2]",
@@ -139,7 +139,7 @@ def test_a_comparison_that_fails_is_not_hidden(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object, **__: object) -> bool:
         raise TypeError("Invalid comparison")
 
-    monkeypatch.setattr("torl.components.rewards.equivalence.same", broken)
+    monkeypatch.setattr("torl.components.grading.equivalence.same", broken)
     with pytest.raises(UndecidedError, match="TypeError: Invalid comparison"):
         equivalent("\\sqrt{2}", "\\sqrt{3}")
 
@@ -148,7 +148,7 @@ def test_an_unexpected_exception_does_not_end_the_process(monkeypatch: pytest.Mo
     def broken(*_: object, **__: object) -> list[object]:
         raise ValueError("Non-real intervals are not supported")
 
-    monkeypatch.setattr("torl.components.rewards.equivalence.read", broken)
+    monkeypatch.setattr("torl.components.grading.equivalence.read", broken)
     reply = worker._grade("\\frac{1}{9}", "(0, k)", 60.0, exact=False)
     assert reply == {"correct": False, "error": "ValueError: Non-real intervals are not supported"}
 

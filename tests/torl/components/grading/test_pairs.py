@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from grading_pairs import DIFFERENT, SAME
-from torl.components.rewards.equivalence import UndecidedError, equivalent
+from torl.components.grading.equivalence import UndecidedError, equivalent
 
 _ALONE = """
 import json, logging, sys

@@ -4,7 +4,7 @@ import itertools
 import re
 from types import MappingProxyType
 
-from torl.components.rewards.layout import bare, without_text
+from torl.components.grading.layout import bare, without_text
 
 _CURRENCY_NAMES = (
     "dollar dollars usd $",

@@ -7,7 +7,7 @@ digits that they read, so that hostile text costs no more than a search.
 import re
 from decimal import Decimal
 
-from torl.components.rewards.layout import bare, without_text
+from torl.components.grading.layout import bare, without_text
 
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "

@@ -2,8 +2,8 @@ r"""Members of lists and sides of equations: grouped digits between spaced comma
 
 import re
 
-from torl.components.rewards.expressions import letters_of
-from torl.components.rewards.layout import bare, members_of
+from torl.components.grading.expressions import letters_of
+from torl.components.grading.layout import bare, members_of
 
 _SPACED = re.compile(r"(?<=\d),\s+(?=[+-]?\d)")
 _BETWEEN_NUMBERS = re.compile(r"(?<=\d),\s*(?=[+-]?\d)")

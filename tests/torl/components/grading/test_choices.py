@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torl.base.types import ALTERNATIVE
-from torl.components.rewards.equivalence import UndecidedError, equivalent
-from torl.components.rewards.notation import split_choice
-from torl.components.rewards.numerals import number_of_words
-from torl.components.rewards.verdict import compare_exactly
+from torl.components.grading.equivalence import UndecidedError, equivalent
+from torl.components.grading.notation import split_choice
+from torl.components.grading.numerals import number_of_words
+from torl.components.grading.verdict import compare_exactly
 
 
 def judged(reference: str, answer: str, *, exact: bool = False) -> bool:
