@@ -785,7 +785,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/learner/optimizer_steps.py", "(returns - values).var(", "((returns - values) ** 2).mean(", _MINI_BATCHES),
     # --- episodes
     ("torl/rollout/episode.py", "await episode.tools.close()", "pass", _EPISODE),
-    ("torl/components/formats/base.py", "not calls and find_answer(turn.text) is None", "not calls", _EPISODE),
+    ("torl/components/formats/format.py", "not calls and find_answer(turn.text) is None", "not calls", _EPISODE),
     (
         "torl/rollout/episode.py",
         "append_observation(token_ids[: self._remaining()], ",
@@ -834,12 +834,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _ENVIRONMENT,
     ),
     (
-        "torl/components/rewards/base.py",
+        "torl/components/rewards/reward.py",
         "chain([grade.reward], grade.turn_rewards, ",
         "chain([grade.reward], ",
         _GRADING,
     ),
-    ("torl/components/rewards/base.py", "if grade.turn_rewards and", "if False and", _GRADING),
+    ("torl/components/rewards/reward.py", "if grade.turn_rewards and", "if False and", _GRADING),
     (
         "torl/rollout/scheduler.py",
         "sorted(self.trajectories, key=lambda trajectory: trajectory.sample_index)",
@@ -891,8 +891,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _SCHEDULER,
     ),
     # --- formats and tools
-    ("torl/components/formats/base.py", "call if number < calls_left else TOO_MANY_CALLS", "call", _CHAT),
-    ("torl/components/formats/chat/base.py", "and not user_messages:", ":", _CHAT),
+    ("torl/components/formats/format.py", "call if number < calls_left else TOO_MANY_CALLS", "call", _CHAT),
+    ("torl/components/formats/chat/chat_format.py", "and not user_messages:", ":", _CHAT),
     ("torl/components/formats/chat/calls.py", "parse_constant=_refuse, ", "", _CHAT),
     ("torl/components/formats/chat/calls.py", "math.isfinite(number)", "True", _CHAT),
     ("torl/components/formats/chat/calls.py", "json.dumps(value, ensure_ascii=False).encode()", "pass", _CHAT),
@@ -900,14 +900,14 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/components/formats/chat/families.py", 'user\\n"), content, Markup', 'user\\n"), Markup', _CHAT),
     ("torl/components/formats/chat/families.py", "header, content, Markup", "content, Markup", _CHAT),
     (
-        "torl/components/formats/chat/base.py",
+        "torl/components/formats/chat/chat_format.py",
         "_, position = self.read_call(text, mark, thinks=thinks)",
         "position = mark.end()",
         _CALLS,
     ),
-    ("torl/components/formats/chat/base.py", "return None  # without tags", "pass  # without tags", _CHAT),
-    ("torl/components/formats/chat/base.py", "stop = stop if is_json else start", "stop = start", _CALLS),
-    ("torl/components/formats/chat/base.py", "if end < 0:", "if False:", _CHAT),
+    ("torl/components/formats/chat/chat_format.py", "return None  # without tags", "pass  # without tags", _CHAT),
+    ("torl/components/formats/chat/chat_format.py", "stop = stop if is_json else start", "stop = start", _CALLS),
+    ("torl/components/formats/chat/chat_format.py", "if end < 0:", "if False:", _CHAT),
     ("torl/components/formats/chat/message.py", "thinks = opened or (", "thinks = (", _CALLS),
     (
         "torl/components/formats/chat/message.py",

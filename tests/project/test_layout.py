@@ -75,7 +75,7 @@ READERS = {
     *("torl.run.records.tokens", "torl.run.config.training", "torl.run.display.console", "torl.training.examples"),
     *("torl.training.health", "torl.training.policy_versions"),
     *(f"torl.components.grading.{name}" for name in ("grader", "verdict")),
-    *(f"torl.components.formats.{name}" for name in ("base", "chat.calls")),
+    *(f"torl.components.formats.{name}" for name in ("format", "chat.calls")),
 }
 # Modules whose components are called a second time: those without a formula, and the run's sampler for its position.
 CALLED_AGAIN = {

@@ -12,7 +12,7 @@ from torl.base.types import FinishReason, Outcome, Prompt, StopReason, ToolReque
 from torl.components.engine import Engine
 from torl.components.environments import Reply
 from torl.components.formats import Format
-from torl.components.formats.base import is_void, limit_calls
+from torl.components.formats.format import is_void, limit_calls
 from torl.components.text.tokenizer import PlainTextEncoder
 from torl.components.tools import BaseTool
 from torl.rollout.calls import EpisodeTools, TimedOutcome

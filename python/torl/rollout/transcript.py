@@ -24,7 +24,7 @@ from torl.base.types import (
 )
 from torl.components.engine import Engine
 from torl.components.formats import Format
-from torl.components.formats.base import turn_stop_condition
+from torl.components.formats.format import turn_stop_condition
 from torl.components.text.vocabulary import read_turn
 from torl.rollout.calls import CallCounters
 from torl.run.config import RolloutConfig

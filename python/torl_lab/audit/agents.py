@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from torl._core import Scanner
 from torl.base.types import FinishReason, Markup, StopReason, ToolCall, Trajectory, Turn
 from torl.components.formats import ChatFormat, require_chat_format
-from torl.components.formats.base import turn_stop_condition
 from torl.components.formats.chat.calls import ChatCall
+from torl.components.formats.format import turn_stop_condition
 from torl_lab.audit.replay import MismatchError, ReplayContext, is_complete
 from torl_lab.audit.tokens import check_arrays, make_turn
 

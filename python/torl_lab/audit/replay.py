@@ -18,7 +18,7 @@ from torl.base.types import (
     UserMessage,
 )
 from torl.components.formats import Format
-from torl.components.formats.base import limit_calls
+from torl.components.formats.format import limit_calls
 from torl.components.text.tokenizer import PlainTextEncoder, control_token_ids, load_tokenizer, stop_token_ids
 from torl.components.text.vocabulary import build_vocabulary
 from torl.components.tools import PythonTool

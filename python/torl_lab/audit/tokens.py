@@ -8,7 +8,7 @@ import numpy as np
 
 from torl._core import Scan, Scanner, Vocabulary
 from torl.base.types import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
-from torl.components.formats.base import is_void, turn_stop_condition
+from torl.components.formats.format import is_void, turn_stop_condition
 from torl.run.records.rows import TrajectoryRecord
 from torl_lab.audit.checks import MAX_LOGPROB
 from torl_lab.audit.replay import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from torl.components.agents.base import Agent, AgentLimits, limits_of
+from torl.components.agents.agent import Agent, AgentLimits, limits_of
 from torl.components.agents.programs import CommandAgent, FunctionAgent
 
 AGENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(

@@ -2,8 +2,8 @@
 
 from types import MappingProxyType
 
-from torl.components.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.components.environments.bounded import BoundedEnvironment, BoundedSession, EnvironmentLimits, make_environment
+from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
 
 ENVIRONMENTS: MappingProxyType[str, str] = MappingProxyType(
     {

@@ -11,7 +11,7 @@ from torl.base.errors import ToolUnavailableError, TorlError
 from torl.base.guard import InvalidResultError, calling, describe
 from torl.base.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.base.types import Problem
-from torl.components.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
+from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.components.text.templates import Messages
 from torl.components.tools.retry import retry
 from torl.components.tools.wrappers import TRUNCATION

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from torl.components.formats.base import Format
 from torl.components.formats.blocks import FencedFormat, TaggedFormat, TaggedOptions
 from torl.components.formats.chat import (
     ChatFormat,
@@ -16,6 +15,7 @@ from torl.components.formats.chat import (
     MistralFormat,
     require_chat_format,
 )
+from torl.components.formats.format import Format
 
 FORMATS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {

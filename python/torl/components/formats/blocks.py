@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 from torl._core import StopCondition
 from torl.base.options import PositiveInt, Section
 from torl.base.types import MalformedCall, Outcome, ToolRequest, Turn
-from torl.components.formats.base import Format
+from torl.components.formats.format import Format
 from torl.components.formats.observation import ErrorStyle, render_outcome, truncate_middle
 
 PYTHON = "python"

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from torl.base.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
-from torl.components.formats.base import Format
+from torl.components.formats.format import Format
 from torl_sandbox.outcome import NO_OUTPUT
 
 ErrorStyle = Annotated[

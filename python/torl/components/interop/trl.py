@@ -12,10 +12,10 @@ from torl.base.errors import ConfigError, SandboxError, TorlError
 from torl.base.options import load_object
 from torl.base.runtime.processes.supervision import call_function, run_in_thread
 from torl.base.types import Outcome, OutcomeStatus, Problem, ToolRequest
-from torl.components.environments.base import Environment, EnvironmentSession, Message, Reply, ToolSchema
+from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.components.interop.shared import score
 from torl.components.text.templates import Messages
-from torl.components.tools.base import describe_function
+from torl.components.tools.tool import describe_function
 from torl_sandbox.execution import render_transcript
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.session import Session

@@ -1,9 +1,9 @@
 """Rewards: from a group of trajectories to its grades. Answers are compared by `torl.components.grading`."""
 
-from torl.components.rewards.base import Reward
 from torl.components.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
 from torl.components.rewards.judge import JudgeClient
 from torl.components.rewards.math import MathOptions, MathReward
+from torl.components.rewards.reward import Reward
 from torl.components.rewards.rubric import (
     REWARD_VALUE,
     REWARDS,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torl.base.errors import RewardError
 from torl.base.options import Section
 from torl.base.types import Grade, Group, Trajectory
-from torl.components.rewards.base import Reward
+from torl.components.rewards.reward import Reward
 
 
 class EnvironmentRewardOptions(Section):

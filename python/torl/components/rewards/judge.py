@@ -14,7 +14,7 @@ from torl.base.options import PositiveFloat, PositiveInt, Section
 from torl.base.runtime.http import client_session, read_reply
 from torl.base.trust import require_trust
 from torl.base.types import Grade, Group, Problem
-from torl.components.rewards.base import Reward
+from torl.components.rewards.reward import Reward
 from torl.components.text.answers import shown_reference
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torl.base.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Se
 from torl.base.types import FinishReason, Grade, Group, Trajectory
 from torl.components.grading.grader import ClusterGrader, Grader
 from torl.components.grading.verdict import Verdict, compare_exactly
-from torl.components.rewards.base import Reward
+from torl.components.rewards.reward import Reward
 from torl.components.text.answers import find_answer
 
 MIN_WORKERS = 2

@@ -17,7 +17,7 @@ from torl.base.options import Choice, ChosenFrom, Section, class_made_by, named_
 from torl.base.removed import RENAMED_REWARDS
 from torl.base.runtime.processes.supervision import call_function
 from torl.base.types import Grade, Group, Trajectory
-from torl.components.rewards.base import Reward
+from torl.components.rewards.reward import Reward
 
 PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {

@@ -11,9 +11,9 @@ from torl.base.component import RunContext
 from torl.base.errors import ConfigError
 from torl.base.options import Section, suggestion
 from torl.base.types import Outcome, OutcomeStatus
-from torl.components.tools.base import BaseTool, StatefulTool, Tool, ToolSession
 from torl.components.tools.mcp_connection import McpConnection, RefusedCallError
 from torl.components.tools.retry import wait_for_server
+from torl.components.tools.tool import BaseTool, StatefulTool, Tool, ToolSession
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult

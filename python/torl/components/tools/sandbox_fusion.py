@@ -18,9 +18,9 @@ from torl.base.options import NonNegativeInt, PositiveFloat, PositiveInt, Sectio
 from torl.base.runtime.http import client_session, read_reply
 from torl.base.trust import require_trust
 from torl.base.types import Outcome, OutcomeStatus
-from torl.components.tools.base import StatefulTool, ToolSession
 from torl.components.tools.python import MISSING_CODE, PythonTool, code_argument
 from torl.components.tools.retry import TransientError, retry
+from torl.components.tools.tool import StatefulTool, ToolSession
 
 if TYPE_CHECKING:
     import aiohttp

@@ -16,9 +16,9 @@ from torl.base.paths import resolve_path
 from torl.base.runtime.http import client_session, read_reply
 from torl.base.trust import require_trust
 from torl.base.types import Outcome, OutcomeStatus
-from torl.components.tools.base import Tool
 from torl.components.tools.retry import wait_for_server
 from torl.components.tools.search_index import Bm25Index, Corpus, open_index
+from torl.components.tools.tool import Tool
 
 if TYPE_CHECKING:
     import aiohttp

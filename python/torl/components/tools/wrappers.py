@@ -13,8 +13,8 @@ from torl.base.errors import ComponentError, ToolUnavailableError
 from torl.base.guard import describe, location
 from torl.base.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
 from torl.base.types import Outcome
-from torl.components.tools.base import BaseTool, ToolSession
 from torl.components.tools.retry import retry
+from torl.components.tools.tool import BaseTool, ToolSession
 
 _MAX_SHUFFLED = 256  # outcomes that are kept
 TRUNCATION = "..."

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from torl.components.trackers.base import Example as Example
-from torl.components.trackers.base import Tracker as Tracker
 from torl.components.trackers.feed import TrackerFeed as TrackerFeed
+from torl.components.trackers.tracker import Example as Example
+from torl.components.trackers.tracker import Tracker as Tracker
 
 TRACKERS: Final[Mapping[str, Callable[..., Tracker] | str]] = MappingProxyType(
     {

@@ -10,7 +10,7 @@ from typing import Final
 
 from torl.base.errors import TorlError
 from torl.base.guard import location
-from torl.components.trackers.base import Tracker
+from torl.components.trackers.tracker import Tracker
 
 LOG_FILE: Final = Path("logs") / "trackers.log"
 CLOSE_TIMEOUT_SECONDS: Final = 60.0

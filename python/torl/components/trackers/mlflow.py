@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torl.base.errors import ConfigError
-from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
+from torl.components.trackers.tracker import Example, Tracker, examples_due, import_client, run_id, run_settings
 
 _MAX_PARAMETERS: Final = 100  # of one request
 _MAX_METRICS: Final = 1000

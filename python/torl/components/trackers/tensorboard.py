@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torl.components.trackers.base import Tracker
+from torl.components.trackers.tracker import Tracker
 
 
 class TensorBoard(Tracker):

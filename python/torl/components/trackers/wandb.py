@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.base.errors import ConfigError
-from torl.components.trackers.base import Example, Tracker, examples_due, import_client, run_id, run_settings
+from torl.components.trackers.tracker import Example, Tracker, examples_due, import_client, run_id, run_settings
 
 
 class WeightsAndBiases(Tracker):

@@ -11,7 +11,7 @@ from chat_models import FAMILIES, ChatModel, message, written_message
 from torl.base.types import MalformedCall, ToolRequest
 from torl.components.formats import FORMATS
 from torl.components.formats.chat import ChatOptions
-from torl.components.formats.chat.base import ChatFormat
+from torl.components.formats.chat.chat_format import ChatFormat
 from torl.components.formats.chat.harmony import HarmonyOptions
 from torl.rollout.agents.messages import message_of, valid_calls
 

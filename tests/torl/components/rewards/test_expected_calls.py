@@ -9,7 +9,7 @@ import pytest
 from builders import asked, call, group, trajectory
 from torl.base.errors import RewardError
 from torl.base.types import ToolRequest
-from torl.components.formats.base import TOO_MANY_CALLS
+from torl.components.formats.format import TOO_MANY_CALLS
 from torl.recipes.toolrl import ExpectedCallsReward, call_score, has_tag_order, tag_order
 
 Calls = list[tuple[str, dict[str, Any]]]

@@ -1,6 +1,6 @@
 """The formats of chat models, as their chat templates write calls and results."""
 
-from torl.components.formats.chat.base import ChatFormat, ChatOptions, require_chat_format
+from torl.components.formats.chat.chat_format import ChatFormat, ChatOptions, require_chat_format
 from torl.components.formats.chat.families import DeepSeekFormat, HermesFormat, KimiFormat, MistralFormat
 from torl.components.formats.chat.harmony import HarmonyFormat
 from torl.components.formats.chat.llama import LlamaFormat

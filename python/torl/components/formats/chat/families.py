@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from torl.base.types import MalformedCall, Markup
-from torl.components.formats.chat.base import ChatFormat
 from torl.components.formats.chat.calls import (
     BARE_CALL_TAIL,
     INVALID_CALL,
@@ -16,6 +15,7 @@ from torl.components.formats.chat.calls import (
     make_call,
     parse_named_call,
 )
+from torl.components.formats.chat.chat_format import ChatFormat
 
 _MISTRAL_CALL, _MISTRAL_ARGS = "[TOOL_CALLS]", "[ARGS]"
 _DEEPSEEK_TAG = "<｜tool▁(?:call▁begin|call▁end|sep)｜>"

@@ -9,8 +9,8 @@ from typing import ClassVar
 from torl.base.types import Markup, ToolRequest
 from torl.base.types.tools import ARGUMENT_KEYS
 from torl.components.formats.blocks import run_block
-from torl.components.formats.chat.base import ChatFormat
 from torl.components.formats.chat.calls import BARE_CALL_TAIL, ChatCall, json_end, parse_named_call, parse_object
+from torl.components.formats.chat.chat_format import ChatFormat
 
 _PYTHON_TAG = "<|python_tag|>"
 _SPACE = re.compile(r"\s*")

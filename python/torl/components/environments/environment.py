@@ -10,7 +10,7 @@ from torl.base.component import Component
 from torl.base.guard import Guarded, InvalidResultError, describe, guarded
 from torl.base.types import Outcome, Problem, ToolRequest
 from torl.components.text.templates import Messages
-from torl.components.tools.base import check_outcome
+from torl.components.tools.tool import check_outcome
 
 
 @dataclass(frozen=True, slots=True)
