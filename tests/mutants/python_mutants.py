@@ -560,7 +560,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/components/grading/equivalence.py", "if error is not None:", "if False:", _EQUIVALENCE),
     ("torl/recipes/zerotir/__init__.py", "text.count(tag) != 1", "text.count(tag) < 1", _ANSWER_TAGS),
     ("torl/components/text/answers.py", "box_opened[0] > last_start", "box_opened[0] < last_start", _ANSWERS),
-    ("torl/components/algorithms/rewards.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
+    ("torl/components/algorithms/reward_advantages.py", "rewards_N.std(ddof=1)", "rewards_N.std()", _ALGORITHM_REWARDS),
     (
         "torl/components/algorithms/losses/divergence.py",
         "clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)\n",

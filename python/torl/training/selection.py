@@ -9,7 +9,7 @@ import numpy as np
 
 from torl.base.types import BoolArray, Float32Array, ScoredGroup, ScoredTrajectory, TrainingSample
 from torl.components.algorithms.masks import wants_reference
-from torl.components.algorithms.rewards import normalize_rewards
+from torl.components.algorithms.reward_advantages import normalize_rewards
 from torl.run.config import SelectionConfig, TrainConfig
 from torl.run.records import metric_names as names
 

@@ -270,7 +270,11 @@ PLANTS: dict[str, Plant] = {
     ),
     # --- rewards, advantages and the loss
     "biased deviation of rewards": Plant(
-        "torl.components.algorithms.rewards", "rewards_N.std(ddof=1)", "rewards_N.std()", "advantages", "normalized"
+        "torl.components.algorithms.reward_advantages",
+        "rewards_N.std(ddof=1)",
+        "rewards_N.std()",
+        "advantages",
+        "normalized",
     ),
     "turn rewards at the first token": Plant(
         _SAMPLES, "prompt_tokens + turn.stop - 1", "prompt_tokens + turn.start", "advantages", "turns"

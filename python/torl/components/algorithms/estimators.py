@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from torl.components.algorithms.advantages import TokenAdvantages
-from torl.components.algorithms.distillation import distillation
 from torl.components.algorithms.group_advantages import dr_grpo, grpo, gtpo, rloo
 from torl.components.algorithms.reward_advantages import gdpo, maxrl
 from torl.components.algorithms.token_advantages import (
+    distillation,
     optimal_token_baseline,
     ppo,
     reinforce_plus_plus,

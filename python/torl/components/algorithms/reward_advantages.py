@@ -1,9 +1,13 @@
-"""Estimators that treat rewards in other ways than GRPO: MaxRL, and GDPO for rewards of several parts. No torch."""
+"""Estimators that treat rewards in other ways than GRPO, and the normalization of a step's rewards. No torch.
+
+MaxRL, and GDPO for rewards of several parts. Axis suffix `_N`: the trajectories of a step.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 import torl._core as _core
@@ -60,3 +64,18 @@ def gdpo(
     for name, part_N in parts.items():
         total_N += given.get(name, 1.0) * group_advantages("grpo", part_N, inputs.groups_N)
     return TokenAdvantages(inputs.broadcast_to_tokens(_core.whiten_rows(total_N, inputs.lengths_N, inputs.mask_M)))
+
+
+_EPSILON = 1e-6
+
+
+def normalize_rewards(rewards_N: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return (r - mean) / (std + 1e-6) over all trajectories of the step, with the unbiased standard deviation.
+
+    A single trajectory gets 0.
+    """
+    rewards_N = np.asarray(rewards_N, dtype=np.float64)
+    if len(rewards_N) < 2:
+        return np.zeros_like(rewards_N)
+    normalized: npt.NDArray[np.float64] = (rewards_N - rewards_N.mean()) / (rewards_N.std(ddof=1) + _EPSILON)
+    return normalized

@@ -17,8 +17,7 @@ from typing import Any, TypeAlias
 
 from torl.base.errors import DataError
 from torl.base.inputs import parse_json
-from torl.components.data.columnar_files import read_arrow, read_parquet
-from torl.components.data.row_files import Fields, Row, RowFile, opened_file, require_content
+from torl.components.data.row_files import Fields, Row, RowFile, opened_file, read_arrow, read_parquet, require_content
 from torl.components.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, files_in, hub_errors, resolve_file
 from torl.components.hub.dataset_files import FILE_SUFFIXES, file_format, is_readable
 

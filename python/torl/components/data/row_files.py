@@ -1,4 +1,4 @@
-"""Files with rows: opened and decompressed; pointers of Git LFS are refused."""
+"""Files with rows: opened and decompressed, parquet and .arrow files read; pointers of Git LFS are refused."""
 
 import io
 from collections.abc import Collection, Iterator
@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from torl.base.columnar import parquet_rows, stream_rows
 from torl.base.errors import DataError
 from torl.base.expansion import BoundedReader
 from torl.base.inputs import open_file, reason
@@ -72,3 +73,21 @@ def require_content(file: RowFile) -> None:
             raise DataError(f"{file}: cannot be read: {error.strerror}") from error
         if is_pointer:
             raise DataError(f"{file}: a pointer of Git LFS, not the file: run `git lfs pull` in its repository")
+
+
+def read_parquet(path: RowFile, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of a parquet file.
+
+    Raises:
+        DataError: The file is damaged, or its content is far larger than the file.
+    """
+    with arrow_errors(path, "parquet"), path.open("rb") as opened:
+        for number, row in enumerate(parquet_rows(opened, fields), start=1):
+            yield f"{path}, row {number}", row
+
+
+def read_arrow(path: RowFile, fields: Fields) -> Iterator[Row]:
+    """Yield the rows of a file that `save_to_disk` of `datasets` writes. Raises the errors of `read_parquet`."""
+    with arrow_errors(path, "arrow"), path.open("rb") as opened:
+        for number, row in enumerate(stream_rows(opened, fields), start=1):
+            yield f"{path}, row {number}", row

@@ -5,7 +5,7 @@ from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 
-from torl.components.grading.bases import read_in_base
+from torl.components.grading.numerals import read_in_base
 from torl.components.grading.verdict import read_rational
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")

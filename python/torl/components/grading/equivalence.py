@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any
 
 from torl.base.types import ALTERNATIVE
-from torl.components.grading.bases import as_decimal, read_in_base
 from torl.components.grading.comparison import same
 from torl.components.grading.differences import is_bare_list, is_clearly_different
 from torl.components.grading.expressions import letters_of, read
@@ -27,7 +26,7 @@ from torl.components.grading.notation import (
     split_choice,
     with_fractions,
 )
-from torl.components.grading.numerals import multiplied, plain_numbers, without_noise
+from torl.components.grading.numerals import as_decimal, multiplied, plain_numbers, read_in_base, without_noise
 from torl.components.grading.units import have_other_units, without_currency, without_percent, without_plain_unit
 
 _BOOLEANS = {"true", "false", "yes", "no", "odd", "even"}

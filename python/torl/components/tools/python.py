@@ -11,8 +11,7 @@ from torl.base.component import RunContext
 from torl.base.errors import ConfigError, SandboxError
 from torl.base.options import PositiveFloat, PositiveInt, Section
 from torl.base.types import Outcome, OutcomeStatus
-from torl.components.tools.cluster_sandbox import ClusterSandbox
-from torl.components.tools.sandbox_host import SandboxHost
+from torl.components.tools.sandbox_host import ClusterSandbox, SandboxHost
 from torl.components.tools.tool import StatefulTool, ToolSession
 from torl_sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter
 

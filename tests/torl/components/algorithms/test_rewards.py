@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from torl.components.algorithms.losses import KL_ESTIMATORS, kl_of_arrays
-from torl.components.algorithms.rewards import normalize_rewards
+from torl.components.algorithms.reward_advantages import normalize_rewards
 
 
 def test_normalized_rewards() -> None:

