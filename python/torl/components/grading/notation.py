@@ -7,7 +7,7 @@ import re
 from collections.abc import Set
 from types import MappingProxyType
 
-from torl.components.grading.layout import members_of, trimmed, without_dollars
+from torl.components.grading.layout import members_of, trimmed, without_dollars, without_text
 from torl.components.grading.numerals import plain_numbers
 
 _CHARACTERS = str.maketrans(
@@ -133,9 +133,7 @@ def split_choice(text: str) -> tuple[str, str] | None:
 
 def small_choice(text: str) -> str | None:
     r"""Return the letter of a choice in lower case, alone: "C" for c, (c), \text{c}; None for other texts."""
-    text = without_dollars(text)
-    whole = _IN_TEXT.fullmatch(text)
-    found = _SMALL_CHOICE.fullmatch(whole[1] if whole else text)
+    found = _SMALL_CHOICE.fullmatch(without_text(without_dollars(text)))
     return (found[1] or found[2]).upper() if found else None
 
 

@@ -26,7 +26,10 @@ def check_grades(grades: object, group: Group) -> None:
         if not isinstance(grade, Grade):
             raise InvalidResultError(f"expected Grade for trajectory {index}, got {describe(grade)}")
         if not all(map(math.isfinite, chain([grade.reward], grade.turn_rewards, grade.parts.values()))):
-            raise InvalidResultError(f"the rewards of trajectory {index} must be finite: {_numbers(grade)}")
+            raise InvalidResultError(
+                f"the rewards of trajectory {index} must be finite: reward = {grade.reward}, "
+                f"parts = {dict(grade.parts)}, turn_rewards = {grade.turn_rewards}"
+            )
         parts = math.fsum(grade.parts.values())
         if grade.parts and not math.isclose(parts, grade.reward, rel_tol=1e-6, abs_tol=1e-6):
             raise InvalidResultError(
@@ -37,10 +40,6 @@ def check_grades(grades: object, group: Group) -> None:
                 f"expected {len(trajectory.turns)} turn rewards, one for each turn of trajectory {index}; "
                 f"got {len(grade.turn_rewards)}"
             )
-
-
-def _numbers(grade: Grade) -> str:
-    return f"reward = {grade.reward}, parts = {dict(grade.parts)}, turn_rewards = {grade.turn_rewards}"
 
 
 class Reward(Component, kind="reward"):

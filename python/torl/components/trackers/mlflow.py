@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,10 +79,9 @@ class MLflow(Tracker):
             self._client.log_batch(self._id, metrics=rows[start : start + _MAX_METRICS])
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if not examples_due(self._examples_every, step, evaluation_set):
-            return
-        text = json.dumps([each.row() for each in examples], ensure_ascii=False, indent=1)
-        self._client.log_text(self._id, text, f"examples/{evaluation_set or 'training'}_{step:06d}.json")
+        if examples_due(self._examples_every, step, evaluation_set):
+            text = json.dumps([asdict(each) for each in examples], ensure_ascii=False, indent=1)
+            self._client.log_text(self._id, text, f"examples/{evaluation_set or 'training'}_{step:06d}.json")
 
     def close(self, failed: bool = False) -> None:
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")

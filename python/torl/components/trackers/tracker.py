@@ -39,10 +39,6 @@ class Example:
     correct: bool
     reward: float
 
-    def row(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
-
 
 class Tracker(Guarded, ABC, kind="tracker"):
     """A destination of a run's metrics, such as an experiment tracker.
@@ -119,6 +115,17 @@ def run_settings(run_directory: Path) -> dict[str, Any]:
 def examples_due(every: int, step: int, evaluation_set: str | None) -> bool:
     """Whether example trajectories are due: each evaluation, and every `every` training steps; 0 disables them."""
     return every > 0 and (evaluation_set is not None or step % every == 0)
+
+
+def example_table(
+    client: Any, every: int, step: int, examples: Sequence[Example], evaluation_set: str | None
+) -> dict[str, Any]:
+    """Return the examples that are due as a `Table` of a tracker's library, by its name; an empty dict otherwise."""
+    if not examples_due(every, step, evaluation_set):
+        return {}
+    rows = [asdict(each) for each in examples]
+    table = client.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+    return {f"examples/{evaluation_set or 'training'}": table}
 
 
 def run_id(run_directory: Path, tracker: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.base.errors import ConfigError
-from torl.components.trackers.tracker import Example, Tracker, examples_due, import_client, run_id, run_settings
+from torl.components.trackers.tracker import Example, Tracker, example_table, import_client, run_id, run_settings
 
 
 class Trackio(Tracker):
@@ -48,11 +48,8 @@ class Trackio(Tracker):
         self._run.log(dict(metrics), step=step)
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if not examples_due(self._examples_every, step, evaluation_set):
-            return
-        rows = [each.row() for each in examples]
-        table = self._trackio.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
-        self._run.log({f"examples/{evaluation_set or 'training'}": table}, step=step)
+        if table := example_table(self._trackio, self._examples_every, step, examples, evaluation_set):
+            self._run.log(table, step=step)
 
     def close(self, failed: bool = False) -> None:
         self._run.finish()

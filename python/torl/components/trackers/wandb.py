@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.base.errors import ConfigError
-from torl.components.trackers.tracker import Example, Tracker, examples_due, import_client, run_id, run_settings
+from torl.components.trackers.tracker import Example, Tracker, example_table, import_client, run_id, run_settings
 
 
 class WeightsAndBiases(Tracker):
@@ -53,11 +53,8 @@ class WeightsAndBiases(Tracker):
         self._run.log({"step": step, **metrics})
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if not examples_due(self._examples_every, step, evaluation_set):
-            return
-        rows = [each.row() for each in examples]
-        table = self._wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
-        self._run.log({"step": step, f"examples/{evaluation_set or 'training'}": table})
+        if table := example_table(self._wandb, self._examples_every, step, examples, evaluation_set):
+            self._run.log({"step": step, **table})
 
     def close(self, failed: bool = False) -> None:
         self._run.finish(exit_code=int(failed))
