@@ -37,7 +37,6 @@ STEPS = 12
 SETTINGS: dict[str, object] = {
     "run.steps": STEPS,
     "run.token_groups": 4,
-    "run.signal_report": False,
     "run.trackers": "{}",
     "rollout.prompts_per_step": 6,
     "rollout.samples_per_prompt": 6,

@@ -141,14 +141,10 @@ async def test_messages_are_actions_of_the_librarys_echo_environment(echo: str) 
     expected = [json.dumps(each, separators=(",", ":")) for each in observations[1:]]
     assert [json.loads(each.text) for each in played.user_messages] == [json.loads(each) for each in expected]
     assert played.environment_rewards == {"reward": rewards}
-    whole = await play(
-        echo,
-        ["hm</think>Yes.<|im_end|>", "cut"],
-        text_field="message",
-        full_message=True,
-        visible_fields=["echoed_message"],
+    shown = await play(
+        echo, ["hm</think>Yes.<|im_end|>", "cut"], text_field="message", visible_fields=["echoed_message"]
     )
-    assert [each.text for each in whole.user_messages] == ["hm</think>Yes."]
+    assert [each.text for each in shown.user_messages] == ["Yes."]
 
 
 async def test_openenv_server_runs_code_of_each_message() -> None:

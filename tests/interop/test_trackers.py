@@ -118,12 +118,13 @@ def test_trackio_run_has_metrics_settings_and_examples(run_directory: Path) -> N
 
 @pytest.fixture
 def uri(run_directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "sums")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (run_directory / "store").as_uri())
     return (run_directory / "store").as_uri()
 
 
 def test_mlflow_run_has_metrics_settings_and_examples(run_directory: Path, uri: str) -> None:
-    write_run(run_directory, "mlflow", experiment="sums")
+    write_run(run_directory, "mlflow")
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("sums")
     assert experiment is not None

@@ -1352,7 +1352,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/doctor/run_check.py", 'self.fires == "above" and value <= limit', "False", _DOCTOR),
     ("torl_lab/doctor/run_check.py", "if self.while_flat and history.is_learning:", "if False:", _DOCTOR),
     # --- whole runs: nothing smaller notices these
-    ("torl/api/policy.py", '{"evaluation.max_tool_calls": max_tool_calls}', "{}", "torl/api/test_api.py"),
+    ("torl/api/policy.py", '{"evaluation.rollout.max_tool_calls": max_tool_calls}', "{}", "torl/api/test_api.py"),
     ("torl/training/samples.py", "return mask_samples(samples, masks)", "return samples", f"{_VERIFY}masked"),
     (
         "torl/learner/messages.py",

@@ -64,7 +64,7 @@ def test_sapo_equals_trl(batch, seed) -> None:
     padded, logprobs = (get("logprobs").requires_grad_() for get in (numbers.padded, numbers.__getitem__))
     expected = trl_loss(numbers, padded, "sapo", 0.2, 0.2)
     rounded = float(np.float32(1.05))  # TRL's temperatures are float32
-    per_token = POLICY_LOSSES["sapo"](inputs_of(numbers, logprobs), negative_temperature=rounded).per_token
+    per_token = POLICY_LOSSES["sapo"](inputs_of(numbers, logprobs), temperatures=(1.0, rounded)).per_token
     require_equal(numbers, expected, padded, numbers.weights("sequence") * per_token, logprobs)
 
 
@@ -211,7 +211,7 @@ def test_clip_cov_equals_verl_where_all_tokens_in_the_range_are_dropped(batch, s
     numbers.flat = {name: array.astype(np.float32).astype(np.float64) for name, array in numbers.flat.items()}
     numbers.flat["old"] = numbers.flat["logprobs"]
     padded, logprobs = (get("logprobs").requires_grad_() for get in (numbers.padded, numbers.__getitem__))
-    options = {"share": 1.0, "covariance_low": 0.1, "covariance_high": 5.0}
+    options = {"share": 1.0, "covariance_range": (0.1, 5.0)}
     expected = verl_loss("clip_cov", numbers, padded, "old", clip_cov_ratio=1.0, clip_cov_lb=0.1, clip_cov_ub=5.0)
     values = batch_values("clip_cov", numbers, **options)
     per_token = POLICY_LOSSES["clip_cov"](inputs_of(numbers, logprobs, values=values), **options).per_token

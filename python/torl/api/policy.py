@@ -130,16 +130,20 @@ class Policy:
             problems: Problem file or source, or problems.
             name: Name of the problem set; the episodes' seeds derive from it.
             max_tool_calls: Maximum number of tool calls in an episode; 0 measures the model without tools. None uses
-                `evaluation.max_tool_calls`.
+                `evaluation.rollout.max_tool_calls`.
             output: Directory for the trajectories. Optional.
 
         Raises:
             TorlError: The settings, the problems or the model are invalid, or a component fails.
         """
-        settings = {"problems": _problem_choice(problems)} | ({"output": output} if output else {})
-        limit = {} if max_tool_calls is None else {"evaluation.max_tool_calls": max_tool_calls}
-        config = self._validate(EvaluateConfig, limit, evaluate=settings)
-        return self._run(lambda: self._evaluate(config, name))
+        prompts = self._sections.get("data", {})
+        data = {
+            **(prompts if isinstance(prompts, Mapping) else {}),
+            "evaluation": {"problems": _problem_choice(problems)},
+        }
+        limit = {} if max_tool_calls is None else {"evaluation.rollout.max_tool_calls": max_tool_calls}
+        config = self._validate(EvaluateConfig, limit, data=data)
+        return self._run(lambda: self._evaluate(config, name, Path(output) if output else None))
 
     def close(self) -> None:
         """Stop the engine, the tools and the reward. May be called twice."""
@@ -181,9 +185,9 @@ class Policy:
         model, config = self._open(config)
         return await sample_with(self._rollouts, model, config, self._console, resumable=resumable)
 
-    async def _evaluate(self, config: EvaluateConfig, name: str | None) -> Evaluation:
+    async def _evaluate(self, config: EvaluateConfig, name: str | None, output: Path | None) -> Evaluation:
         model, config = self._open(config)
-        return await evaluate_with(self._rollouts, model, config, self._console, name)
+        return await evaluate_with(self._rollouts, model, config, self._console, name, output)
 
     def _open(self, config: AnyConfig) -> tuple[ModelDirectory, AnyConfig]:
         rollout = config.rollout

@@ -26,6 +26,8 @@ class Removed(NamedTuple):
     the other keys of a table. A "*" is the part of the name at its position."""
     of: tuple[str, ...] = ()
     """Names of the choices that had the option; empty for any."""
+    joined: Mapping[str, Any] = MappingProxyType({})
+    """Defaults of the keys that `settings` gets the values of, as a list; empty for the value of the setting alone."""
 
 
 def _argument(option: str, of: tuple[str, ...], argument: str) -> Removed:
@@ -35,6 +37,19 @@ def _argument(option: str, of: tuple[str, ...], argument: str) -> Removed:
         lambda value: {f"run.trackers.*.arguments.{argument}": value},
         of,
     )
+
+
+def _moved_to_rollout(name: str, is_set: Callable[[Any], bool] = lambda value: True) -> Removed:
+    """Return a setting of `evaluation` that has the name of the setting of `rollout` that it replaced."""
+    setting = f"evaluation.rollout.{name}"
+    return Removed(f"write {setting}", lambda value: {setting: value} if is_set(value) else {})
+
+
+def _joined(setting: str, of: str, **defaults: Any) -> dict[str, Removed]:
+    """Return options that are one list now, by dotted name."""
+    section = setting.rpartition(".")[0]
+    now = f"write {setting} = [{', '.join(defaults)}]"
+    return {f"{section}.{name}": Removed(now, lambda values: {setting: values}, (of,), defaults) for name in defaults}
 
 
 REMOVED: Mapping[str, Removed] = MappingProxyType(
@@ -54,9 +69,49 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
             "write selection.groups.zero_variance = {}, or false instead of {} to remove an inherited one",
             lambda drops: {"selection.groups.zero_variance": {"name": "zero_variance"}} if drops else {},
         ),
-        "evaluate.use_tools": Removed("write evaluation.max_tool_calls = 0"),
-        "use_tools": Removed("write evaluation={'max_tool_calls': 0}"),
+        "evaluate.problems": Removed("give `torl.evaluate` its argument problems"),
+        "evaluate.output": Removed("give `torl.evaluate` its argument output"),
+        "evaluate.use_tools": Removed("write evaluation.rollout.max_tool_calls = 0"),
+        "use_tools": Removed("write evaluation={'rollout': {'max_tool_calls': 0}}"),
         "run.trackers.*.tracking_uri": Removed("set the environment variable MLFLOW_TRACKING_URI", of=("mlflow",)),
+        "run.trackers.*.experiment": Removed("set the environment variable MLFLOW_EXPERIMENT_NAME", of=("mlflow",)),
+        "run.trackers.*.examples_every": Removed(
+            "trackers get the examples of every tenth step", of=("wandb", "trackio", "mlflow")
+        ),
+        "run.signal_report": Removed("the lines after the first step are always printed"),
+        "health.every_steps": Removed("every step is checked; health.mode = 'off' checks none"),
+        "algorithm.keep_reference": Removed("a mask that needs a reference model keeps it"),
+        "finetune.min_reward": Removed("write finetune.drop with a mask of your own"),
+        "finetune.date": Removed("chat templates always print 2024-07-26"),
+        "rollout.environment.full_message": Removed("the field has the text without thinking", of=("openenv",)),
+        "rollout.environment.max_message_characters": Removed("longer messages are cut at 20,000 characters"),
+        "rollout.tools.*.index_directory": Removed(
+            "the index is beside the corpus: link the corpus into another directory", of=("search",)
+        ),
+        "rollout.tools.*.output_kib": Removed("the output of a run is limited to 1 MiB", of=("python",)),
+        "rollout.tools.*.run_timeout_seconds": Removed(
+            "write rollout.tools.sandbox_fusion.wall_seconds",
+            lambda seconds: {"rollout.tools.*.wall_seconds": seconds},
+            ("sandbox_fusion",),
+        ),
+        "engine.enforce_eager": Removed(
+            "write engine.arguments = { enforce_eager = true }",
+            lambda is_eager: {"engine.arguments.enforce_eager": True} if is_eager else {},
+            ("vllm",),
+        ),
+        "evaluation.temperature": _moved_to_rollout("temperature", lambda value: value != 1.0),
+        **{
+            f"evaluation.{name}": _moved_to_rollout(name)
+            for name in ("top_p", "max_tool_calls", "max_response_tokens", "stop")
+        },
+        "algorithm.policy_loss.max_ratio": Removed("DPPO truncates the ratio at 20", of=("dppo",)),
+        "algorithm.estimator.margin": Removed("AdaTIR leaves a tenth of A to a correct response", of=("adatir",)),
+        **_joined("algorithm.policy_loss.positive", "vespo", power=2.0, decay=3.0),
+        **_joined("algorithm.policy_loss.negative", "vespo", negative_power=3.0, negative_decay=2.0),
+        **_joined("algorithm.policy_loss.temperatures", "sapo", temperature=1.0, negative_temperature=1.05),
+        **_joined("algorithm.policy_loss.covariance_range", "clip_cov", covariance_low=1.0, covariance_high=5.0),
+        **_joined("data.sampler.cooldown", "curriculum", cooldown_after=0, cooldown_epochs=1),
+        **_joined("selection.members.*.at_least", "resample_on_correct", min_correct=2, min_wrong=2),
         **{
             f"run.trackers.*.{option}": _argument(option, of, argument)
             for option, of, argument in (
@@ -96,7 +151,10 @@ def translated(tree: Mapping[str, Any]) -> dict[str, Any]:
         for section, key, path in list(_found(found, pattern.split("."))):
             if removed.of and section.get("name") not in removed.of:
                 continue  # an option of another class that has the same name
-            for name, value in removed.settings(section.pop(key)).items():
+            given = section.pop(key)
+            if removed.joined:
+                given = [given if name == key else section.pop(name, each) for name, each in removed.joined.items()]
+            for name, value in removed.settings(given).items():
                 _insert(found, _filled(name.split("."), path), value)
     for pattern in _REWARDS:
         for section, key, _ in _found(found, pattern.split(".")):

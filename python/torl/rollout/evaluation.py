@@ -54,26 +54,33 @@ class Evaluation:
 
 
 async def evaluate_with(
-    open_running: OpenRollouts, model: ModelDirectory, config: EvaluateConfig, console: Console, name: str | None = None
+    open_running: OpenRollouts,
+    model: ModelDirectory,
+    config: EvaluateConfig,
+    console: Console,
+    name: str | None = None,
+    output: Path | None = None,
 ) -> Evaluation:
-    """Evaluate on `config.evaluate.problems`, and write the trajectories if so configured.
+    """Evaluate on the only set of `config.data.evaluation`.
 
     Args:
         open_running: Opens the rollouts, once the problems are read.
         model: The model.
         config: The configuration, capped to the model's context.
         console: Console for progress.
-        name: Name of the problem set. None for the name of the problem file.
+        name: Name of the problem set. None for the name of the problem file, or of another source of problems.
+        output: Directory that the trajectories are written to. None writes none.
 
     Raises:
         TorlError: The problems cannot be read, or a component fails.
     """
     evaluation_config = config.evaluation
-    name = name or _problem_set_name(config)
-    output = config.evaluate.output
+    (chosen,) = config.data.evaluation.values()
+    path = getattr(chosen.options, "path", None)
+    name = name or (Path(path).stem if path else chosen.name.rpartition(":")[2])
     if output is not None:
         trajectory_file(output, _STEP, name)  # rejects an invalid file name before the start
-    problems = model.problem_set(name, config.evaluate.problems, config.data, evaluation_config, console)
+    problems = model.problem_set(name, chosen, config.data, evaluation_config, console)
     async with open_running() as rollouts:
         episodes = evaluation_config.episodes(len(problems.prompts))
         with console.progress(f"evaluating {name}", episodes) as progress:
@@ -96,7 +103,7 @@ async def evaluate(
     name: str,
     on_episode: Callable[[], object] | None = None,
 ) -> Evaluation:
-    """Play every prompt greedily, or `config.samples_per_problem` times at `config.temperature`, or both, and grade.
+    """Play every prompt greedily, or `config.samples_per_problem` times at its temperature, or both, and grade.
 
     Seeds depend only on `name` and the problems, so that evaluations of one run differ by the policy alone. Failed
     episodes are dropped and counted.
@@ -126,7 +133,7 @@ async def evaluate(
 
     async with task_group() as tasks:
         playing_greedy = tasks.create_task(play("greedy", 0.0, int(config.greedy)))
-        playing = tasks.create_task(play("sampled", config.temperature, config.samples_per_problem))
+        playing = tasks.create_task(play("sampled", config.rollout.get("temperature", 1.0), config.samples_per_problem))
     greedy, groups = playing_greedy.result(), playing.result()
     greedy_metrics: dict[str, float] = {}
     if config.greedy:
@@ -143,16 +150,8 @@ async def evaluate(
 
 def evaluation_player(player: EpisodePlayer, config: EvaluationConfig, temperature: float) -> EpisodePlayer:
     """A copy of the player with the settings of an evaluation."""
-    own = {name: getattr(config, name) for name in ("top_p", "max_tool_calls", "max_response_tokens", "stop")}
-    changes = {name: value for name, value in own.items() if value is not None}
-    return replace(player, settings=player.settings.model_copy(update={**changes, "temperature": temperature}))
+    return replace(player, settings=player.settings.model_copy(update={**config.rollout, "temperature": temperature}))
 
 
 def _order(prompts: Sequence[Prompt]) -> dict[str, int]:
     return {prompt.problem.id: place for place, prompt in enumerate(prompts)}
-
-
-def _problem_set_name(config: EvaluateConfig) -> str:
-    """The name of the problem file without its suffix, or the name of another source of problems."""
-    path = getattr(config.evaluate.problems.options, "path", None)
-    return Path(path).stem if path else config.evaluate.problems.name.rpartition(":")[2]

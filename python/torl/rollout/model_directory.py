@@ -151,7 +151,7 @@ def require_fitting(config: LearningConfig, model: Path) -> None:
     """
     prompt, response, window = config.longest_prompt, config.longest_response, _engine_window(config, model)
     if config.plays_episodes and window is not None and prompt + response > window:
-        section = "rollout" if response == config.rollout.max_response_tokens else "evaluation"
+        section = "rollout" if response == config.rollout.max_response_tokens else "evaluation.rollout"
         setting = f"{section}.max_response_tokens"
         raise ConfigError(
             f"{setting} = {response} and prompts of {prompt} tokens exceed the context of {window} "
@@ -232,14 +232,16 @@ def cap_to_context(config: _Config, model: Path, console: Console | None = None)
         return config
     if window <= prompt:
         raise ConfigError(f"{model}: its context of {window} tokens has no room after {prompt} of prompt")
-    capped: dict[str, Section] = {}
-    for name in ("rollout", "evaluation"):
-        section = getattr(config, name, None)
-        if section is not None and (section.max_response_tokens or 0) > window - prompt:
-            capped[name] = section.model_copy(update={"max_response_tokens": window - prompt})
-            if console is not None:
-                console.warning(
-                    f"{name}.max_response_tokens is lowered from {section.max_response_tokens} to {window - prompt}: "
-                    f"{model} has a context of {window} tokens, of which {prompt} are for the prompt"
-                )
-    return config.model_copy(update=capped)
+    limit, rollout = {"max_response_tokens": window - prompt}, config.rollout
+    capped: dict[str, Section] = {"rollout": rollout.model_copy(update=limit)}
+    lowered = {"rollout": rollout.max_response_tokens}
+    if (evaluation := getattr(config, "evaluation", None)) is not None:
+        lowered["evaluation.rollout"] = evaluation.rollout.get("max_response_tokens", 0)
+        capped["evaluation"] = evaluation.model_copy(update={"rollout": {**evaluation.rollout, **limit}})
+    lowered = {name: tokens for name, tokens in lowered.items() if tokens > window - prompt}
+    for name, tokens in lowered.items() if console is not None else ():
+        console.warning(
+            f"{name}.max_response_tokens is lowered from {tokens} to {window - prompt}: {model} has a context of "
+            f"{window} tokens, of which {prompt} are for the prompt"
+        )
+    return config.model_copy(update={name.partition(".")[0]: capped[name.partition(".")[0]] for name in lowered})

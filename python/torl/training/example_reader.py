@@ -58,7 +58,7 @@ class ExampleReader:
         stops = stop_token_ids(model.path, model.tokenizer, format.end_tokens)
         self._format = format
         options = config.finetune
-        self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, self._split, options.date)
+        self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, self._split)
         self._limit = min(options.max_tokens, context_window(model.path) or options.max_tokens)
         template = config.data.template.bind()
         self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
@@ -193,8 +193,6 @@ class ExampleReader:
         options, grade, trajectory = self._options, record.grade, record.trajectory
         if options.correct_only and not grade.correct:
             raise DroppedExampleError("with a wrong answer")
-        if options.min_reward is not None and grade.reward < options.min_reward:
-            raise DroppedExampleError("below min_reward")
         member = ScoredTrajectory(trajectory, grade, grade.reward)
         for name, mask in self._drop.items():
             if mask(member):

@@ -150,7 +150,7 @@ class Run:
         verdict = await asyncio.to_thread(self.monitors.observe, step, metrics, records, tokens)
         components.writer.write_metrics(step, {**metrics, **verdict.metrics}, weights=weights)
         components.console.step(step + 1, config.run.steps, metrics, groups=played.groups)
-        if step == 0 and config.run.signal_report and played.groups:
+        if step == 0 and played.groups:
             signal = LearningSignal.measure(played.groups, config.reward_comparison)
             for line in signal.lines():
                 components.console.line(f"first step: {line}")

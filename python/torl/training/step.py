@@ -258,7 +258,7 @@ def input_arrays(algorithm: AlgorithmConfig) -> list[str]:
     recorded = {
         "values": algorithm.needs_critic,
         "old_logprobs": algorithm.penalizes_rewards or required.old_logprobs,
-        "ref_logprobs": algorithm.penalizes_rewards or algorithm.keep_reference or required.reference,
+        "ref_logprobs": algorithm.penalizes_rewards or algorithm.keeps_reference or required.reference,
         "entropies": required.entropies,
         "collision_probs": required.collision_probs,
     }

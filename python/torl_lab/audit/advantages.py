@@ -58,7 +58,7 @@ def _recorded_inputs(algorithm: AlgorithmConfig) -> set[str]:
         inputs |= {"old_logprobs", "ref_logprobs"}
     if algorithm.needs_critic:
         inputs.add("values")
-    return inputs | {"ref_logprobs"} if algorithm.keep_reference else inputs
+    return inputs | {"ref_logprobs"} if algorithm.keeps_reference else inputs
 
 
 def _loss_tokens(index: int, batch: Sequence[TrajectoryRecord], masked: frozenset[int]) -> int:

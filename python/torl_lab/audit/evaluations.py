@@ -11,7 +11,7 @@ from torl.components.hub import resolve_model
 from torl.components.rewards import Reward
 from torl.components.text.tokenizer import load_tokenizer
 from torl.rollout.model_directory import ModelDirectory
-from torl.run.config import LearningConfig, RolloutConfig
+from torl.run.config import LearningConfig
 from torl.run.records import metric_names as names
 from torl.run.records.files import METRICS_FILE, trajectory_file
 from torl.run.records.rows import TrajectoryRecord
@@ -177,7 +177,7 @@ class EvaluationAudit:
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records, place, failed=failed, too_long=too_long)
         self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
-        context = replace(self.context, rollout=evaluated_rollout(self.config))
+        context = replace(self.context, rollout=self.config.evaluation.apply_to(self.config.rollout))
         self.check_trajectories(records, context, max_staleness=0)
 
     def check_trajectories(
@@ -190,14 +190,6 @@ class EvaluationAudit:
                 wrong = mismatch(record.trajectory, context) or number_mismatch(record)
                 self.checks.tokens.add_mismatch(record, wrong)
             self.checks.versions.add_mismatch(record, version_mismatch(record, max_staleness))
-
-
-def evaluated_rollout(config: LearningConfig) -> RolloutConfig:
-    """Return the rollout settings of a configuration with the limits and stop strings of its evaluations."""
-    evaluation, rollout = config.evaluation, config.rollout
-    changed: dict[str, Any] = {"max_response_tokens": evaluation.longest_response(rollout)}
-    own = {name: getattr(evaluation, name) for name in ("max_tool_calls", "stop")}
-    return rollout.model_copy(update=changed | {name: value for name, value in own.items() if value is not None})
 
 
 def count_of(row: Mapping[str, Any], name: str) -> int:

@@ -117,8 +117,8 @@ class SampledTrajectories:
         """Add trajectories of an evaluation. Log-probabilities of greedy turns have temperature 1."""
         for record in [each for episode in episodes for each in episode.episode_trajectories]:
             config = self._history.config_at(record.step)
-            top_p = 1.0 if greedy else config.evaluation.top_p or config.rollout.top_p
-            self._add_sampled(record, 1.0 if greedy else config.evaluation.temperature, top_p)
+            rollout = config.evaluation.apply_to(config.rollout)
+            self._add_sampled(record, 1.0 if greedy else rollout.temperature, 1.0 if greedy else rollout.top_p)
 
     @property
     def count(self) -> int:

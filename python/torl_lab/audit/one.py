@@ -23,7 +23,6 @@ from torl.run.records.rows import TrajectoryRecord
 from torl_lab.audit.advantages import check_advantages
 from torl_lab.audit.agents import agent_mismatch
 from torl_lab.audit.checks import Check, OwnCheck, check_rewards, find_problems, place_of, reward_of, version_mismatch
-from torl_lab.audit.evaluations import evaluated_rollout
 from torl_lab.audit.groups import trained_records
 from torl_lab.audit.history import RunHistory, evaluation_plays
 from torl_lab.audit.replay import ReplayContext
@@ -66,7 +65,7 @@ class TrajectoryAudit:
         history = await asyncio.to_thread(RunHistory.read, self._directory, Check("metrics"))
         is_training = path in training_files(self._directory)
         config = history.config_at(record.step) if is_training else history.start_config_at(record.step)
-        rollout = config.rollout if is_training else evaluated_rollout(config)
+        rollout = config.rollout if is_training else config.evaluation.apply_to(config.rollout)
         tokens, versions, rewards, advantages, updates = (
             Check(name) if line is None else OwnCheck(name, place=place)
             for name in ("tokens", "versions", "rewards", "advantages", "updates")

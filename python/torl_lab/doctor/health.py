@@ -77,7 +77,7 @@ class Health(Monitor):
             self._is_off = True
             self._log_failure(step, "the records", error)
             return Verdict(warnings=[f"step {step + 1}: health checks are off from now on: {error!r} ({LOG})"])
-        if step < self._first_check or (step + 1) % self._config.health.every_steps:
+        if step < self._first_check:
             return Verdict()
         results = run_checks(self._history, self._checks)
         findings = results.findings

@@ -192,8 +192,7 @@ def _calls(parsed: ParsedArguments, config: EvaluateModelConfig) -> list[int]:
         if not all(number.strip().isdecimal() for number in numbers):
             raise ConfigError(f"--max-tool-calls must be numbers of tool calls such as 0,2,4, got {value!r}")
         return list(dict.fromkeys(map(int, numbers)))
-    limit = config.evaluation.max_tool_calls
-    configured = config.rollout.max_tool_calls if limit is None else limit
+    configured = config.evaluation.apply_to(config.rollout).max_tool_calls
     return list(dict.fromkeys({"on": [configured], "off": [0], "both": [0, configured]}[parsed.arguments.tools]))
 
 

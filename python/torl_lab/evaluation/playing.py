@@ -95,8 +95,9 @@ async def play_cells(
 
     async def fill(cell: EvaluationCell, prompts: Sequence[Prompt]) -> None:
         name = f"{cell.directory.name} on {cell.set_name}, N = {cell.calls}, {cell.mode}"
-        evaluation = config.evaluation.model_copy(update={"max_tool_calls": cell.calls})
-        temperature = 0.0 if cell.mode == "greedy" else evaluation.temperature
+        changes = {**config.evaluation.rollout, "max_tool_calls": cell.calls}
+        evaluation = config.evaluation.model_copy(update={"rollout": changes})
+        temperature = 0.0 if cell.mode == "greedy" else evaluation.apply_to(config.rollout).temperature
         try:
             await append_groups(
                 rollouts,

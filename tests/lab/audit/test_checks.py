@@ -186,7 +186,7 @@ def test_improbable_trajectories_have_no_advantage(max_perplexity: float | None,
         records[index] = replace(records[index], token_arrays=numbers)
     records[0] = replace(records[0], advantage=0.0)
     limit = {} if max_perplexity is None else {"selection__mask": {"improbable": {"above": max_perplexity}}}
-    assert checked(records, algorithm__keep_reference=True, **DR_GRPO, **limit).wrong == wrong
+    assert checked(records, **DR_GRPO, **limit).wrong == wrong
 
 
 def test_turn_reward_is_at_its_last_token() -> None:

@@ -75,8 +75,7 @@ def test_orders_are_those_of_the_run(seed: int) -> None:
     curriculum = {
         "pass_rate_range": (0.2, 1.0),
         "weight_field": "w",
-        "cooldown_after": 1 + seed % 2,
-        "cooldown_epochs": 1,
+        "cooldown": (1 + seed % 2, 1),
     }
     pairs: list[tuple[Any, Any]] = [
         (PromptSampler(asked, seed), NaiveShuffled(asked, seed)),

@@ -101,9 +101,9 @@ async def test_problems_of_another_seed_are_a_mismatch(tmp_path: Path) -> None:
 async def test_order_that_depends_on_earlier_accuracies_is_repeated(tmp_path: Path) -> None:
     """With staleness, the time at which they were known is not recorded."""
     run = ScriptedRun(tmp_path, lambda number: number % 2, problems=9)
-    run.sampler = CurriculumSampler(run.prompts, 0, cooldown_after=1)
+    run.sampler = CurriculumSampler(run.prompts, 0, cooldown=(1, 1))
     run.step_player = StepPlayer(run.config, StepProblems(run.sampler), run.player, run.reward, Console(io.StringIO()))
-    order, config, check = order_of(run, "curriculum", cooldown_after=1)
+    order, config, check = order_of(run, "curriculum", cooldown=[1, 1])
     for step in range(4):
         run.version = step
         records, _ = written(run, await run.step_player.play(step), step)

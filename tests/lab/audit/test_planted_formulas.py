@@ -44,7 +44,7 @@ RUNS: dict[str, Settings] = {
     "selected": {
         "rollout": {"samples_per_prompt": 6},
         "selection": {
-            "members": {"complete": {}, "resample_on_correct": {"count": 3, "min_correct": 1, "min_wrong": 1}},
+            "members": {"complete": {}, "resample_on_correct": {"count": 3, "at_least": [1, 1]}},
             "groups": {"few_complete": {"at_least": 3}},
         },
     },
@@ -68,7 +68,7 @@ RUNS: dict[str, Settings] = {
     "curriculum": {
         "run": {"steps": 6},
         "rollout": {"samples_per_prompt": 2},
-        "data": {"max_prompt_tokens": 200, "sampler": {"name": "curriculum", "cooldown_after": 1}},
+        "data": {"max_prompt_tokens": 200, "sampler": {"name": "curriculum", "cooldown": [1, 1]}},
     },
     "stream": {"data": {"max_prompt_tokens": 200, "sampler": {"name": "stream", "buffer_size": 6}}},
     "scheduled": {"rollout": {"max_response_tokens": [[0, 300], [1, 250]]}},

@@ -123,9 +123,8 @@ def test_ignored_check_does_not_stop(tmp_path: Path) -> None:
     assert not any(verdict.warnings or verdict.error for verdict in verdicts)
 
 
-def test_interval_checks_every_step_that_is_due(tmp_path: Path) -> None:
-    verdicts = watch(Case(), tmp_path, every_steps=4)
-    assert [step for step, verdict in enumerate(verdicts) if verdict.metrics] == [3, 7, 11, 15, 19, 23, 27]
+def test_every_step_is_checked(tmp_path: Path) -> None:
+    assert all(verdict.metrics for verdict in watch(Case(), tmp_path))
 
 
 def test_resumed_run_is_judged_by_its_records_and_ten_new_steps(tmp_path: Path) -> None:

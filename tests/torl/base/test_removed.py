@@ -12,7 +12,7 @@ import torl
 from torl.base.errors import ConfigError
 from torl.base.removed import REMOVED, is_recorded, translated
 from torl.components.trackers import Tracker
-from torl.run.config import TrainConfig
+from torl.run.config import FinetuneConfig, TrainConfig
 from torl.run.config.command_line import parse_command_line
 from torl.run.config.loading import find_config, load_config
 from torl.run.records.run_directory import changed_keys, config_files, read_configs
@@ -68,7 +68,7 @@ PAIRS = {
         name = "wandb"
         project = "sums"
         run_name = "first"
-        examples_every = 5
+        examples_every = 10
         [run.trackers.local]
         name = "trackio"
         project = "torl"
@@ -77,7 +77,6 @@ PAIRS = {
         """
         [run.trackers.wandb]
         arguments = { project = "sums", name = "first" }
-        examples_every = 5
         [run.trackers.local]
         name = "trackio"
         arguments = { project = "torl", space_id = "me/runs" }
@@ -97,6 +96,81 @@ PAIRS = {
         [evaluation]
         reward = "math"
         """,
+    ),
+    "options that are a list now": (
+        """
+        [data.sampler]
+        name = "curriculum"
+        cooldown_after = 3
+        cooldown_epochs = 2
+        [algorithm.policy_loss]
+        name = "vespo"
+        power = 1.5
+        decay = 2.5
+        negative_decay = 4.0
+        [selection.members.roc]
+        name = "resample_on_correct"
+        count = 4
+        min_wrong = 1
+        """,
+        """
+        [data.sampler]
+        name = "curriculum"
+        cooldown = [3, 2]
+        [algorithm.policy_loss]
+        name = "vespo"
+        positive = [1.5, 2.5]
+        negative = [3.0, 4.0]
+        [selection.members.roc]
+        name = "resample_on_correct"
+        count = 4
+        at_least = [2, 1]
+        """,
+    ),
+    "options with another name": (
+        """
+        [rollout.tools.python]
+        name = "sandbox_fusion"
+        url = "http://x"
+        run_timeout_seconds = 5.0
+        [engine]
+        name = "vllm"
+        enforce_eager = true
+        """,
+        """
+        [rollout.tools.python]
+        name = "sandbox_fusion"
+        url = "http://x"
+        wall_seconds = 5.0
+        [engine]
+        arguments = { enforce_eager = true }
+        """,
+    ),
+    "settings of evaluations": (
+        """
+        [evaluation]
+        temperature = 1.0
+        top_p = 0.7
+        stop = ["</answer>"]
+        """,
+        """
+        [evaluation.rollout]
+        top_p = 0.7
+        stop = ["</answer>"]
+        """,
+    ),
+    "values that are constant now": (
+        """
+        signal_report = true
+        [health]
+        every_steps = 1
+        [algorithm]
+        keep_reference = false
+        [rollout.tools.python]
+        name = "python"
+        output_kib = 1024
+        """,
+        "",
     ),
 }
 """The text of an earlier run's configuration, and the same in the present settings."""
@@ -128,7 +202,9 @@ def test_removed_name_of_a_reward_is_refused_with_the_present_one(section: str) 
 
 
 def test_removed_keyword_of_a_call_is_refused_with_its_successor() -> None:
-    with pytest.raises(ConfigError, match=r"use_tools is unknown; write evaluation=\{'max_tool_calls': 0\}"):
+    with pytest.raises(
+        ConfigError, match=r"use_tools is unknown; write evaluation=\{'rollout': \{'max_tool_calls': 0\}\}"
+    ):
         torl.evaluate("model", "train.jsonl", use_tools=False)
 
 
@@ -175,5 +251,9 @@ def test_no_removed_setting_is_one(name: str) -> None:
     section[key] = [0.0, 1.0]
     section["name"] = next(iter(of), "")
     assert translated(tree) != tree
+    given: dict[str, Any] = {name: [0.0, 1.0]}
+    if name.startswith("rollout.environment."):
+        given |= {"rollout.environment.name": "openenv", "rollout.environment.openenv": "http://x"}
+    config_class = FinetuneConfig if name.startswith("finetune.") else TrainConfig
     with pytest.raises(ConfigError, match=" is unknown; "):
-        load_config(TrainConfig, find_config("demo"), {name: [0.0, 1.0]})
+        load_config(config_class, find_config("demo"), given)

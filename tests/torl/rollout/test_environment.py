@@ -18,7 +18,7 @@ from torl.base.errors import DataError, HangError, RewardError, ToolUnavailableE
 from torl.base.options import Choice
 from torl.base.seeds import derive_seed
 from torl.base.types import FinishReason, Problem, Prompt, SampledTurn, StopReason, ToolRequest, Trajectory
-from torl.components.environments import Message
+from torl.components.environments import Message, bounded
 from torl.components.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
 from torl.components.text.templates import PromptVariant, chat
 from torl.rollout.grading import score_group
@@ -467,9 +467,10 @@ def test_missing_declared_reward_part_is_zero() -> None:
         play(model, ["1<|im_end|>"], environment)
 
 
-def test_a_message_that_is_too_long_is_cut_and_counted() -> None:
+def test_a_message_that_is_too_long_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "MAX_MESSAGE_CHARACTERS", 10)
     model, environment = ChatModel.of("hermes"), said("x" * 50)
-    player = in_environment(model.player(["1<|im_end|>"] * 2), model, environment, max_message_characters=10)
+    player = in_environment(model.player(["1<|im_end|>"] * 2), model, environment)
     played = asyncio.run(player.play(asked(token_ids=[1]), batch_id=0, sample=0))
     assert [each.text for each in played.user_messages] == ["x" * 10 + "..."]
     assert player.environment is not None

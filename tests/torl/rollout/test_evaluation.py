@@ -60,7 +60,9 @@ async def evaluated(
 async def test_calls_in_training_and_evaluation_are_two_numbers(
     reward: MathReward, form: Format, own: int | None, calls: int
 ) -> None:
-    evaluation, playing = await evaluated(reward, form=form, training_calls=1, max_tool_calls=own)
+    evaluation, playing = await evaluated(
+        reward, form=form, training_calls=1, rollout={} if own is None else {"max_tool_calls": own}
+    )
     assert evaluation.metrics[names.CALLS_PER_TRAJECTORY] == calls
     assert evaluation.metrics[names.GREEDY_ACCURACY] == 1
     members = [member for group in evaluation.groups for member in group.members]
@@ -90,7 +92,7 @@ async def test_problems_that_are_too_long_to_be_played_count_as_not_solved(rewar
 
 async def test_greedy_and_sampled_responses_in_the_order_of_the_problems(reward: MathReward) -> None:
     evaluation, playing = await evaluated(
-        reward, problems="dcb", greedy=True, samples_per_problem=2, temperature=0.6, top_p=0.7
+        reward, problems="dcb", greedy=True, samples_per_problem=2, rollout={"temperature": 0.6, "top_p": 0.7}
     )
     requests = first_turns(playing)
     greedy = {f"set-greedy/{problem}/0" for problem in "dcb"}
@@ -154,7 +156,7 @@ async def test_evaluation_has_its_own_reward_and_limit(reward: MathReward) -> No
     engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}" + " and so on" * 20))
     playing = player(engine, ScriptedInterpreter(), limit=8)
     try:
-        rollouts, settings = Rollouts(playing, reward, double), EvaluationConfig(max_response_tokens=80)
+        rollouts, settings = Rollouts(playing, reward, double), EvaluationConfig(rollout={"max_response_tokens": 80})
         found = await evaluate(rollouts, of([asked("a", token_ids=(5, 6))]), settings, name="set")
     finally:
         await double.close()
@@ -183,7 +185,7 @@ async def test_stop_sequences_of_an_evaluation(reward: MathReward, own: list[str
     """The response is two boxes; "}" ends it after the first."""
     engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1} \\boxed{2}"))
     playing = player(engine, ScriptedInterpreter(), limit=400)
-    settings = EvaluationConfig(stop=own)
+    settings = EvaluationConfig(rollout={} if own is None else {"stop": own})
     evaluation = await evaluate(Rollouts(playing, reward), of([asked("a")]), settings, name="set")
     (member,) = evaluation.groups[0].members
     assert member.trajectory.text.count("boxed") == boxes

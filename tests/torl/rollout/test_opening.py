@@ -365,18 +365,18 @@ def test_responses_fit_into_the_context(tmp_path: Path, window: int | None, limi
 
 def test_evaluations_fit_into_the_context(tmp_path: Path) -> None:
     model = directory(tmp_path, json.dumps({"max_position_embeddings": 500}))
-    fitting = cap_to_context(training(**{"evaluation.max_response_tokens": 300}), model)
-    assert (fitting.rollout.max_response_tokens, fitting.evaluation.max_response_tokens) == (100, 100)
-    assert cap_to_context(training(), model).evaluation.max_response_tokens is None
+    fitting = cap_to_context(training(**{"evaluation.rollout.max_response_tokens": 300}), model)
+    assert (fitting.rollout.max_response_tokens, fitting.evaluation.rollout) == (100, {"max_response_tokens": 100})
+    assert cap_to_context(training(), model).evaluation.rollout == {}
 
 
 def test_lowered_limits_are_shown(tmp_path: Path) -> None:
     model = directory(tmp_path, json.dumps({"max_position_embeddings": 500}))
     shown = io.StringIO()
-    cap_to_context(training(**{"evaluation.max_response_tokens": 300}), model, Console(shown))
+    cap_to_context(training(**{"evaluation.rollout.max_response_tokens": 300}), model, Console(shown))
     assert [line.partition(": /")[0] for line in shown.getvalue().splitlines()] == [
         "warning: rollout.max_response_tokens is lowered from 160 to 100",
-        "warning: evaluation.max_response_tokens is lowered from 300 to 100",
+        "warning: evaluation.rollout.max_response_tokens is lowered from 300 to 100",
     ]
     assert "has a context of 500 tokens, of which 400 are for the prompt" in shown.getvalue()
     shown.truncate(0)
@@ -421,8 +421,8 @@ def test_training_with_longer_responses_than_the_context_is_refused(tmp_path: Pa
     require_fitting(training(), model)  # prompts of 400 tokens and responses of 160
     with pytest.raises(ConfigError, match=r"rollout\.max_response_tokens = 161 .* context of 560 .* use at most 160"):
         require_fitting(training(**{"rollout.max_response_tokens": 161}), model)
-    with pytest.raises(ConfigError, match=r"evaluation\.max_response_tokens = 162 .* use at most 160"):
-        require_fitting(training(**{"evaluation.max_response_tokens": 162}), model)
+    with pytest.raises(ConfigError, match=r"evaluation\.rollout\.max_response_tokens = 162 .* use at most 160"):
+        require_fitting(training(**{"evaluation.rollout.max_response_tokens": 162}), model)
     longer = {"hf_overrides": {"max_position_embeddings": 1000}}
     require_fitting(training(**{"rollout.max_response_tokens": 161, "engine.arguments": longer}), model)
 
@@ -509,4 +509,5 @@ def test_the_engine_has_room_for_every_prompt(own: int | None, longest: int) -> 
     }
     tree["data"]["train"] = "x.jsonl"
     assert TrainConfig.model_validate(tree | {"run": {"directory": "x", "steps": 1}}).longest_prompt == longest
-    assert EvaluateConfig.model_validate(tree | {"evaluate": {"problems": "x.jsonl"}}).longest_prompt == (own or 100)
+    tree["data"]["evaluation"] = {"problems": "x.jsonl"}
+    assert EvaluateConfig.model_validate(tree).longest_prompt == (own or 100)

@@ -65,9 +65,7 @@ async def played(tool: Any, pool: SandboxPool, problems: int = len(CODES)) -> li
 
 
 async def test_an_episode_is_the_same_token_for_token(server: Server) -> None:
-    tool = SandboxFusionTool(
-        SandboxFusionOptions(url=server.url, run_timeout_seconds=LIMITS["cpu_seconds"], max_concurrent=8)
-    )
+    tool = SandboxFusionTool(SandboxFusionOptions(url=server.url, wall_seconds=LIMITS["cpu_seconds"], max_concurrent=8))
     await tool.start(RunContext())
     with SandboxPool(1, **LIMITS) as pool:
         own = await played(None, pool)
@@ -104,7 +102,7 @@ async def test_overloaded_server_delays_but_changes_no_episode() -> None:
     with run_server("--workers", "1", "--max-pending-requests", "1") as server, SandboxPool(1, **LIMITS) as pool:
         options = SandboxFusionOptions(
             url=server.url,
-            run_timeout_seconds=LIMITS["cpu_seconds"],
+            wall_seconds=LIMITS["cpu_seconds"],
             memory_mib=256,
             retries=40,
         )

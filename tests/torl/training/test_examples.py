@@ -145,7 +145,6 @@ def test_rejection_sampling_keeps_correct_and_distinct_trajectories(files: Files
     assert len(files.read(rows).train) == 3
     assert files.lines[-1].endswith((" 1 with a wrong answer, 1 repeated", " 1 repeated, 1 with a wrong answer"))
     assert len(files.read(rows, correct_only=False).train) == 3  # the wrong one has the same tokens
-    assert [*files.read(rows, min_reward=0.75).train] == [location(files, 1), location(files, 3)]
     assert [*files.read(rows, max_per_problem=1).train] == [location(files, 1), location(files, 5)]
     short = {"short": {"name": "torl.components.algorithms.masks:repetitive", "above": 0.0}}
     with pytest.raises(DataError, match="none of 5 examples can be trained on, 4 dropped as short, 1 with a wrong"):

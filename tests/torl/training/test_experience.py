@@ -96,7 +96,7 @@ async def test_a_synchronous_checkpoint_is_the_sampler_between_two_steps(tmp_pat
     """The next step is played while the checkpoint is written."""
     settings = {"selection": {"groups": {"zero_variance": {}}, "dynamic_sampling": True}}
     run = ScriptedRun(tmp_path, lambda number: number % 2, problems=200, **settings)
-    sampler = CurriculumSampler(run.prompts, 0, cooldown_after=1)
+    sampler = CurriculumSampler(run.prompts, 0, cooldown=(1, 1))
     with_sampler(run, sampler)
     async with aclosing(run.experience.steps(0)) as steps:
         for step in range(3):
@@ -112,7 +112,7 @@ async def test_a_checkpoint_holds_the_accuracies_of_the_steps_before_it_and_no_o
     def curriculum(position: Mapping[str, Any] | None = None) -> ScriptedRun:
         run = ScriptedRun(tmp_path, lambda number: False, staleness=1, problems=20)
         run.version = 0 if position is None else 3
-        return with_sampler(run, CurriculumSampler(run.prompts, 0, cooldown_after=1), position)
+        return with_sampler(run, CurriculumSampler(run.prompts, 0, cooldown=(1, 1)), position)
 
     whole, run = curriculum(), curriculum()
     problems = await problems_of(whole, 0, 6)

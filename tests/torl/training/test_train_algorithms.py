@@ -53,7 +53,7 @@ REINFORCE = {
     "rollout.format": "zerotir",
     "rollout.format.error_style": "last_line",
     "rollout.max_tool_calls": "2",
-    "evaluation.max_tool_calls": "0",
+    "evaluation.rollout.max_tool_calls": "0",
     "algorithm.estimator": "reinforce_plus_plus_baseline",
     "algorithm.kl.coefficient": "0.01",
     "algorithm.kl.estimator": "k1",

@@ -92,7 +92,7 @@ def complete(group: ScoredGroup) -> list[ScoredTrajectory]:
 
 
 def resample_on_correct(
-    group: ScoredGroup, count: PositiveInt, min_correct: NonNegativeInt = 2, min_wrong: NonNegativeInt = 2
+    group: ScoredGroup, count: PositiveInt, at_least: tuple[NonNegativeInt, NonNegativeInt] = (2, 2)
 ) -> list[ScoredTrajectory]:
     """Keep `count` members, in proportion: the correct ones with the fewest defects, wrong ones as sampled (GRPO-RoC).
 
@@ -102,9 +102,9 @@ def resample_on_correct(
     Args:
         group: Group.
         count: Number of members that are kept. Smaller groups are kept as a whole.
-        min_correct: Minimum number of correct members, if there are as many.
-        min_wrong: Minimum number of wrong members, if there are as many.
+        at_least: Minimum numbers of correct and of wrong members, if there are as many.
     """
+    min_correct, min_wrong = at_least
     members = list(group.members)
     if len(members) <= count:
         return members

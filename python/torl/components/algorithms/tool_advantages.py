@@ -16,6 +16,9 @@ from torl.components.algorithms.advantages import EstimatorInputs, Float64Array,
 from torl.components.algorithms.group_advantages import TurnDiscount, group_advantages, gtpo, indices_by_group
 from torl.components.algorithms.requirements import requires
 
+_MARGIN = 0.1
+"""Fraction of A that AdaTIR leaves to a correct response: any positive one keeps it better than wrong ones."""
+
 
 def aspo(inputs: EstimatorInputs, *, weight: NonNegativeFloat = 2.0, limit: PositiveFraction = 0.7) -> TokenAdvantages:
     """GRPO's advantage A, plus a bonus for early code in correct responses (ASPO, arXiv 2508.19201).
@@ -50,13 +53,12 @@ def adatir(
     *,
     weight: PositiveFloat = 0.5,
     difficulty: PositiveFraction = 0.5,
-    margin: PositiveFraction = 0.1,
 ) -> TokenAdvantages:
     """GRPO's advantage A, plus a centered penalty on calls where a problem is easy (AdaTIR, arXiv 2601.14696).
 
     The penalty of a correct response is -weight * sin(pi / 2 * min(calls / max_calls, 1)), in groups whose fraction of
     wrong answers is below `difficulty`. Its deviation from the mean over the group's correct responses is added to A,
-    but never leaves a correct response with less than `margin` * A. The paper clips to the same end; its exact bound
+    but never leaves a correct response with less than 0.1 * A. The paper clips to the same end; its exact bound
     was not read, and centering is torl's reading of its normalization.
 
     Args:
@@ -64,7 +66,6 @@ def adatir(
         max_calls: Number of calls with the largest penalty, such as `rollout.max_tool_calls`.
         weight: Weight of the penalty.
         difficulty: Fraction of wrong answers from which on calls are free.
-        margin: Fraction of A that is left to a correct response.
     """
     advantages_N = group_advantages("grpo", inputs.totals, inputs.groups_N).astype(np.float64)
     correct_N, calls_N = inputs.correct, inputs.calls
@@ -74,7 +75,7 @@ def adatir(
             continue
         penalty = -weight * np.sin(np.pi / 2 * np.minimum(calls_N[right] / max_calls, 1.0))
         advantages_N[right] = np.maximum(
-            advantages_N[right] + _centered(penalty), margin * np.maximum(advantages_N[right], 0.0)
+            advantages_N[right] + _centered(penalty), _MARGIN * np.maximum(advantages_N[right], 0.0)
         )
     return TokenAdvantages(inputs.broadcast_to_tokens(advantages_N))
 

@@ -21,8 +21,7 @@ class CurriculumSampler(PromptSampler):
         seed: int,
         pass_rate_range: tuple[float, float] | None = None,
         weight_field: str | None = None,
-        cooldown_after: int = 0,
-        cooldown_epochs: int = 1,
+        cooldown: tuple[int, int] = (0, 1),
     ) -> None:
         """Start at the beginning of epoch 0.
 
@@ -30,16 +29,15 @@ class CurriculumSampler(PromptSampler):
             pass_rate_range: Minimum and maximum pass rate, inclusive. `torl data difficulty` measures pass rates, and
                 `columns` of the problems names a column with published ones: { pass_rate = "llama8b_solve_rate" }.
             weight_field: Metadata field with the fraction of epochs that include a problem, from 0 to 1.
-            cooldown_after: Number of consecutive groups, all correct or all wrong, after which a problem is skipped. 0
-                never skips.
-            cooldown_epochs: Number of epochs for which it is skipped.
+            cooldown: Number of consecutive groups, all correct or all wrong, after which a problem is skipped, and the
+                number of epochs for which it is. (0, 1) never skips.
 
         Raises:
             DataError: No problem is left, or a problem lacks a required number.
         """
         super().__init__([prompt for prompt in prompts if _is_in_range(prompt, pass_rate_range)], seed)
         self._weights = {prompt.problem.id: _number(prompt, weight_field) for prompt in self._prompts if weight_field}
-        self._cooldown_after, self._cooldown_epochs = cooldown_after, cooldown_epochs
+        self._cooldown_after, self._cooldown_epochs = cooldown
         self._carried: list[str] = []  # ids that a take drew twice, which the next take starts with
         self._streaks: dict[str, int] = {}  # consecutive groups: n all correct, -n all wrong
         self._cooldowns: dict[str, int] = {}  # epoch in which the problem is sampled again

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from torl.base.component import RunContext
 from torl.base.errors import ToolUnavailableError, TorlError
@@ -15,6 +15,9 @@ from torl.components.environments.environment import Environment, EnvironmentSes
 from torl.components.text.templates import Messages
 from torl.components.tools.retry import retry
 from torl.components.tools.wrappers import TRUNCATION
+
+MAX_MESSAGE_CHARACTERS: Final = 20_000
+"""Limit on a message or a result, which protects the prompt and the records from a server's mistake."""
 
 Result = TypeVar("Result")
 
@@ -29,8 +32,6 @@ class EnvironmentLimits(Section):
     retries: NonNegativeInt = 3
     """Maximum number of retries of a reset. After the last retry, the episode fails and is dropped from its group.
     Steps are never retried, because the environment may have acted."""
-    max_message_characters: PositiveInt = 20_000
-    """Maximum length of a message or a result, in characters. Longer texts are truncated and end in "..."."""
     max_concurrent: PositiveInt = 256
     """Maximum number of concurrent episodes; further episodes wait to start."""
 
@@ -115,11 +116,10 @@ class BoundedEnvironment:
 
     def truncate(self, text: str) -> str:
         """Return `text`, truncated to its limit."""
-        limit = self.limits.max_message_characters
-        if len(text) <= limit:
+        if len(text) <= MAX_MESSAGE_CHARACTERS:
             return text
         self.counts.cut += 1
-        return text[:limit] + TRUNCATION
+        return text[:MAX_MESSAGE_CHARACTERS] + TRUNCATION
 
     async def close_session(self, session: EnvironmentSession) -> None:
         """Close a session. Errors are counted and ignored."""

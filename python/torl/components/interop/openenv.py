@@ -28,10 +28,8 @@ class OpenEnvOptions(Section):
     openenv: str
     """Address of the server, such as http://host:8000."""
     text_field: str = ""
-    """Action field for messages without tool calls, such as "message". When empty, a message without calls ends the
-    episode."""
-    full_message: bool = False
-    """Whether the field contains the full message, including thinking and calls, or only its other text."""
+    """Action field for messages without tool calls, such as "message"; it has their text without thinking. When empty,
+    a message without calls ends the episode."""
     tool: str = ""
     """Name of a tool whose arguments are an action, with the server's schema. Empty provides no tool."""
     description: str = "Take an action in the environment."
@@ -130,7 +128,7 @@ class OpenEnvSession(EnvironmentSession):
         field = self._options.text_field
         if not field:
             return Reply(done=True)
-        text = await self._step({field: message.text if self._options.full_message else message.content})
+        text = await self._step({field: message.content})
         return Reply(user_messages=[text] if text or not self._is_over else [], done=self._is_over)
 
     async def rewards(self, last_message: Message | None) -> Mapping[str, float]:

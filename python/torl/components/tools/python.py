@@ -22,6 +22,8 @@ DESCRIPTION = "Runs Python code and returns what it prints, or its error."
 CODE_DESCRIPTION = "A Python program; print what you want to see."
 
 _COUNTS = ("shared", "retried", "workers_replaced")
+OUTPUT_BYTES = 1 << 20
+"""Output limit of a run, stdout and stderr together. A model sees far less of it (`rollout.format`)."""
 
 
 class PythonOptions(Section):
@@ -38,8 +40,6 @@ class PythonOptions(Section):
     """Wall-clock limit of a run, in seconds. A worker that exceeds it is killed and replaced."""
     memory_mib: Annotated[int, Field(ge=192, le=4096)] = 512
     """Memory limit of a run, in MiB, including 177 MiB for the interpreter itself."""
-    output_kib: Annotated[PositiveInt, Field(le=256 << 10)] = 1024
-    """Output limit of a run, in KiB: stdout and stderr together."""
     description: Annotated[str, Field(min_length=1)] = DESCRIPTION
     """Description of the tool, for a model that sees its tools in the prompt."""
     code_description: Annotated[str, Field(min_length=1)] = CODE_DESCRIPTION
@@ -160,7 +160,7 @@ def make_pool(options: PythonOptions) -> SandboxPool:
         cpu_seconds=options.cpu_seconds,
         wall_seconds=options.wall_seconds,
         memory_bytes=options.memory_mib << 20,
-        output_bytes=options.output_kib << 10,
+        output_bytes=OUTPUT_BYTES,
     )
 
 

@@ -43,8 +43,8 @@ class SandboxFusionOptions(Section):
 
     url: str
     """Address of the server, such as http://host:port."""
-    run_timeout_seconds: PositiveFloat = 10.0
-    """Timeout of a run on the server, in seconds."""
+    wall_seconds: PositiveFloat = 10.0
+    """Wall-clock limit of a run on the server, in seconds."""
     memory_mib: PositiveInt | None = None
     """Memory limit of a run, in MiB. Default: the limit of the server."""
     timeout_seconds: PositiveFloat = 60.0
@@ -58,8 +58,8 @@ class SandboxFusionOptions(Section):
     def _require_valid_url_and_timeouts(self) -> Self:
         if not self.url.startswith(("http://", "https://")):
             raise ValueError(f"url must begin with http:// or https://, not {self.url!r}")
-        if self.timeout_seconds <= self.run_timeout_seconds:
-            raise ValueError("timeout_seconds must be longer than run_timeout_seconds")
+        if self.timeout_seconds <= self.wall_seconds:
+            raise ValueError("timeout_seconds must be longer than wall_seconds")
         return self
 
 
@@ -81,7 +81,7 @@ class SandboxFusionTool(StatefulTool):
         """Open a session of independent calls. torl's server uses the seed; SandboxFusion's own ignores it."""
         if self._client is None:
             raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
-        request: Json = {"language": "python", "run_timeout": self.options.run_timeout_seconds, "seed": seed}
+        request: Json = {"language": "python", "run_timeout": self.options.wall_seconds, "seed": seed}
         if self.options.memory_mib is not None:
             request["memory_limit_MB"] = self.options.memory_mib
         return _FusionSession(self._client, request)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +43,6 @@ class Bm25Options(Section):
     """File of passages, a JSON object on each line: `contents`, whose first line is a title, or `title` and `text`."""
     top_k: PositiveInt = 3
     """Number of passages that a search returns."""
-    index_directory: Path | None = None
-    """Directory of the index. Default: the directory of the corpus."""
 
 
 class Bm25Tool(Tool):
@@ -68,10 +65,8 @@ class Bm25Tool(Tool):
             ConfigError: bm25s is not installed, or the index cannot be written.
             DataError: The corpus cannot be read.
         """
-        options = self.options
-        self._corpus = Corpus(resolve_path(options.corpus))
-        directory = options.index_directory or self._corpus.path.parent
-        self._index = await asyncio.to_thread(open_index, self._corpus, directory, context.progress)
+        self._corpus = Corpus(resolve_path(self.options.corpus))
+        self._index = await asyncio.to_thread(open_index, self._corpus, self._corpus.path.parent, context.progress)
 
     async def close(self) -> None:
         corpus, self._corpus, self._index = self._corpus, None, None

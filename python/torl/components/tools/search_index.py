@@ -153,7 +153,9 @@ def _build(corpus: Corpus, path: Path, progress: Progress) -> None:
             os.rename(f"{directory}/index", path)
     except OSError as error:
         if not path.is_dir():  # unless another process was faster
-            raise ConfigError(f"{path}: cannot be written: {error}; set another `index_directory`") from error
+            raise ConfigError(
+                f"{path}: cannot be written: {error}; link the corpus into a directory that can be"
+            ) from error
 
 
 def _words(texts: list[str]) -> list[list[str]]:

@@ -1,6 +1,7 @@
 """MLflow, by its tracking client."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,29 +20,19 @@ _NOT_IN_NAMES: Final = re.compile(r"[^/\w.\- :]")
 class MLflow(Tracker):
     """A run in MLflow, at MLFLOW_TRACKING_URI, by the name of the run directory.
 
-    Characters that MLflow forbids in the names of metrics become "_".
+    Its experiment is MLFLOW_EXPERIMENT_NAME, or "torl", and created if it is missing. Characters that MLflow forbids in
+    the names of metrics become "_".
     """
 
-    def __init__(
-        self,
-        run_directory: Path,
-        resume_step: int | None,
-        experiment: str = "torl",
-        examples_every: int = 10,
-    ) -> None:
+    def __init__(self, run_directory: Path, resume_step: int | None) -> None:
         """Start the run in MLflow, or continue it.
-
-        Args:
-            experiment: Experiment of the run, created if it is missing.
-            examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
             ConfigError: MLflow is not installed, or the run cannot be started.
         """
         mlflow = import_client("mlflow", "mlflow")
-        self._examples_every = examples_every
         try:
-            self._start(mlflow, run_directory, experiment)
+            self._start(mlflow, run_directory, os.environ.get("MLFLOW_EXPERIMENT_NAME", "torl"))
         except mlflow.exceptions.MlflowException as error:
             uri = mlflow.get_tracking_uri()
             raise ConfigError(f"run.trackers.mlflow: no run at MLFLOW_TRACKING_URI = {uri!r}: {error}") from error
@@ -79,7 +70,7 @@ class MLflow(Tracker):
             self._client.log_batch(self._id, metrics=rows[start : start + _MAX_METRICS])
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if examples_due(self._examples_every, step, evaluation_set):
+        if examples_due(step, evaluation_set):
             text = json.dumps([asdict(each) for each in examples], ensure_ascii=False, indent=1)
             self._client.log_text(self._id, text, f"examples/{evaluation_set or 'training'}_{step:06d}.json")
 

@@ -112,16 +112,14 @@ def run_settings(run_directory: Path) -> dict[str, Any]:
     return {**dict(dotted_leaves(tree)), **{f"versions.{name}": version for name, version in _versions()}}
 
 
-def examples_due(every: int, step: int, evaluation_set: str | None) -> bool:
-    """Whether example trajectories are due: each evaluation, and every `every` training steps; 0 disables them."""
-    return every > 0 and (evaluation_set is not None or step % every == 0)
+def examples_due(step: int, evaluation_set: str | None) -> bool:
+    """Whether example trajectories are due: at each evaluation, and at every tenth training step."""
+    return evaluation_set is not None or step % 10 == 0
 
 
-def example_table(
-    client: Any, every: int, step: int, examples: Sequence[Example], evaluation_set: str | None
-) -> dict[str, Any]:
+def example_table(client: Any, step: int, examples: Sequence[Example], evaluation_set: str | None) -> dict[str, Any]:
     """Return the examples that are due as a `Table` of a tracker's library, by its name; an empty dict otherwise."""
-    if not examples_due(every, step, evaluation_set):
+    if not examples_due(step, evaluation_set):
         return {}
     rows = [asdict(each) for each in examples]
     table = client.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])

@@ -16,20 +16,17 @@ class Trackio(Tracker):
         run_directory: Path,
         resume_step: int | None,
         arguments: Mapping[str, Any] | None = None,
-        examples_every: int = 10,
     ) -> None:
         """Start the run in trackio, or continue it.
 
         Args:
             arguments: Keyword arguments of `trackio.init`, such as { project = "math", space_id = "me/runs" }. The
                 project is "torl" and the name that of the run directory with an id if they are not given.
-            examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
             ConfigError: trackio is not installed, or `trackio.init` does not accept the arguments.
         """
         self._trackio = import_client("trackio", "trackio")
-        self._examples_every = examples_every
         defaults = {
             "project": "torl",
             "name": f"{run_directory.resolve().name}-{run_id(run_directory, 'trackio')}",
@@ -48,7 +45,7 @@ class Trackio(Tracker):
         self._run.log(dict(metrics), step=step)
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if table := example_table(self._trackio, self._examples_every, step, examples, evaluation_set):
+        if table := example_table(self._trackio, step, examples, evaluation_set):
             self._run.log(table, step=step)
 
     def close(self, failed: bool = False) -> None:

@@ -16,20 +16,17 @@ class WeightsAndBiases(Tracker):
         run_directory: Path,
         resume_step: int | None,
         arguments: Mapping[str, Any] | None = None,
-        examples_every: int = 10,
     ) -> None:
         """Start the run in W&B, or continue it.
 
         Args:
             arguments: Keyword arguments of `wandb.init`, such as { project = "math", mode = "offline" }. The project is
                 "torl" and the name that of the run directory if they are not given.
-            examples_every: Interval of example trajectories in training steps; 0 disables them.
 
         Raises:
             ConfigError: wandb is not installed, or the run cannot be started.
         """
         self._wandb = import_client("wandb", "wandb")
-        self._examples_every = examples_every
         try:
             self._run: Any = self._wandb.init(
                 **{
@@ -53,7 +50,7 @@ class WeightsAndBiases(Tracker):
         self._run.log({"step": step, **metrics})
 
     def write_examples(self, step: int, examples: Sequence[Example], evaluation_set: str | None) -> None:
-        if table := example_table(self._wandb, self._examples_every, step, examples, evaluation_set):
+        if table := example_table(self._wandb, step, examples, evaluation_set):
             self._run.log({"step": step, **table})
 
     def close(self, failed: bool = False) -> None:

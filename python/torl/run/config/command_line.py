@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 from torl.base.errors import ConfigError
 from torl.base.trust import add_trust_option, is_reading, require_nothing_refused, require_trust, trust_own_files
@@ -142,7 +143,9 @@ def _split_open_options(
     open_ended = [
         name
         for name, info in fields_of(config_class)
-        if get_origin(info.annotation) is dict or choice_at(config_class, name.split(".")) is not None
+        if get_origin(info.annotation) is dict
+        or is_typeddict(info.annotation)
+        or choice_at(config_class, name.split(".")) is not None
     ]
     others: list[str] = []
     options: dict[str, str] = {}

@@ -1,7 +1,6 @@
 """The configurations of sampling and evaluation."""
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
@@ -9,7 +8,7 @@ from pydantic import Field, model_validator
 from torl.base.options import Choice, OutputPath, PositiveInt, Section, Seed
 from torl.components.rewards import Reward
 from torl.run.config.choices import ProblemChoice
-from torl.run.config.rollout import DataConfig
+from torl.run.config.rollout import DataConfig, EvaluationSets
 from torl.run.config.run import EvaluationConfig
 from torl.run.config.training import ModelRunConfig, TrainConfig
 
@@ -64,16 +63,6 @@ class SampleConfig(CommandConfig):
     sample: SampleOptions
 
 
-class EvaluateOptions(Section):
-    """Evaluation without training."""
-
-    problems: ProblemChoice
-    """Problems to evaluate on: a file, a set or a dataset, as in `data.train`, or package.module:Name for a custom
-    source."""
-    output: Path | None = None
-    """Directory of the trajectories. Unset writes none."""
-
-
 class EvaluateModelConfig(CommandConfig):
     """The configuration of `torl evaluate` for one model; the problem sets are arguments of the command."""
 
@@ -101,11 +90,6 @@ class EvaluateModelConfig(CommandConfig):
 
 
 class EvaluateConfig(EvaluateModelConfig):
-    """The configuration of `torl.evaluate()`: one model, one set of problems."""
+    """The configuration of `torl.evaluate()`: one model, and one set of problems in `data.evaluation`."""
 
-    common_settings: ClassVar[Collection[str]] = (
-        *EvaluateModelConfig.common_settings,
-        "evaluate.problems",
-        "evaluate.output",
-    )
-    evaluate: EvaluateOptions
+    data: EvaluationSets

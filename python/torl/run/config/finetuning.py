@@ -1,6 +1,5 @@
 """The configuration of supervised fine-tuning."""
 
-import datetime
 import math
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -16,7 +15,6 @@ from torl.base.options import (
     named_by_key,
 )
 from torl.components.algorithms.masks import MASK, wants_reference
-from torl.components.text.example_encoder import CHAT_DATE
 from torl.run.config.choices import ExampleChoice, MaskChoice
 from torl.run.config.commands import CommandConfig
 from torl.run.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig
@@ -52,12 +50,8 @@ class FinetuneOptions(Section):
     """Weight of the mean cross-entropy of observed tokens, the results of tools. 0 masks them."""
     variables: dict[str, Any] = Field(default={})
     """Variables of the model's chat template, for examples with messages."""
-    date: datetime.date = CHAT_DATE
-    """Date that chat templates print as today's, the same in a run that resumes on another day."""
     correct_only: bool = True
     """Drop trajectories whose answer is wrong (rejection sampling)."""
-    min_reward: float | None = None
-    """Minimum reward of a trajectory. Unset keeps all."""
     max_per_problem: PositiveInt | None = None
     """Maximum number of trajectories of a problem. Unset keeps all. Repeated responses are always dropped."""
     drop: Annotated[dict[str, MaskChoice], named_by_key(MASK)] = Field(default={})

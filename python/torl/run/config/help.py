@@ -7,6 +7,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 from torl.base.errors import ConfigError
 from torl.base.options import ChosenFrom, suggestion
@@ -139,6 +140,8 @@ def type_name(annotation: Any) -> str:
     if origin is Literal:
         values = [str(value) for value in arguments]
         return values[0] if len(values) == 1 else "{" + ",".join(values) + "}"
+    if is_typeddict(annotation):
+        return "TABLE"
     if origin is Annotated:
         return type_name(arguments[0])
     if origin in (dict, Mapping):

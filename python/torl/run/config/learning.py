@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from torl.base.options import (
     NonNegativeFloat,
@@ -132,13 +132,17 @@ class AlgorithmConfig(UpdateConfig):
     sequence. Unset applies none."""
     kl: KlConfig = Field(default_factory=KlConfig)
     """The KL penalty against the reference model."""
-    keep_reference: bool = False
-    """Keep the initial policy as a reference model even without a KL term. A mask that needs it turns this on."""
     entropy_bonus: Annotated[NonNegativeFloat, BY_STEP] = 0.0
     """Entropy coefficient: the weight of the entropy bonus in the loss."""
     imitation: ImitationChoice | None = None
     """Cross-entropy of single tokens in addition to the policy loss: "observations" (ECHO), or the sampled tokens of
     "correct_responses". Unset imitates none."""
+    _keeps_reference: bool = PrivateAttr(default=False)
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether a mask of the run needs the initial policy as a reference model, even without a KL term."""
+        return self._keeps_reference
 
     @model_validator(mode="after")
     def _estimator_fits_kl(self) -> Self:
@@ -194,7 +198,7 @@ class AlgorithmConfig(UpdateConfig):
     @property
     def needs_reference(self) -> bool:
         """Whether a KL term, a component of the algorithm or a mask requires a reference model."""
-        return self.kl.coefficient > 0 or self.keep_reference or self.requirements.reference
+        return self.kl.coefficient > 0 or self.keeps_reference or self.requirements.reference
 
     @property
     def penalizes_rewards(self) -> bool:

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
 
 from torl.base.options import (
     NonNegativeInt,
@@ -46,8 +47,18 @@ class RunConfig(RunSettings):
     """Number of groups of each step whose tokens the learner records, drawn by `seed` from those that it learns from:
     log-probability, entropy, importance weight, clipping and advantage in the last optimizer step with the token. "all"
     records every group."""
-    signal_report: bool = True
-    """Lines after the first step that say what its groups offer to learn from, as `torl try` does before a run."""
+
+
+class RolloutChanges(TypedDict, total=False):
+    """Settings of `rollout` that may have another value in evaluations."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    temperature: PositiveFloat
+    top_p: PositiveFraction
+    max_tool_calls: NonNegativeInt
+    max_response_tokens: PositiveInt
+    stop: tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 class EvaluationConfig(Section):
@@ -65,17 +76,10 @@ class EvaluationConfig(Section):
     greedy: bool = True
     """Measure greedy accuracy (pass@1 at temperature 0)."""
     samples_per_problem: NonNegativeInt = 0
-    """Number of trajectories per problem sampled at `temperature`, to measure their mean accuracy. 0 samples none."""
-    temperature: PositiveFloat = 1.0
-    """Sampling temperature of `samples_per_problem`."""
-    top_p: PositiveFraction | None = None
-    """Nucleus sampling mass of `samples_per_problem`. Unset uses `rollout.top_p`."""
-    max_tool_calls: NonNegativeInt | None = None
-    """Maximum number of tool calls in an episode of an evaluation. Unset uses `rollout.max_tool_calls`."""
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] | None = None
-    """Stop sequences of an evaluation. Unset uses `rollout.stop`."""
-    max_response_tokens: PositiveInt | None = None
-    """Maximum response length in an evaluation, in tokens. Unset uses `rollout.max_response_tokens`."""
+    """Number of trajectories per problem that are sampled, to measure their mean accuracy. 0 samples none."""
+    rollout: RolloutChanges = Field(default={})
+    """Settings of `rollout` that differ in evaluations: max_tool_calls, max_response_tokens, stop, top_p, temperature.
+    The temperature of samples is 1 unless it is given here."""
     reward: RewardChoice | None = None
     """Reward that grades evaluations. Unset uses `reward`, the reward of training."""
 
@@ -85,7 +89,11 @@ class EvaluationConfig(Section):
 
     def longest_response(self, rollout: RolloutConfig) -> int:
         """Return the maximum response length, in tokens."""
-        return self.max_response_tokens or rollout.max_response_tokens
+        return self.apply_to(rollout).max_response_tokens
+
+    def apply_to(self, rollout: RolloutConfig) -> RolloutConfig:
+        """Return the settings of the episodes of an evaluation, of which greedy ones have no temperature."""
+        return rollout.model_copy(update={"temperature": 1.0, **self.rollout})
 
     def episodes(self, problems: int) -> int:
         """Return the number of episodes that an evaluation on this many problems plays."""
@@ -117,8 +125,6 @@ class HealthConfig(Section):
     mode: Literal["off", "warn", "stop"] = "warn"
     """Effect of a finding: "warn" prints it, and "stop" ends the run after a checkpoint, from which it can be
     resumed. "off" runs no check."""
-    every_steps: PositiveInt = 1
-    """Interval of the checks, in steps. They cover all steps in between."""
     ignore: tuple[str, ...] = ()
     """Names of checks that are not run, also by `torl doctor`."""
 

@@ -353,7 +353,9 @@ class TrainConfig(LearningConfig):
     @model_validator(mode="after")
     def _masks_keep_reference(self) -> Self:
         if any(wants_reference(mask.target) for mask in self.selection.mask.values()):
-            self.__dict__["algorithm"] = self.algorithm.model_copy(update={"keep_reference": True})
+            algorithm = self.algorithm.model_copy()
+            algorithm._keeps_reference = True
+            self.__dict__["algorithm"] = algorithm
         return self
 
     @model_validator(mode="after")

@@ -53,14 +53,13 @@ class NaiveCurriculum(NaiveShuffled):
         *,
         pass_rate_range: tuple[float, float] | None,
         weight_field: str | None,
-        cooldown_after: int,
-        cooldown_epochs: int,
+        cooldown: tuple[int, int],
     ) -> None:
         low, high = pass_rate_range or (0.0, 1.0)
         fits = [each for each in prompts if not pass_rate_range or low <= each.problem.metadata[_PASS_RATE] <= high]
         super().__init__(fits, seed)
         self._weights = {each.id: each.metadata[weight_field] if weight_field else 1 for each in self.problems}
-        self._after, self._epochs = cooldown_after, cooldown_epochs
+        self._after, self._epochs = cooldown
         self.carried: list[str] = []  # drawn twice by one `take`
         self.equal: dict[str, list[float]] = {}  # accuracies since the last one of another kind, all 0 or all 1
         self.resting: dict[str, int] = {}  # the epoch that has a problem again
@@ -86,7 +85,7 @@ class NaiveCurriculum(NaiveShuffled):
         return taken
 
     def record_accuracies(self, accuracies: Mapping[str, float]) -> None:
-        """Let problems rest whose groups were all right, or all wrong, `cooldown_after` times in a row."""
+        """Let problems rest whose groups were all right, or all wrong, as often in a row as `cooldown` says."""
         for name, accuracy in accuracies.items():
             before = self.equal.get(name, [])
             self.equal[name] = [*before, accuracy] if before[-1:] == [accuracy] else [accuracy]

@@ -107,8 +107,9 @@ def _complete(group: ScoredGroup) -> list[ScoredTrajectory]:
     return [each for each in group.members if each.trajectory.finish_reason is not FinishReason.LENGTH]
 
 
-def _resample_on_correct(group: ScoredGroup, count: int, min_correct: int, min_wrong: int) -> list[ScoredTrajectory]:
+def _resample_on_correct(group: ScoredGroup, count: int, at_least: tuple[int, int]) -> list[ScoredTrajectory]:
     """Keep right and wrong members in proportion: the right ones with the fewest defects (GRPO-RoC)."""
+    min_correct, min_wrong = at_least
     if len(group.members) <= count:
         return list(group.members)
     right = [each for each in group.members if is_credited(each.grade)]

@@ -223,14 +223,14 @@ def test_covariances_are_products_of_deviations() -> None:
 def test_clip_cov_draws_some_of_the_tokens_in_the_range_by_its_seed() -> None:
     given = tokens(1)
     found = covariances(given)
-    drawn = selected("clip_cov", given, share=0.01, covariance_low=1.0, covariance_high=5.0)
+    drawn = selected("clip_cov", given, share=0.01, covariance_range=(1.0, 5.0))
     assert len(drawn) == 4
     assert all(1 < found[place] < 5 for place in drawn)
-    assert drawn == selected("clip_cov", given, share=0.01, covariance_low=1.0, covariance_high=5.0)
-    others = [selected("clip_cov", replace(given, seed=seed), share=0.01, covariance_low=1.0, covariance_high=5.0)
+    assert drawn == selected("clip_cov", given, share=0.01, covariance_range=(1.0, 5.0))
+    others = [selected("clip_cov", replace(given, seed=seed), share=0.01, covariance_range=(1.0, 5.0))
               for seed in range(5)]  # fmt: skip
     assert len({tuple(each) for each in others}) > 1
-    assert selected("clip_cov", given, share=0.01, covariance_low=90.0, covariance_high=99.0) == []
+    assert selected("clip_cov", given, share=0.01, covariance_range=(90.0, 99.0)) == []
 
 
 def test_kl_cov_takes_the_largest_covariances_and_at_least_one() -> None:
@@ -252,7 +252,7 @@ def test_the_high_entropy_share_is_a_quantile_of_the_batch() -> None:
 @pytest.mark.parametrize("name", ["clip_cov", "kl_cov", "high_entropy"])
 def test_an_empty_batch_has_no_tokens_to_choose(name: str) -> None:
     nothing = tokens(0, 0)
-    extra = {"covariance_low": 1.0, "covariance_high": 5.0} if name == "clip_cov" else {}
+    extra = {"covariance_range": (1.0, 5.0)} if name == "clip_cov" else {}
     assert selected(name, nothing, share=0.1, **extra) == []
 
 

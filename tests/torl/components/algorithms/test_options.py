@@ -54,10 +54,10 @@ def choose(kind: str, name: str, **options: object) -> Choice[Any]:
         (
             "policy loss",
             "dppo",
-            {"divergence": "tv", "clip_low": 0.2, "clip_high": 0.2, "max_ratio": 20.0, "penalty": 0.0},
+            {"divergence": "tv", "clip_low": 0.2, "clip_high": 0.2, "penalty": 0.0},
         ),
-        ("policy loss", "sapo", {"temperature": 1.0, "negative_temperature": 1.05}),
-        ("policy loss", "vespo", {"power": 2.0, "decay": 3.0, "negative_power": 3.0, "negative_decay": 2.0}),
+        ("policy loss", "sapo", {"temperatures": [1.0, 1.05]}),
+        ("policy loss", "vespo", {"positive": [2.0, 3.0], "negative": [3.0, 2.0]}),
         ("policy loss", "gmpo", {"clip_low": 0.4, "clip_high": 0.4}),
         ("policy loss", "kl_cov", {"share": 2e-4, "penalty": 1.0}),
         ("policy loss", "high_entropy", {"share": 0.2, "clip_low": 0.2, "clip_high": 0.2}),

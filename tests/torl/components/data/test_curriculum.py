@@ -60,7 +60,7 @@ def test_a_weight_is_the_share_of_epochs_in_which_a_problem_is_met() -> None:
 
 
 def test_always_or_never_solved_problems_cool_down_and_return() -> None:
-    sampler = CurriculumSampler(prompts(3), 0, cooldown_after=2, cooldown_epochs=3)
+    sampler = CurriculumSampler(prompts(3), 0, cooldown=(2, 3))
     accuracies = {"p0": 1.0, "p1": 0.0, "p2": 0.5}
     by_epoch: list[set[str]] = [set() for _ in range(8)]
     while sampler.epoch < 8:
@@ -73,7 +73,7 @@ def test_always_or_never_solved_problems_cool_down_and_return() -> None:
 
 
 def test_one_group_that_teaches_something_ends_a_streak() -> None:
-    sampler = CurriculumSampler(prompts(1), 0, cooldown_after=3, cooldown_epochs=100)
+    sampler = CurriculumSampler(prompts(1), 0, cooldown=(3, 100))
     for accuracy in (1.0, 1.0, 0.5, 1.0, 1.0, 0.0, 0.0):
         sampler.record_accuracies({"p0": accuracy})
     assert sampler.state_dict()["curriculum"]["cooldowns"] == {}
@@ -82,7 +82,7 @@ def test_one_group_that_teaches_something_ends_a_streak() -> None:
 
 
 def test_a_step_is_never_short_though_all_rest() -> None:
-    sampler = CurriculumSampler(prompts(5), 0, cooldown_after=1, cooldown_epochs=1000)
+    sampler = CurriculumSampler(prompts(5), 0, cooldown=(1, 1000))
     sampler.record_accuracies({f"p{number}": 0.0 for number in range(4)})
     assert sorted(ids(sampler.take(5))) == [f"p{number}" for number in range(5)]
     with pytest.raises(ValueError, match="cannot take 6 prompts at once: only 5 are available"):
@@ -93,7 +93,7 @@ def test_a_step_is_never_short_though_all_rest() -> None:
 def test_resuming_is_exact(count: int, seed: int, takes: list[int], cut: int) -> None:
     def sampler() -> CurriculumSampler:
         weights = [Random(number).random() for number in range(count)]
-        return CurriculumSampler(prompts(count, w=weights), seed, weight_field="w", cooldown_after=1, cooldown_epochs=2)
+        return CurriculumSampler(prompts(count, w=weights), seed, weight_field="w", cooldown=(1, 2))
 
     def play(sampler: CurriculumSampler, takes: list[int]) -> list[list[str]]:
         steps = []
@@ -127,7 +127,7 @@ def test_a_configuration_chooses_it() -> None:
         "model": {"path": "m"},
         "data": {
             "train": "t.jsonl",
-            "sampler": {"name": "curriculum", "cooldown_after": 2, "pass_rate_range": [0.1, 0.9]},
+            "sampler": {"name": "curriculum", "cooldown": [2, 1], "pass_rate_range": [0.1, 0.9]},
         },
     }
     sampler = TrainConfig.model_validate(tree).data.sampler.make(prompts(2, pass_rate=[0.5, 1.0]), 0)

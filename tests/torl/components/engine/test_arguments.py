@@ -73,9 +73,9 @@ def test_experts_in_fp8_per_channel_need_an_eager_engine(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     setup = EngineSetup(tmp_path, Vocabulary([b"a"]), 64, (0,), tmp_path / "engine.log")
-    options = VllmOptions(enforce_eager=eager, arguments={"quantization": "fp8_per_channel"})
-    with pytest.raises(ConfigError, match=r"needs engine\.enforce_eager") if is_refused else nullcontext():
-        engine_arguments(setup, options, EngineDevices(on_cpu, (0,)), ["quantization"])
+    options = VllmOptions(arguments={"quantization": "fp8_per_channel", "enforce_eager": eager})
+    with pytest.raises(ConfigError, match=r"needs engine\.arguments\.enforce_eager") if is_refused else nullcontext():
+        engine_arguments(setup, options, EngineDevices(on_cpu, (0,)), ["quantization", "enforce_eager"])
 
 
 def test_a_head_in_float32_is_vllms_own(tmp_path: Path) -> None:

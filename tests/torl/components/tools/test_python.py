@@ -14,7 +14,7 @@ from torl.base.component import RunContext
 from torl.base.errors import ConfigError, SandboxError
 from torl.base.types import Outcome, OutcomeStatus, ToolRequest
 from torl.components.tools import PythonOptions, PythonTool, sandbox_host
-from torl.components.tools.python import InterpreterState
+from torl.components.tools.python import OUTPUT_BYTES, InterpreterState
 from torl.components.tools.sandbox_host import SandboxHost
 from torl.rollout.calls import EpisodeTools
 from torl_sandbox import Execution, SandboxPool, _core
@@ -42,7 +42,7 @@ def episode(pool: SandboxPool, state: InterpreterState) -> EpisodeTools:
 def test_the_tool_and_the_sandbox_have_one_set_of_defaults() -> None:
     core, config = _core.SandboxLimits(), PythonOptions()
     assert (config.cpu_seconds, config.wall_seconds) == (core.cpu_seconds, core.wall_seconds)
-    assert (config.memory_mib << 20, config.output_kib << 10) == (core.memory_bytes, core.output_bytes)
+    assert (config.memory_mib << 20, OUTPUT_BYTES) == (core.memory_bytes, core.output_bytes)
 
 
 async def called(episode: EpisodeTools, text: str) -> Outcome:
@@ -146,7 +146,7 @@ async def test_stopped_tool_raises_a_clear_error() -> None:
 
 
 async def test_tool_starts_checks_and_closes_its_sandbox() -> None:
-    tool = PythonTool(PythonOptions(workers=1, cpu_seconds=0.5, wall_seconds=30.0, output_kib=1))
+    tool = PythonTool(PythonOptions(workers=1, cpu_seconds=0.5, wall_seconds=30.0))
     await tool.start(RunContext())
     try:
         await tool.check()
@@ -154,7 +154,7 @@ async def test_tool_starts_checks_and_closes_its_sandbox() -> None:
         assert (await session.call({"code": "print(1)"})).text == "1\n"
         statuses = [
             (await session.call({"code": text})).status
-            for text in ("while True: pass", "print('x' * 2000)", "x = bytearray(1 << 30)")
+            for text in ("while True: pass", "print('x' * (2 << 20))", "x = bytearray(1 << 30)")
         ]
         assert statuses == [OutcomeStatus.TIMEOUT, OutcomeStatus.OUTPUT_LIMIT, OutcomeStatus.MEMORY]
         assert set(tool.metrics()) == {"shared", "retried", "workers_replaced"}

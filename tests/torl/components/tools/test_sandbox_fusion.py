@@ -20,7 +20,7 @@ from torl.components.tools import SandboxFusionOptions, SandboxFusionTool
 from torl.rollout.calls import EpisodeTools
 
 PROOF = ran(stdout="42\n")
-QUICK = {"retries": 2, "run_timeout_seconds": 0.1, "timeout_seconds": 0.3}
+QUICK = {"retries": 2, "wall_seconds": 0.1, "timeout_seconds": 0.3}
 
 
 @asynccontextmanager
@@ -215,7 +215,7 @@ async def test_stopped_tool_raises_a_clear_error() -> None:
     ("options", "said"),
     [
         ({"url": "localhost:8080"}, "url must begin with http:// or https://"),
-        ({"url": "http://x", "timeout_seconds": 5}, "timeout_seconds must be longer than run_timeout_seconds"),
+        ({"url": "http://x", "timeout_seconds": 5}, "timeout_seconds must be longer than wall_seconds"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], said: str) -> None:

@@ -16,6 +16,7 @@ from torl.base.component import RunContext
 from torl.base.errors import ConfigError, DataError, ToolUnavailableError
 from torl.components.tools import Bm25Tool
 from torl.components.tools.search import Bm25Options, passages_outcome
+from torl.components.tools.search_index import Corpus, open_index
 
 WORDS = [f"w{number}" for number in range(30)]
 
@@ -108,8 +109,11 @@ async def test_an_index_is_built_once_for_a_corpus(tmp_path: Path) -> None:
     corpus_of(path, ["beta", "alpha"])
     assert await searching(path, "beta") == [0]
     assert len(indexes()) == 2
-    assert await searching(path, "beta", index_directory=tmp_path / "elsewhere" / "kept") == [0]
-    assert len(list((tmp_path / "elsewhere" / "kept").iterdir())) == 1
+    elsewhere = tmp_path / "elsewhere" / "linked.jsonl"
+    elsewhere.parent.mkdir()
+    elsewhere.symlink_to(path)
+    assert await searching(elsewhere, "beta") == [0]
+    assert len([place for place in elsewhere.parent.iterdir() if place.is_dir()]) == 1
 
 
 async def test_concurrent_builders_share_one_index(tmp_path: Path) -> None:
@@ -151,8 +155,10 @@ async def test_invalid_corpus_line_is_named(tmp_path: Path, text: str, message: 
 
 async def test_a_place_where_no_index_can_be_kept_is_an_error_of_the_configuration(tmp_path: Path) -> None:
     path = corpus_of(tmp_path / "corpus.jsonl", ["alpha"])
-    with pytest.raises(ConfigError, match=r"cannot be written.*set another `index_directory`"):
-        await searching(path, "alpha", index_directory=path / "below a file")
+    corpus = Corpus(path)
+    with pytest.raises(ConfigError, match=r"cannot be written.*link the corpus into a directory"):
+        open_index(corpus, path / "below a file")
+    corpus.close()
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": 3}, {"query": " "}])

@@ -574,7 +574,7 @@ def test_a_file_is_taken_before_a_preset(tmp_path: Path, monkeypatch: pytest.Mon
 
 OWN: dict[type[ModelRunConfig], tuple[str, ...]] = {
     SampleConfig: ("--sample.problems", "p.jsonl", "--sample.output", "o.jsonl"),
-    EvaluateConfig: ("--evaluate.problems", "p.jsonl"),
+    EvaluateConfig: ("--data.evaluation.problems", "p.jsonl"),
 }
 
 
@@ -611,8 +611,8 @@ def test_unknown_sections_are_not_dropped(
 def test_command_requires_its_own_section(config_file: Path) -> None:
     with pytest.raises(ConfigError, match="sample is missing"):
         parse_command_line(SampleConfig, "torl.sample", "Sample.", [str(config_file)])
-    with pytest.raises(ConfigError, match=r"evaluate\.problems is missing"):
-        parse_command_line(EvaluateConfig, "torl.evaluate", "Evaluate.", [str(config_file), "--evaluate.output", "out"])
+    with pytest.raises(ConfigError, match=r"sample\.problems is missing"):
+        parse_command_line(SampleConfig, "torl.sample", "Sample.", [str(config_file), "--sample.output", "out"])
     with pytest.raises(ConfigError, match=r"--learner\.ranks is unknown"):
         parse_command_line(
             SampleConfig, "torl", "Play.", [str(config_file), *OWN[SampleConfig], "--learner.ranks", "2"]
@@ -626,12 +626,12 @@ def test_command_requires_its_own_section(config_file: Path) -> None:
             *OWN[EvaluateConfig],
             "--evaluation.samples_per_problem",
             "4",
-            "--evaluation.max_tool_calls",
+            "--evaluation.rollout.max_tool_calls",
             "0",
         ],
     )
-    assert (config.evaluation.samples_per_problem, config.evaluation.max_tool_calls) == (4, 0)
-    assert chosen(config.evaluate.problems) == {"name": "file", "path": "p.jsonl"}
+    assert (config.evaluation.samples_per_problem, config.evaluation.rollout) == (4, {"max_tool_calls": 0})
+    assert chosen(config.data.evaluation["problems"]) == {"name": "file", "path": "p.jsonl"}
 
 
 # --- help ---------------------------------------------------------------------------------------------------------

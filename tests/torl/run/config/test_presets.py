@@ -36,9 +36,9 @@ DEMANDED = {
     "data.evaluation",
     "evaluation.greedy",
     "evaluation.samples_per_problem",
-    "evaluation.max_response_tokens",
+    "evaluation.rollout.max_response_tokens",
 }
-DEMANDED_OF_SAMPLES = {"evaluation.temperature", "evaluation.top_p"}
+DEMANDED_OF_SAMPLES = {"evaluation.rollout.temperature", "evaluation.rollout.top_p"}
 
 
 def published() -> dict[str, dict[str, Any]]:

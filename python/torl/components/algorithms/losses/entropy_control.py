@@ -23,10 +23,10 @@ def covariances(batch: BatchTokens) -> Float32Array:
     return found
 
 
-def _clipped_tokens(batch: BatchTokens, share: float, covariance_low: float, covariance_high: float) -> Float32Array:
+def _clipped_tokens(batch: BatchTokens, share: float, covariance_range: tuple[float, float]) -> Float32Array:
     """Return 1 for the tokens that Clip-Cov drops, else 0: a random choice of those with a covariance in the range."""
-    covariances_K = covariances(batch)
-    found = np.flatnonzero((covariances_K > covariance_low) & (covariances_K < covariance_high))
+    covariances_K, (low, high) = covariances(batch), covariance_range
+    found = np.flatnonzero((covariances_K > low) & (covariances_K < high))
     count = min(len(found), max(1, int(share * len(covariances_K))))
     chosen = np.random.default_rng(batch.seed).choice(found, count, replace=False) if count else found
     return _ones_at(chosen, len(covariances_K))
@@ -59,8 +59,7 @@ def clip_cov_policy_loss(
     inputs: LossInputs,
     *,
     share: PositiveFraction = 2e-4,
-    covariance_low: float = 1.0,
-    covariance_high: float = 5.0,
+    covariance_range: tuple[float, float] = (1.0, 5.0),
     clip_low: NonNegativeFloat = 0.2,
     clip_high: NonNegativeFloat = 0.2,
 ) -> PolicyLossValues:
@@ -72,8 +71,7 @@ def clip_cov_policy_loss(
     Args:
         inputs: Inputs of the loss.
         share: Fraction of the batch's tokens that is dropped, at random among those with a covariance in the range.
-        covariance_low: Lower bound of the covariance of advantage and log-probability.
-        covariance_high: Upper bound of the covariance of advantage and log-probability.
+        covariance_range: Bounds of the covariance of advantage and log-probability.
         clip_low: Lower clip range of the importance ratio, which is clipped at `1 - clip_low`.
         clip_high: Upper clip range of the importance ratio, which is clipped at `1 + clip_high`.
     """

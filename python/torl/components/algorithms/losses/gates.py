@@ -9,18 +9,19 @@ _MIN_LOG_WEIGHT, _MAX_LOG_WEIGHT = -18.420680743952367, 20.0  # the former is lo
 
 @requires(aggregations=["sequence"])
 def sapo_policy_loss(
-    inputs: LossInputs, *, temperature: PositiveFloat = 1.0, negative_temperature: PositiveFloat = 1.05
+    inputs: LossInputs, *, temperatures: tuple[PositiveFloat, PositiveFloat] = (1.0, 1.05)
 ) -> PolicyLossValues:
     """SAPO (arXiv 2511.20347, equation 5): -A * 4 / t * sigmoid(t * (ratio - 1)), a soft gate around the ratio 1.
 
     Args:
         inputs: Inputs of the loss.
-        temperature: Temperature t of tokens with a positive advantage.
-        negative_temperature: Temperature t of all other tokens. A higher one reduces weights faster with distance.
+        temperatures: Temperature t of tokens with a positive advantage, and of all others. A higher one reduces weights
+            faster with distance.
     """
+    positive, other = temperatures
     advantages, ratio = inputs.masked_advantages(), inputs.log_ratio().exp()
-    temperatures = (advantages > 0).to(advantages.dtype) * (temperature - negative_temperature) + negative_temperature
-    gate = (temperatures * (ratio - 1)).sigmoid() * (4 / temperatures)
+    temperature = (advantages > 0).to(advantages.dtype) * (positive - other) + other
+    gate = (temperature * (ratio - 1)).sigmoid() * (4 / temperature)
     return PolicyLossValues.from_per_token(inputs, -gate * advantages)
 
 
@@ -28,10 +29,8 @@ def sapo_policy_loss(
 def vespo_policy_loss(
     inputs: LossInputs,
     *,
-    power: PositiveFloat = 2.0,
-    decay: PositiveFloat = 3.0,
-    negative_power: PositiveFloat = 3.0,
-    negative_decay: PositiveFloat = 2.0,
+    positive: tuple[PositiveFloat, PositiveFloat] = (2.0, 3.0),
+    negative: tuple[PositiveFloat, PositiveFloat] = (3.0, 2.0),
 ) -> PolicyLossValues:
     """VESPO (arXiv 2602.10693): -phi(W) * A * logprob, phi(W) = e^d * W^p * e^(-d W), without gradient through phi.
 
@@ -42,11 +41,10 @@ def vespo_policy_loss(
 
     Args:
         inputs: Inputs of the loss.
-        power: Exponent p of tokens with an advantage of at least 0.
-        decay: Rate d of tokens with an advantage of at least 0.
-        negative_power: Exponent p of tokens with a negative advantage.
-        negative_decay: Rate d of tokens with a negative advantage.
+        positive: Exponent p and rate d of tokens with an advantage of at least 0.
+        negative: Exponent p and rate d of tokens with a negative advantage.
     """
+    (power, decay), (negative_power, negative_decay) = positive, negative
     advantages = inputs.masked_advantages()
     log_ratio = inputs.log_ratio_to(inputs.rollout_logprobs).detach()
     log_weight = sequence_sums(log_ratio, inputs.sequences).clamp(_MIN_LOG_WEIGHT, _MAX_LOG_WEIGHT)

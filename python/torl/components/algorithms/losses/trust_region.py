@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _EPSILON = 1e-8  # as in the published code, for probabilities of 1
+_MAX_RATIO = 20.0  # bounds the weight of one token; the divergence drops most tokens long before
 
 
 @requires(engine_ratio=True, all_tokens="penalty")
@@ -19,10 +20,9 @@ def dppo_policy_loss(
     divergence: Literal["tv", "kl"] = "tv",
     clip_low: NonNegativeFloat = 0.2,
     clip_high: NonNegativeFloat = 0.2,
-    max_ratio: PositiveFloat = 20.0,
     penalty: NonNegativeFloat = 0.0,
 ) -> PolicyLossValues:
-    """DPPO (arXiv 2602.04879): -min(ratio, max_ratio) * A * logprob where the binary divergence to the engine is small.
+    """DPPO (arXiv 2602.04879): -min(ratio, 20) * A * logprob where the binary divergence to the engine is small.
 
     The ratio, which has no gradient, and the divergence are to the *engine's* probability q of the token, so that the
     loss bounds a single on-policy update, too, and replaces `algorithm.importance_correction`. A token with A > 0 is
@@ -34,7 +34,6 @@ def dppo_policy_loss(
         divergence: Divergence of the binary distributions of a token and all others.
         clip_low: Maximum divergence of tokens with an advantage of at most 0 that became less probable.
         clip_high: Maximum divergence of tokens with a positive advantage that became more probable.
-        max_ratio: Upper bound at which the importance ratio is truncated.
         penalty: Coefficient of the squared log ratio, which is added to the loss of every token (prime-rl: 1e-3).
     """
     advantages, log_ratio = inputs.masked_advantages(), inputs.log_ratio_to(inputs.rollout_logprobs)
@@ -47,7 +46,7 @@ def dppo_policy_loss(
         binary_kl = _binary_kl(q, p, engine - current.detach())
         rose, fell = (binary_kl > clip_high) & (p > q), (binary_kl > clip_low) & (p < q)
     dropped = rose.where(advantages > 0, fell)
-    weight = log_ratio.detach().exp().clamp(max=max_ratio).masked_fill(dropped, 0.0)
+    weight = log_ratio.detach().exp().clamp(max=_MAX_RATIO).masked_fill(dropped, 0.0)
     per_token = -weight * advantages * current
     if penalty:
         per_token = per_token + penalty * log_ratio.square()

@@ -89,7 +89,7 @@ def engine_arguments(
     """
     fixed = _fixed_arguments(setup, options, devices)
     for name in options.arguments:
-        if name in fixed or name in ("scheduler_cls", "additional_config", "logging_config"):
+        if name in fixed.keys() - {"enforce_eager"} or name in ("scheduler_cls", "additional_config", "logging_config"):
             raise ConfigError(f"engine.arguments.{name}: torl sets it itself")
         if name not in known:
             raise ConfigError(f"engine.arguments.{name}: vLLM has no such argument{suggestion(name, known)}")
@@ -98,7 +98,7 @@ def engine_arguments(
         # vLLM makes the kernels of these experts anew at each update, and the strides that captured graphs point to.
         raise ConfigError(
             "engine.arguments.quantization = 'fp8_per_channel' of a model with experts needs "
-            "engine.enforce_eager = true: captured graphs would use memory that a weight update frees"
+            "engine.arguments.enforce_eager = true: captured graphs would use memory that a weight update frees"
         )
     return _default_arguments(setup, options, devices.on_cpu) | options.arguments | fixed
 
@@ -150,7 +150,7 @@ def _fixed_arguments(setup: EngineSetup, options: VllmOptions, devices: EngineDe
         "scheduling_policy": "priority",  # turns of started episodes before new episodes
         "logprobs_mode": "processed_logprobs",  # after temperature, as in the trainer
         "max_logprobs": 1,
-        "enforce_eager": options.enforce_eager or devices.on_cpu,
+        "enforce_eager": options.arguments.get("enforce_eager", False) or devices.on_cpu,
         "worker_extension_cls": _WORKER_EXTENSION,
     }
     if setup.head_dtype is not None:
