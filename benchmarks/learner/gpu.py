@@ -128,7 +128,7 @@ def step_seconds(directory: Path, calls: int, steps: int, on_cpu: bool) -> float
             options |= {
                 "engine.gpu_memory_utilization": 0.5,
                 "engine.sleep_while_learning": "true",
-                "learner.offload_while_sampling": "true",
+                "learner.offload": "while_sampling",
             }
         command = [sys.executable, "-m", "torl.train", str(DEMO), *settings_words(options)]
         subprocess.run(command, check=True, stdout=sys.stderr)

@@ -23,10 +23,8 @@ STEPS = 3
 LORA = LoraConfig(rank=2)
 
 
-def learner_setup(
-    model: Path, *, stage: int, lora: bool = False, offloads: tuple[str, ...] = (), **algorithm: Any
-) -> LearnerSetup:
-    """The settings of a learner in bfloat16. `offloads` are options of parts that stay in CPU memory."""
+def learner_setup(model: Path, *, stage: int, lora: bool = False, offload: str = "", **algorithm: Any) -> LearnerSetup:
+    """The settings of a learner in bfloat16. `offload` names parts that stay in CPU memory."""
     return LearnerSetup(
         # Liger's kernels need a GPU; test_liger.py compiles them.
         model=ModelConfig(path=str(model), lora=LORA if lora else LoraConfig(), kernels="torch"),
@@ -36,8 +34,7 @@ def learner_setup(
             learning_rate=LEARNING_RATE,
             max_row_tokens=90,
             cpu_threads=1,
-            offload_while_sampling=stage >= 2 and not offloads,
-            **dict.fromkeys(offloads, True),
+            offload=offload or ("while_sampling" if stage >= 2 else "none"),
         ),
         algorithm=AlgorithmConfig.model_validate(algorithm),
         critic=CriticConfig(),
@@ -137,15 +134,13 @@ def _absolute_sum(tensor: torch.Tensor) -> float:
     return float(tensor.detach().double().abs().sum())
 
 
-def offloaded(
-    model: Path, directory: Path, stage: int, offloads: tuple[str, ...], world_size: int
-) -> list[dict[str, float]]:
+def offloaded(model: Path, directory: Path, stage: int, offload: str, world_size: int) -> list[dict[str, float]]:
     """Train without and with parts in CPU memory; return the sums over all ranks of each."""
     torch.set_num_threads(1)
     gc.freeze()
     found = []
-    for number, parts in enumerate([(), offloads]):
-        setup = learner_setup(model, stage=stage, offloads=parts)
+    for number, parts in enumerate(["", offload]):
+        setup = learner_setup(model, stage=stage, offload=parts)
         start = partial(build, setup, directory / f"meeting-{number}", world_size)
         total: Counter[str] = Counter()
         for sums in in_ranks(world_size, start, trained_sums):  # type: ignore[arg-type]

@@ -21,9 +21,7 @@ from torl.learner.rows import RowPieces
 from torl.learner.update import policy_logprobs, run_critic
 
 
-def walk(
-    model: Path, stage: int, lora: bool, algorithm: dict[str, Any], offloads: tuple[str, ...] = ()
-) -> dict[str, Any]:
+def walk(model: Path, stage: int, lora: bool, algorithm: dict[str, Any], offload: str = "") -> dict[str, Any]:
     """Start a rank, take steps, leave the GPU and return, export, write and restore a checkpoint.
 
     Return the devices of the tensors at each point.
@@ -32,7 +30,7 @@ def walk(
     exported: dict[str, str] = {}
     rank_module.export_model = lambda weights, *_: exported.update(_devices(dict(weights)))
     rank_module.export_adapter = lambda weights, *_: exported.update(_devices(dict(weights)))
-    setup = learner_setup(model, stage=stage, lora=lora, offloads=offloads, **algorithm)
+    setup = learner_setup(model, stage=stage, lora=lora, offload=offload, **algorithm)
     reports: list[Any] = []
     with mode:
         rank = rank_module.Rank(RankSetup(setup, 1, "", on_gpu=True), 0, WORLD_SIZE, reports.append)
@@ -52,7 +50,7 @@ def walk(
             if "critic" in rank._engines:
                 rank.update_critic(batch.rows[0], batch.sampled_tokens)
             found[f"step {step}"] = _where(rank)
-            if setup.learner.offload_while_sampling:
+            if setup.learner.offloads_while_sampling:
                 rank.offload("optimizer")
                 found[f"parameters {step}"] = _where(rank)
                 rank.offload("parameters")

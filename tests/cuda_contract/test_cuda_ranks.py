@@ -56,17 +56,17 @@ def test_rank_computes_on_the_gpu_and_leaves_it(
 
 
 @pytest.mark.parametrize(
-    ("stage", "offloads"),
+    ("stage", "offload"),
     [
-        (1, ("offload_optimizer",)),
-        (2, ("offload_optimizer",)),
-        (3, ("offload_optimizer", "offload_parameters")),
+        (1, "optimizer"),
+        (2, "optimizer"),
+        (3, "all"),
     ],
 )
-def test_rank_computes_with_parts_in_cpu_memory(stage: int, offloads: tuple[str, ...], tmp_path: Path) -> None:
+def test_rank_computes_with_parts_in_cpu_memory(stage: int, offload: str, tmp_path: Path) -> None:
     model = write_tiny_model(tmp_path / "model")
-    found = call_forked(walk, model, stage, False, {"kl": {"coefficient": 0.1}}, offloads)
-    shards = CPU if "offload_parameters" in offloads else GPU
+    found = call_forked(walk, model, stage, False, {"kl": {"coefficient": 0.1}}, offload)
+    shards = CPU if offload == "all" else GPU
     expected = {"trained": shards, "frozen": [], "state": CPU, "reference": shards}
     assert found["started"] == found["step 0"] == found["step 1"] == expected
     assert found["computed"] == GPU * 2

@@ -85,7 +85,7 @@ def main() -> None:
         learning_rate=1e-5,
         max_row_tokens=ROW_TOKENS,
         gradient_checkpointing=True,
-        offload_while_sampling=arguments.stage >= 2,
+        offload="while_sampling" if arguments.stage >= 2 else "none",
     )
     setup = LearnerSetup(
         ModelConfig(path=str(arguments.model), lora=LORA if arguments.lora else LoraConfig()),

@@ -32,7 +32,7 @@ CHANGES = {
     "learner.learning_rate": "1e-6",
     "learner.max_row_tokens": "16384",
     "learner.gradient_checkpointing": "true",
-    "learner.offload_while_sampling": "true",
+    "learner.offload": "while_sampling",
     "learner.verify_weights": "true",
 }
 

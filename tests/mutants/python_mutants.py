@@ -508,7 +508,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/recipes/agent_prm/__init__.py", "texts.append(text[", "texts.append(turn.text[", _SCORED_TURNS),
     ("torl/recipes/agent_prm/__init__.py", "last = last if score is None else score", "last = 0.0", _SCORED_TURNS),
     ("torl/components/rewards/judge.py", "if len(answer) > MAX_ANSWER_CHARACTERS:", "if False:", _JUDGED),
-    ("torl/rollout/evaluation.py", '{**changes, "temperature": temperature}', "changes", _EVALUATION),
+    ("torl/rollout/evaluation.py", '{**config.rollout, "temperature": temperature}', "config.rollout", _EVALUATION),
     (
         "torl/rollout/model_directory.py",
         "problems.bind()()), evaluation.max_problems",
@@ -523,7 +523,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "pass",
         _EVALUATION,
     ),
-    ("torl/rollout/evaluation.py", '"max_tool_calls", "max_response', '"max_response', _EVALUATION),
+    ("torl/rollout/evaluation.py", "{**config.rollout, ", "{", _EVALUATION),
     ("torl/rollout/evaluation.py", "if self.greedy else {}", "if False else {}", _EVALUATION),
     # --- rewards
     (
@@ -615,6 +615,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/learning.py", "has_kl_term or self._loss_has_all_tokens", "has_kl_term", _CONFIG),
     ("torl/run/config/training.py", "if each.target is zero_variance]", "if False]", _CONFIG),
     ("torl/base/removed.py", 'section.get("name") not in removed.of', "False", _REMOVED),
+    ("torl/base/removed.py", "given if name == key else ", "", _REMOVED),
+    ("torl/base/removed.py", '("all" if parameters else "optimizer")', '"optimizer"', _REMOVED),
     ("torl/base/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
     ("torl_lab/audit/metrics.py", "found == 0 and name in", "name in", "lab/audit/test_records.py"),
     ("torl/training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
@@ -1218,8 +1220,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/placement/fit.py", "max(shortest, (tokens - 1)", "min(shortest, (tokens - 1)", _PLACEMENT_ROWS),
     (
         "torl/run/placement/resolve.py",
-        "_or(learner.offload_while_sampling, offloads and can_offload)",
-        "offloads",
+        '"while_sampling" if offloads and learner.zero_stage >= 2',
+        '"while_sampling" if offloads',
         _PLACEMENT,
     ),
     # --- the audit

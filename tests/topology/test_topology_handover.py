@@ -76,7 +76,7 @@ async def sides(tiny_model_directory: Path, tmp_path_factory: pytest.TempPathFac
     engine = make_replicas(tiny_model_directory, logs / "engine.log", replicas=2, sleep_while_learning=True)
     await engine.start()
     try:
-        settings = {"ranks": 2, "zero_stage": 3, "weight_transfer": "gloo", "offload_while_sampling": True}
+        settings = {"ranks": 2, "zero_stage": 3, "weight_transfer": "gloo", "offload": "while_sampling"}
         async with await start_learner(tiny_model_directory, logs, **settings) as learner:
             await learner.offload("optimizer")
             await learner.offload("parameters")

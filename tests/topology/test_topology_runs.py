@@ -102,7 +102,7 @@ learning_rate = 1e-3
 max_row_tokens = 1024
 weight_transfer = "{way}"
 verify_weights = true
-offload_while_sampling = {moves}
+offload = "{moves}"
 
 [checkpoint]
 every_steps = 1
@@ -124,7 +124,7 @@ def config_of(arrangement: Arrangement, model: Path, directory: Path) -> str:
         staleness=0 if colocated else 1,  # split sides work at the same time
         correction="" if colocated else 'importance_correction = "tis"',
         colocated=str(colocated).lower(),
-        moves=str(moves(arrangement)).lower(),
+        moves="while_sampling" if moves(arrangement) else "none",
         **arrangement._asdict(),
     )
 

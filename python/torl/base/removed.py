@@ -7,7 +7,7 @@ torl: readers of runs use it without loading the settings.
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -43,6 +43,19 @@ def _moved_to_rollout(name: str, is_set: Callable[[Any], bool] = lambda value: T
     """Return a setting of `evaluation` that has the name of the setting of `rollout` that it replaced."""
     setting = f"evaluation.rollout.{name}"
     return Removed(f"write {setting}", lambda value: {setting: value} if is_set(value) else {})
+
+
+_OFFLOADS: Final = MappingProxyType(
+    {"offload_while_sampling": None, "offload_optimizer": False, "offload_parameters": False}
+)
+
+
+def _offload(values: Sequence[bool | None]) -> Mapping[str, str]:
+    """Return the value of `learner.offload`: at most one of the two ways was possible."""
+    while_sampling, optimizer, parameters = values
+    kept = ("all" if parameters else "optimizer") if optimizer else "parameters" if parameters else None
+    moved = {None: None, True: "while_sampling", False: "none"}[while_sampling]
+    return {"learner.offload": value} if (value := kept or moved) else {}
 
 
 def _joined(setting: str, of: str, **defaults: Any) -> dict[str, Removed]:
@@ -106,6 +119,10 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         },
         "algorithm.policy_loss.max_ratio": Removed("DPPO truncates the ratio at 20", of=("dppo",)),
         "algorithm.estimator.margin": Removed("AdaTIR leaves a tenth of A to a correct response", of=("adatir",)),
+        **{
+            f"learner.{name}": Removed(f'write learner.offload = "{value}"', _offload, joined=_OFFLOADS)
+            for name, value in zip(_OFFLOADS, ("while_sampling", "optimizer", "parameters"), strict=True)
+        },
         **_joined("algorithm.policy_loss.positive", "vespo", power=2.0, decay=3.0),
         **_joined("algorithm.policy_loss.negative", "vespo", negative_power=3.0, negative_decay=2.0),
         **_joined("algorithm.policy_loss.temperatures", "sapo", temperature=1.0, negative_temperature=1.05),

@@ -39,9 +39,9 @@ def deepspeed_configuration(config: LearnerConfig, *, persistence_threshold: int
     }
     if config.zero_stage == 3:
         zero["stage3_param_persistence_threshold"] = persistence_threshold
-    if config.offload_optimizer:
+    if config.offloads_optimizer:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
-    if config.offload_parameters:
+    if config.offloads_parameters:
         zero["offload_param"] = {"device": "cpu", "pin_memory": torch.cuda.is_available()}
     settings: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
@@ -169,8 +169,9 @@ def start_reference(
         DataError: The model cannot be read.
     """
     # Its shards stay in CPU memory if the engine shares the devices.
-    in_cpu_memory = config.zero_stage == 3 and (config.offload_parameters or config.offload_while_sampling)
-    config = config.model_copy(update={"gradient_checkpointing": False, "offload_parameters": in_cpu_memory})
+    in_cpu_memory = config.zero_stage == 3 and (config.offloads_parameters or config.offloads_while_sampling)
+    offload = "parameters" if in_cpu_memory else "none"
+    config = config.model_copy(update={"gradient_checkpointing": False, "offload": offload})
     causal_lm = load_causal_lm(model, config, device)
     policy = make_policy(causal_lm, model, config, parallel)
     policy.requires_grad_(False)
@@ -180,7 +181,6 @@ def start_reference(
 
     _quieten_deepspeed()
     settings = deepspeed_configuration(config, persistence_threshold=_max_vector_elements(policy))
-    settings["zero_optimization"].pop("offload_optimizer", None)
     engine, _, _, _ = deepspeed.initialize(model=policy, config=settings, dist_init_required=False)
     return engine
 

@@ -82,7 +82,7 @@ class RunComponents(Generic[Config]):
         sharing = DeviceSharing(
             colocated=self.inputs.resolved.placement.colocated,
             engine_sleeps=isinstance(options, EngineOptions) and bool(options.sleep_while_learning),
-            learner_offloads=bool(self.config.learner.offload_while_sampling),
+            learner_offloads=bool(self.config.learner.offloads_while_sampling),
         )
         return Residency(
             self.player.engine,

@@ -222,7 +222,7 @@ async def _start_learner(
         await stack.enter_async_context(learner)
         if inputs.checkpoint is not None:
             await learner.load_checkpoint(inputs.checkpoint, verified=True)
-        if config.learner.offload_while_sampling and config.plays_episodes:
+        if config.learner.offloads_while_sampling and config.plays_episodes:
             await learner.offload("optimizer")
             await learner.offload("parameters")
     return learner

@@ -159,6 +159,25 @@ PAIRS = {
         stop = ["</answer>"]
         """,
     ),
+    "offloading": (
+        """
+        [learner]
+        zero_stage = 3
+        offload_while_sampling = false
+        offload_optimizer = true
+        offload_parameters = true
+        """,
+        """
+        [learner]
+        zero_stage = 3
+        offload = "all"
+        """,
+    ),
+    "offloading while sampling": (
+        "[learner]\noffload_while_sampling = true\noffload_optimizer = false\noffload_parameters = false\n",
+        "[learner]\noffload = 'while_sampling'\n",
+    ),
+    "unset offloading": ("[learner]\noffload_optimizer = false\noffload_parameters = false\n", ""),
     "values that are constant now": (
         """
         signal_report = true

@@ -54,7 +54,7 @@ def test_a_run_from_start_to_end(tmp_path: Path) -> None:
     directory = tmp_path / "run"
     changes = {"learner__ranks": "2", "learner__zero_stage": "2"}
     changes |= {"engine__replicas": "2", "learner__verify_weights": "true"}
-    changes |= {"engine__sleep_while_learning": "true", "learner__offload_while_sampling": "true"}
+    changes |= {"engine__sleep_while_learning": "true", "learner__offload": "while_sampling"}
     changes |= {"run__group_metrics_by": "source"}
     with train(directory, **changes) as command:
         assert command.wait() == 0, command.output()

@@ -257,12 +257,10 @@ class LearnerConfig(Section):
     gradient_checkpointing: bool | Literal["auto"] = "auto"
     """Recompute activations in the backward pass: less memory, a third more compute. "auto" does so if the memory of
     the GPUs requires it or is unknown, on a CPU, and at ZeRO-3 across nodes."""
-    offload_while_sampling: bool | None = None
-    """Move weights and optimizer state to CPU memory while the engine samples. Unset does so on shared GPUs."""
-    offload_optimizer: bool = False
-    """Keep the optimizer state in CPU memory during the update as well (ZeRO-Offload, not at stage 0)."""
-    offload_parameters: bool = False
-    """Keep the parameters in CPU memory during the update as well (ZeRO-3 only)."""
+    offload: Literal["none", "while_sampling", "optimizer", "parameters", "all"] | None = None
+    """Parts in CPU memory: the weights and the optimizer state while the engine samples ("while_sampling"), or, during
+    the update as well, the "optimizer" state (ZeRO-Offload, not at stage 0), the "parameters" (ZeRO-3 only) or both
+    ("all"). Unset is "while_sampling" on shared GPUs from stage 2 on, else "none"."""
     weight_transfer: Literal["auto"] | TransportName = "auto"
     """Transport of new weights to the engine: shared_memory, cuda_ipc (shared GPUs), nccl (separate GPUs) or gloo.
     "auto" chooses."""
@@ -289,16 +287,25 @@ class LearnerConfig(Section):
 
     @model_validator(mode="after")
     def _offload_fits_stage(self) -> Self:
-        if self.offload_optimizer and self.zero_stage == 0:
-            raise ValueError("offload_optimizer requires zero_stage = 1, 2 or 3")
-        if self.offload_parameters and self.zero_stage != 3:
-            raise ValueError("offload_parameters requires zero_stage = 3")
-        if self.offload_while_sampling and self.zero_stage < 2:
-            raise ValueError("offload_while_sampling requires zero_stage = 2 or 3")
-        if self.offload_while_sampling and (self.offload_optimizer or self.offload_parameters):
-            # DeepSpeed moves a learner only if all of it is on the GPU.
-            raise ValueError("offload_while_sampling cannot be combined with offload_optimizer or offload_parameters")
+        stages = {"while_sampling": (2, 3), "optimizer": (1, 2, 3), "parameters": (3,), "all": (3,)}
+        if self.offload in stages and self.zero_stage not in (able := stages[self.offload]):
+            raise ValueError(f"offload = {self.offload!r} requires zero_stage = {' or '.join(map(str, able))}")
         return self
+
+    @property
+    def offloads_while_sampling(self) -> bool:
+        """Whether the learner moves while the engine samples: DeepSpeed can only if all of it is on the GPU before."""
+        return self.offload == "while_sampling"
+
+    @property
+    def offloads_optimizer(self) -> bool:
+        """Whether the optimizer's state stays in CPU memory."""
+        return self.offload in ("optimizer", "all")
+
+    @property
+    def offloads_parameters(self) -> bool:
+        """Whether the parameters stay in CPU memory."""
+        return self.offload in ("parameters", "all")
 
 
 class CriticConfig(UpdateConfig):

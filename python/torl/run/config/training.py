@@ -373,10 +373,10 @@ class TrainConfig(LearningConfig):
             raise ValueError("rollout.max_staleness requires algorithm.importance_correction, such as tis")
         engine = self.engine.options
         sleeps = isinstance(engine, EngineOptions) and engine.sleep_while_learning
-        if sleeps or self.learner.offload_while_sampling:
+        if sleeps or self.learner.offloads_while_sampling:
             raise ValueError(
                 "rollout.max_staleness requires separate devices for the engine: "
-                "engine.sleep_while_learning and learner.offload_while_sampling must be off or unset"
+                "engine.sleep_while_learning must be off or unset, and learner.offload not 'while_sampling'"
             )
         return self
 

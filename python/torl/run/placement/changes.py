@@ -68,8 +68,8 @@ def changes(config: LearningConfig, machine: Machine) -> Iterator[Change]:
     for size in (2, 4, 8):
         if options is not None and size > options.tensor_parallel:
             yield Change("engine.tensor_parallel", size, "fewer engines, more communication")
-    if learner.zero_stage > 0 and not (learner.offload_optimizer or learner.offload_parameters):
-        yield Change("learner.offload_optimizer", True, "optimizer steps on the CPU")
+    if learner.zero_stage > 0 and not (learner.offloads_optimizer or learner.offloads_parameters):
+        yield Change("learner.offload", "optimizer", "optimizer steps on the CPU")
 
 
 def cheapest(config: LearningConfig, machine: Machine, shape: ModelShape) -> tuple[Change, ...] | None:

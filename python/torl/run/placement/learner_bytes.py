@@ -91,12 +91,12 @@ class LearnerBytes:
     def parameters(self) -> Bytes:
         """Return the bytes that a forward pass needs on the GPU between two rows."""
         learner = self.config.learner
-        weights = 0 if learner.offload_parameters else sum(model.weights for model in self.models)
+        weights = 0 if learner.offloads_parameters else sum(model.weights for model in self.models)
         return {"parameters": weights, "reference": self._reference()}
 
     def optimizer(self) -> Bytes:
         """Return the additional bytes of the optimizer between two steps."""
-        if self.config.learner.offload_optimizer:
+        if self.config.learner.offloads_optimizer:
             return {}
         permanent = self.config.learner.zero_stage == 3
         return {
@@ -126,7 +126,7 @@ class LearnerBytes:
         )
         head = head_gradient + self.max_row_tokens * 2 * shape.hidden * size
         gathered = min(shape.parameters, _LIVE_PARAMETERS + shape.embedding_parameters) * size if stage == 3 else 0
-        gradients = 0 if learner.offload_optimizer or stage == 3 else sum(model.gradients for model in self.models)
+        gradients = 0 if learner.offloads_optimizer or stage == 3 else sum(model.gradients for model in self.models)
         return {
             "gradients": gradients,
             "activations": self.max_row_tokens * (shape.layers * saved + one_layer),
@@ -141,7 +141,7 @@ class LearnerBytes:
         ZeRO-3 copies the gradients of one part after another. Stages 1 and 2 sum into a flat buffer, in float32, if the
         weights have another precision.
         """
-        if self.config.learner.offload_optimizer:
+        if self.config.learner.offloads_optimizer:
             return {}
         gradients = max(model.gradients for model in self.models)
         if self.config.learner.zero_stage == 3:
@@ -195,7 +195,7 @@ class LearnerBytes:
         parameters = self.shape.parameters if path is None else _shape(path).parameters
         if learner.zero_stage < 3:
             return parameters * self.itemsize
-        offloaded = learner.offload_parameters or learner.offload_while_sampling
+        offloaded = learner.offloads_parameters or learner.offloads_while_sampling
         return 0 if offloaded else -(-parameters // self.ranks) * self.itemsize
 
 

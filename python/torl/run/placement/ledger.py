@@ -93,7 +93,7 @@ def _gpu_stages(
     offloaded = learner.always()
     resident = offloaded | learner.parameters() | learner.optimizer()
     between = offloaded | learner.parameters()
-    moves = bool(config.learner.offload_while_sampling)
+    moves = bool(config.learner.offloads_while_sampling)
     awake = {} if engine is None else engine.awake()
     idle = engine.asleep() if engine is not None and sleeps else awake
     receiving = engine.with_weights() if engine is not None and sleeps else awake
@@ -126,11 +126,11 @@ def _host_bytes(learner: LearnerBytes) -> Bytes:
     Gradients are not offloaded: between steps they are zero.
     """
     config = learner.config.learner
-    if config.offload_while_sampling:
+    if config.offloads_while_sampling:
         return learner.page_locked()
     host: Bytes = {}
-    if config.offload_optimizer:
+    if config.offloads_optimizer:
         host["optimizer"] = learner.page_locked_optimizer()
-    if config.offload_parameters:
+    if config.offloads_parameters:
         host["parameters"] = sum(page_locked_bytes(model.weights) for model in learner.models)
     return host

@@ -95,12 +95,12 @@ def slow_precision(resolved: ResolvedConfig[ModelRunConfig]) -> str | None:
 
 
 def _learner(learner: LearnerConfig, placement: Placement, *, offloads: bool) -> LearnerConfig:
-    can_offload = learner.zero_stage >= 2 and not (learner.offload_optimizer or learner.offload_parameters)
+    offload = "while_sampling" if offloads and learner.zero_stage >= 2 else "none"
     threads = None if placement.machine.gpus else max(1, placement.learner_cores // placement.ranks_of_node)
     return learner.model_copy(
         update={
             "ranks": placement.ranks,
-            "offload_while_sampling": _or(learner.offload_while_sampling, offloads and can_offload),
+            "offload": _or(learner.offload, offload),
             "cpu_threads": _or(learner.cpu_threads, threads),
         }
     )

@@ -132,8 +132,8 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[rollout]\ntop_p = nan", "rollout.top_p"),
         ("[rollout]\ntemperature = 0", "greedy samples"),
         ("[learner]\nlr_schedule = 'konstant'", "learner.lr_schedule"),
-        ("[learner]\noffload_parameters = true", "offload_parameters requires zero_stage = 3"),
-        ("[learner]\nzero_stage = 0\noffload_optimizer = true", "offload_optimizer requires zero_stage = 1, 2 or 3"),
+        ("[learner]\noffload = 'parameters'", "offload = 'parameters' requires zero_stage = 3"),
+        ("[learner]\nzero_stage = 0\noffload = 'optimizer'", "offload = 'optimizer' requires zero_stage = 1 or 2 or 3"),
         (
             "[selection.groups.accuracy_outside]\nlow = 5\nhigh = 80",
             "selection: groups.accuracy_outside: low and high must be two fractions between 0 and 1",
@@ -144,12 +144,12 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "'gdpo' does not count the KL penalty of kl.target = 'reward'",
         ),
         (
-            "[learner]\nzero_stage = 1\noffload_while_sampling = true",
-            "offload_while_sampling requires zero_stage = 2 or 3",
+            "[learner]\nzero_stage = 1\noffload = 'while_sampling'",
+            "offload = 'while_sampling' requires zero_stage = 2 or 3",
         ),
         (
-            "[learner]\nzero_stage = 3\noffload_while_sampling = true\noffload_optimizer = true",
-            "offload_while_sampling cannot be combined with offload_optimizer",
+            "[learner]\nzero_stage = 2\noffload = 'all'",
+            "offload = 'all' requires zero_stage = 3",
         ),
         (
             "[rollout.tools.python]\nwall_seconds = 1",

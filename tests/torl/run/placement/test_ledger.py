@@ -130,7 +130,7 @@ def test_sides_that_do_not_fit_together_take_turns() -> None:
     resident = sum(of.learner.parameters().values()) + sum(of.learner.optimizer().values())
     assert resident + total(of, "sample") > GPU_BYTES
     assert not of.excess()
-    together = book("torl_7b", 8, engine__sleep_while_learning=False, learner__offload_while_sampling=False)
+    together = book("torl_7b", 8, engine__sleep_while_learning=False, learner__offload="none")
     assert {stage.name for stage, *_ in together.excess()} >= {"sample", "update"}
 
 
@@ -236,9 +236,9 @@ def test_indivisible_model_is_refused_with_valid_sizes() -> None:
 
 def test_offloading_without_return_is_refused() -> None:
     """ZeRO-Offload keeps the optimizer in CPU memory: the GPU holds parameters, and the engine the rest."""
-    given = config("ztrl_reinforce_32b", learner__offload_optimizer=True)
+    given = config("ztrl_reinforce_32b", learner__offload="optimizer")
     of = compute_ledger(resolve(given, machine(8)), shape_of(given))
-    assert not resolve(given, machine(8)).config.learner.offload_while_sampling
+    assert resolve(given, machine(8)).config.learner.offload == "optimizer"
     assert "Adam" not in of.stages[2].learner
     # Four states of 4.1 billion parameters on each rank: four parts of 4 GB and one of 0.4 GB.
     assert of.stages[2].host["optimizer"] == 8 * 4 * (4 * 2**32 + 2**29)
@@ -263,7 +263,7 @@ def test_adapters_train_the_smallest_model_on_a_card_of_24_gb() -> None:
 @pytest.mark.parametrize(("stage", "offered"), [(0, False), (2, True)])
 def test_offloading_is_proposed_where_deepspeed_can(stage: int, offered: bool) -> None:
     proposed = {change.name for change in changes(config("torl_7b", learner__zero_stage=stage), machine(2))}
-    assert ("learner.offload_optimizer" in proposed) is offered
+    assert ("learner.offload" in proposed) is offered
 
 
 def test_changes_are_those_of_the_configuration() -> None:

@@ -55,7 +55,7 @@ def test_a_preset_takes_all_gpus_for_both_sides_in_turns(preset: str, count: int
     assert placement.learner_devices == tuple(range(count))
     assert placement.engine_devices == tuple(tuple(range(i, i + size)) for i in range(0, count, size))
     assert learner.ranks == count
-    assert learner.offload_while_sampling == (learner.zero_stage >= 2)
+    assert learner.offloads_while_sampling == (learner.zero_stage >= 2)
     assert engine.sleep_while_learning  # type: ignore[attr-defined]
 
 
@@ -63,7 +63,7 @@ def test_asynchronous_halves_are_apart_and_stay_where_they_are() -> None:
     settled = resolve(asynchronous(), gpus(8))
     assert settled.placement.learner_devices == (0, 1, 2, 3)
     assert settled.placement.engine_devices == ((4,), (5,), (6,), (7,))
-    assert settled.config.learner.offload_while_sampling is False
+    assert settled.config.learner.offload == "none"
     assert settled.config.engine.options.sleep_while_learning is False  # type: ignore[attr-defined]
 
 
@@ -149,7 +149,7 @@ def test_without_gpus_everything_computes_on_the_cores() -> None:
     assert split.placement.engine_devices == ((4, 5, 6, 7),)
     assert (split.config.learner.ranks, split.config.learner.cpu_threads) == (2, 2)
     assert split.config.engine.options.cpu_threads == 4  # type: ignore[attr-defined]
-    assert not split.config.learner.offload_while_sampling
+    assert not split.config.learner.offloads_while_sampling
 
 
 def test_gpus_are_not_requested_without_gpus() -> None:
