@@ -4,10 +4,11 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import is_typeddict
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -60,12 +61,15 @@ class Section(BaseModel):
 
 
 def _has_number(annotation: Any) -> bool:
-    return annotation in (int, float) or any(map(_has_number, get_args(annotation)))
+    return annotation in (int, float) or is_typeddict(annotation) or any(map(_has_number, get_args(annotation)))
 
 
 def _refuses(annotation: Any, value: Any) -> bool:
     """Whether a boolean, or one in a list or a table, has no place in an annotation, of the types of settings."""
     origin, members = get_origin(annotation), get_args(annotation)
+    if is_typeddict(annotation):
+        types = get_type_hints(annotation)
+        return isinstance(value, Mapping) and any(_refuses(types.get(name), each) for name, each in value.items())
     if origin is Annotated:
         return _refuses(members[0], value)
     if origin in (Union, UnionType):

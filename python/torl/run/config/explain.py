@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
+from typing_extensions import is_typeddict
 
 from torl.base.options import suggestion
 from torl.base.removed import successor
@@ -192,8 +193,10 @@ def _sets(tree: Any, path: Sequence[str]) -> bool:
 
 
 def _dotted(config_class: type[BaseModel]) -> Iterator[str]:
-    for name, _ in fields_of(config_class):
+    for name, info in fields_of(config_class):
         yield name
+        if is_typeddict(info.annotation):
+            yield from (f"{name}.{key}" for key in info.annotation.__annotations__)
         choice = choice_at(config_class, name.split("."))
         if choice is not None:
             yield f"{name}.name"

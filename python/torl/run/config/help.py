@@ -64,7 +64,8 @@ def print_help(parser: argparse.ArgumentParser, config_class: type[ModelRunConfi
         section = setting.name.split(".")[0]
         if section not in groups:
             groups[section] = parser.add_argument_group(section, section_title(config_class, section))
-        text = f"{setting.meaning} ({_default_text(setting.default)})".replace("%", "%%")
+        default = setting.default if setting.default == "required" else f"default: {setting.default}"
+        text = f"{setting.meaning} ({default})".replace("%", "%%")
         _add(groups[section], setting.name, setting.is_flag, metavar=setting.type, help=text)
         shown += 1
     if not shown:
@@ -227,7 +228,3 @@ def _default(info: Any) -> str:
     if isinstance(default, tuple | list):
         return f"[{', '.join(map(str, default))}]" if default else "unset"
     return "unset" if default in (None, "", {}) else str(default)
-
-
-def _default_text(default: str) -> str:
-    return default if default == "required" else f"default: {default}"

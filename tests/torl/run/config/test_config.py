@@ -182,6 +182,15 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         ("[learner]\nlearning_rate = true", "learner.learning_rate must be a number, not a boolean, got True"),
         ("[learner]\nbetas = [true, 0.9]", "learner.betas must be a number, not a boolean, got [True, 0.9]"),
+        (
+            "[evaluation.rollout]\nmax_tool_calls = true",
+            "evaluation.rollout must be a number, not a boolean, got {'max_tool_calls': True}",
+        ),
+        (
+            "[evaluation.rollout]\nmax_tool_cals = 1",
+            "evaluation.rollout.max_tool_cals is unknown; did you mean evaluation.rollout.max_tool_calls?",
+        ),
+        ("[evaluation.rollout]\ntop_p = 2", "evaluation.rollout.top_p must be less than or equal to 1, got 2"),
         ("[learner]\nmax_row_tokens = true", "learner.max_row_tokens must be a number, not a boolean, got True"),
         (
             "[rollout.tools.python]\ncpu_seconds = true",
