@@ -24,6 +24,9 @@ from torl.base.options.sections import (
     Section,
     Seed,
     dotted_leaves,
+    parse_toml,
+    read_text,
+    read_toml,
     suggestion,
 )
 from torl.base.options.signatures import (
@@ -34,7 +37,6 @@ from torl.base.options.signatures import (
     load_object,
     options_of,
 )
-from torl.base.options.toml_files import parse_toml, read_text, read_toml
 
 __all__ = [
     "Choice",

@@ -1,6 +1,7 @@
-"""Sections of a configuration, and the types of their fields."""
+"""Sections of a configuration, the types of their fields, and TOML files: errors name the file and the remedy."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -9,6 +10,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import is_typeddict
+
+from torl.base import inputs
+from torl.base.errors import ConfigError
+
+_YAML = re.compile(r"^(---\s*$|[\w.-]+:(\s|$))", re.MULTILINE)
 
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
@@ -100,3 +106,37 @@ def dotted_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield from dotted_leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not valid TOML.
+    """
+    return parse_toml(path, read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """Read the text of a TOML file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not UTF-8.
+    """
+    try:
+        return inputs.decode_utf8(inputs.read_file(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {inputs.reason(error)}") from error
+
+
+def parse_toml(path: Path, text: str) -> dict[str, Any]:
+    """Parse the text of a TOML file.
+
+    Raises:
+        ConfigError: The text is not valid TOML.
+    """
+    try:
+        return inputs.parse_toml(text)
+    except ValueError as error:
+        hint = "; it looks like YAML: write `[section]` and `key = value`" if _YAML.search(text) else ""
+        raise ConfigError(f"{path}: not valid TOML: {error}{hint}") from error
