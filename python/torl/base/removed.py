@@ -54,7 +54,7 @@ def _offload(values: Sequence[bool | None]) -> Mapping[str, str]:
     """Return the value of `learner.offload`: at most one of the two ways was possible."""
     while_sampling, optimizer, parameters = values
     kept = ("all" if parameters else "optimizer") if optimizer else "parameters" if parameters else None
-    moved = {None: None, True: "while_sampling", False: "none"}[while_sampling]
+    moved = None if while_sampling is None else "while_sampling" if while_sampling else "none"
     return {"learner.offload": value} if (value := kept or moved) else {}
 
 

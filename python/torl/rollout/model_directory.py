@@ -239,9 +239,10 @@ def cap_to_context(config: _Config, model: Path, console: Console | None = None)
         lowered["evaluation.rollout"] = evaluation.rollout.get("max_response_tokens", 0)
         capped["evaluation"] = evaluation.model_copy(update={"rollout": {**evaluation.rollout, **limit}})
     lowered = {name: tokens for name, tokens in lowered.items() if tokens > window - prompt}
-    for name, tokens in lowered.items() if console is not None else ():
-        console.warning(
-            f"{name}.max_response_tokens is lowered from {tokens} to {window - prompt}: {model} has a context of "
-            f"{window} tokens, of which {prompt} are for the prompt"
-        )
+    for name, tokens in lowered.items():
+        if console is not None:
+            console.warning(
+                f"{name}.max_response_tokens is lowered from {tokens} to {window - prompt}: {model} has a context of "
+                f"{window} tokens, of which {prompt} are for the prompt"
+            )
     return config.model_copy(update={name.partition(".")[0]: capped[name.partition(".")[0]] for name in lowered})

@@ -176,8 +176,8 @@ def test_kl_penalties_of_masked_trajectories_are_compared(advantage: float, wron
     assert (check.compared, check.wrong) == (2, wrong)
 
 
-@pytest.mark.parametrize(("max_perplexity", "wrong"), [(7.9, 0), (8.1, 1), (None, 1)])
-def test_improbable_trajectories_have_no_advantage(max_perplexity: float | None, wrong: int) -> None:
+@pytest.mark.parametrize(("max_perplexity", "wrong"), [(7.9, 0), (8.1, 1), (1e9, 1)])
+def test_improbable_trajectories_have_no_advantage(max_perplexity: float, wrong: int) -> None:
     """Sampled tokens of perplexity 8 and 2: the first is recorded as masked."""
     records = batch(-1.0, 1.0)
     for index, perplexity in enumerate((8.0, 2.0)):
@@ -185,8 +185,8 @@ def test_improbable_trajectories_have_no_advantage(max_perplexity: float | None,
         numbers = {"ref_logprobs": np.where(mask, -np.log(perplexity), 0).astype(np.float32)}
         records[index] = replace(records[index], token_arrays=numbers)
     records[0] = replace(records[0], advantage=0.0)
-    limit = {} if max_perplexity is None else {"selection__mask": {"improbable": {"above": max_perplexity}}}
-    assert checked(records, **DR_GRPO, **limit).wrong == wrong
+    masks = {"improbable": {"above": max_perplexity}}
+    assert checked(records, selection__mask=masks, **DR_GRPO).wrong == wrong
 
 
 def test_turn_reward_is_at_its_last_token() -> None:

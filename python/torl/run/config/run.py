@@ -77,7 +77,7 @@ class EvaluationConfig(Section):
     """Measure greedy accuracy (pass@1 at temperature 0)."""
     samples_per_problem: NonNegativeInt = 0
     """Number of trajectories per problem that are sampled, to measure their mean accuracy. 0 samples none."""
-    rollout: RolloutChanges = Field(default={})
+    rollout: RolloutChanges = Field(default=RolloutChanges())
     """Settings of `rollout` that differ in evaluations: max_tool_calls, max_response_tokens, stop, top_p, temperature.
     The temperature of samples is 1 unless it is given here."""
     reward: RewardChoice | None = None
