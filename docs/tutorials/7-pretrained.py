@@ -214,4 +214,4 @@ sandbox.close()
 
 # %% [markdown]
 # `make demo-real` trains for twenty steps on sixteen operations; [its results](../evidence/learning.md) have more
-# controls. [Why runs collapse](../collapses.md) shows what to look for when a run does not learn.
+# controls. [Why runs collapse](../evidence/collapses.md) shows what to look for when a run does not learn.

@@ -36,7 +36,7 @@ from torl.components.data.example_files import example_rows
 from torl.components.data.examples import Dialogue, read_example
 from torl.training.example_reader import DroppedExampleError, ExampleReader
 
-DOCUMENTATION = ROOT / "docs/finetuning.md"
+DOCUMENTATION = ROOT / "docs/reference/example_fields.md"
 CONVERSATIONS = [form for form in FORMS if "messages" in form or "conversations" in form]
 MARKS = ["loss", "train", "training", "weight"]
 
