@@ -1,16 +1,16 @@
-"""The check of the files of the exported model: those that the export writes, and no others."""
+"""The checks of the exported model: the files that the export writes, and the weights of the last checkpoint."""
 
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from torl.base.errors import TorlError
+from torl.base.errors import DataError, TorlError
 from torl.base.inputs import parse_json, read_file
 from torl.components.hub import require_regular_files
 from torl.run.config import LearningConfig
 from torl.run.records.files import EXPORT_DIRECTORY
-from torl.training.policy_versions import write_model_files
+from torl.training.policy_versions import load_model, write_model_files
 from torl_lab.audit.checks import Check
 
 _CONFIG: Final = "config.json"
@@ -19,6 +19,8 @@ _WEIGHTS: Final = "adapter_model.safetensors"
 _ADAPTER: Final = ("adapter/adapter_config.json", f"adapter/{_WEIGHTS}")
 _PRECISION: Final = ("dtype", "torch_dtype")
 """Entries of config.json that an export replaces; they are compared with the weights."""
+_ADAPTER_TOLERANCE = {"float32": 1e-5, "bfloat16": 2.0**-6}
+_EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}  # may change in an export
 
 
 def check_exported_files(check: Check, directory: Path, config: LearningConfig) -> None:
@@ -62,6 +64,32 @@ def _weight_files(exported: Path) -> set[str]:
 
 def _without_precision(data: bytes) -> Mapping[str, Any]:
     return {name: value for name, value in parse_json(data).items() if name not in _PRECISION}
+
+
+def check_export(check: Check, policy: Any, directory: Path, config: LearningConfig) -> None:
+    """Compare the exported model with the weights of the last checkpoint, rounded to its precision."""
+    import torch
+
+    try:
+        exported = load_model(directory, "auto")
+    except DataError as error:
+        check.add(False, f"{directory.name}/: expected the exported model, found {error}")
+        return
+    found = dict(exported.named_parameters())
+    before, after = policy.config.to_dict(), exported.config.to_dict()
+    for key in sorted({*before, *after} - _EXPORT_KEYS):
+        if before.get(key) != after.get(key):
+            check.expect(f"{directory.name}/config.json, {key}", before.get(key), after.get(key))
+    # Products of adapters are summed in another order, which may round a merged weight to a neighbor.
+    tolerance = 0.0 if config.model.adapters is None else _ADAPTER_TOLERANCE[config.learner.dtype]
+    for name, weight in policy.named_parameters():
+        other = found.get(name)
+        expected = f"{config.learner.dtype} {tuple(weight.shape)}"
+        actual = "none" if other is None else f"{str(other.dtype).removeprefix('torch.')} {tuple(other.shape)}"
+        if other is None or expected != actual:
+            check.expect(f"{directory.name}/, {name}", expected, actual)
+        elif not torch.allclose(other.float(), weight.to(other.dtype).float(), rtol=tolerance, atol=tolerance * 1e-2):
+            check.add(False, f"{directory.name}/: expected {name} as in the last checkpoint, found other weights")
 
 
 def check_adapter(check: Check, weights: Mapping[str, Any], exported: Path, config: LearningConfig) -> None:

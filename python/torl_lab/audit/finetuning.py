@@ -1,6 +1,7 @@
 """The checks of a fine-tuning run: examples and their order, tokens, and learning rates."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,6 @@ from torl.run.records.reading import read_rows
 from torl.training.examples import Example, Examples
 from torl_lab.audit.checks import order_mismatch
 from torl_lab.audit.evaluations import Checks
-from torl_lab.audit.example_uses import ExampleUses
 from torl_lab.audit.finetuning_losses import check_losses
 from torl_lab.audit.history import RunHistory
 from torl_lab.audit.measured import measured_metrics
@@ -84,6 +84,34 @@ def changed_sources(config: FinetuneConfig, history: RunHistory) -> list[str] | 
         if not same:
             found.append(name)
     return found
+
+
+class ExampleUses:
+    """Counts the uses of examples. A step costs as much as it has examples, however many there are in all."""
+
+    def __init__(self, examples: Iterable[str]) -> None:
+        """Begin with no use of any of the examples."""
+        self._uses = dict.fromkeys(examples, 0)
+        self._examples = Counter(self._uses.values())  # number of examples by their number of uses
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Add a use of each of these examples; unknown ones have no count."""
+        for each in ids:
+            if each in self._uses:
+                self._examples[self._uses[each]] -= 1
+                self._uses[each] += 1
+                self._examples[self._uses[each]] += 1
+        self._examples = +self._examples  # without numbers of uses that no example has
+
+    @property
+    def most(self) -> int:
+        """Largest number of uses of an example."""
+        return max(self._examples)
+
+    @property
+    def least(self) -> int:
+        """Smallest number of uses of an example."""
+        return min(self._examples)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from torl.training.health import engine_options, stale_logprobs
 from torl.training.policy_versions import PolicyVersions, has_weights, load_model
 from torl_lab.audit.checks import Check, place_of
 from torl_lab.audit.critic_values import check_critic_values
-from torl_lab.audit.exported_model import check_export
-from torl_lab.audit.exports import check_adapter
+from torl_lab.audit.exports import check_adapter, check_export
 from torl_lab.audit.history import RunHistory
 
 # Limits of the mean and the maximum |difference| to transformers, by the engine's dtype. Rounding reaches a third of

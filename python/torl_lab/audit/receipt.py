@@ -1,10 +1,12 @@
 """The check of a run's receipt: its records, and a random part of the calls and grades again."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from random import SystemRandom
+from typing import Any, Final, TypeVar
 
 from torl.base.component import RunContext
 from torl.base.errors import NotTrustedError, TorlError
@@ -14,14 +16,16 @@ from torl.components.rewards import Reward
 from torl.rollout.calls import clean_outcome
 from torl.rollout.regrading import ProblemsById
 from torl.run.config import LearningConfig, TrainConfig
-from torl.run.records.files import step_of_file
+from torl.run.records.files import step_of_file, training_files
+from torl.run.records.reading import read_rows
 from torl.run.records.rows import decode_trajectory
 from torl.run.records.run_directory import read_configs
 from torl_lab.audit.checks import Check, check_rewards, find_problems, reward_of
 from torl_lab.audit.receipt_records import ReceiptAudit, check_records
-from torl_lab.audit.receipt_share import draw_share, read_groups, read_lines
 from torl_lab.audit.resumed import repeat_if_resumed
 from torl_lab.replay.calls import CallSandboxes, compare_outcomes, sandbox_of
+
+Item = TypeVar("Item")
 
 SHARE: Final = 0.01
 """Share of the calls that run again."""
@@ -140,3 +144,60 @@ async def _grade_group(
     audit.wrong += check.examples
     if check.note and check.note not in audit.notes:
         audit.notes.append(check.note)
+
+
+@dataclass(slots=True)
+class DrawnShare:
+    """The places of drawn calls and groups, by the files of the steps in their order.
+
+    Attributes:
+        total: Number of calls that could have been drawn.
+        calls: Calls: line of the trajectory from 0, and position in it.
+        groups: Names of groups.
+    """
+
+    total: int
+    calls: dict[Path, list[tuple[int, int]]] = field(default_factory=dict)
+    groups: dict[Path, list[str]] = field(default_factory=dict)
+
+
+def draw_share(directory: Path, share: float) -> DrawnShare:
+    """Draw calls and groups of a run. Only places stay in memory: the trajectories of a run may not fit.
+
+    Raises:
+        RecordError: A file is damaged.
+    """
+    calls: list[tuple[Path, int, int]] = []
+    groups: dict[tuple[Path, str], None] = {}
+    for path in training_files(directory):
+        for line, row in enumerate(read_rows(path)):
+            groups[path, row["group"]] = None
+            if not row.get("branches") and row.get("program_answer") is None:
+                numbers = (number for number, call in enumerate(row["tool_calls"]) if call["tool"] is not None)
+                calls += ((path, line, number) for number in numbers)
+    drawn = DrawnShare(len(calls))
+    for path, line, number in _draw(calls, share):
+        drawn.calls.setdefault(path, []).append((line, number))
+    for path, name in _draw(list(groups), share):
+        drawn.groups.setdefault(path, []).append(name)
+    return drawn
+
+
+def _draw(items: Sequence[Item], share: float) -> list[Item]:
+    """Return a random share of items, at least one if there are any, in their order."""
+    count = min(len(items), max(1, round(len(items) * share)))
+    return [items[index] for index in sorted(SystemRandom().sample(range(len(items)), count))]
+
+
+def read_lines(path: Path, lines: Collection[int]) -> dict[int, Mapping[str, Any]]:
+    """Return some rows of a file by their lines, from 0."""
+    return {line: row for line, row in enumerate(read_rows(path)) if line in lines}
+
+
+def read_groups(path: Path, names: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the rows of some groups of a file by the names of the groups."""
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
+    for row in read_rows(path):
+        if row["group"] in found:
+            found[row["group"]].append(row)
+    return found

@@ -23,7 +23,7 @@ from torl.training.samples import training_samples, with_advantages
 from torl.training.step import StepPlayer
 from torl.training.step_problems import StepProblems
 from torl_lab.audit.checks import Check, group_members
-from torl_lab.audit.example_uses import ExampleUses
+from torl_lab.audit.finetuning import ExampleUses
 from torl_lab.audit.learning import LearnedBatch, batch_metrics
 from torl_lab.audit.order import ProblemOrder
 
