@@ -65,7 +65,9 @@ async def test_a_policy_starts_its_engine_once(tmp_path: Path) -> None:
     """In a running event loop, as in a notebook."""
     with torl.Policy(MODEL, **SECTIONS) as policy:
         assert repr(policy) == f"<torl.Policy {MODEL}: not started>"
-        with pytest.raises(ConfigError, match=r"evaluation\.rollout\.max_tool_calls must be greater than or equal to 0, got -1"):
+        with pytest.raises(
+            ConfigError, match=r"evaluation\.rollout\.max_tool_calls must be greater than or equal to 0, got -1"
+        ):
             policy.evaluate(["What is 1 + 1?"], max_tool_calls=-1)
         assert events == []
         first = policy.sample(["What is 1 + 1?", "What is 2 + 2?"], samples_per_problem=3, output=tmp_path / "a.jsonl")
