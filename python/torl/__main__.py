@@ -33,7 +33,7 @@ OWN: Final[Mapping[str, Command]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status, which is 128 + SIGPIPE if the reader of the output has gone."""
+    """Run the command line and return the exit status: 128 + SIGPIPE if the reader of the output disconnects."""
     try:
         try:
             status = _main(sys.argv[1:] if arguments is None else arguments)
@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stdout.flush()  # here, not at the exit of the interpreter, which has another status
     except BrokenPipeError:
-        if not _reader_has_gone():
+        if not _reader_disconnected():
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the buffer
         return 128 + signal.SIGPIPE
     return status
 
@@ -67,7 +67,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     return run(load_plugin(point, Command), words[1:], point)
 
 
-def _reader_has_gone() -> bool:
+def _reader_disconnected() -> bool:
     """Return whether the reader of the standard output has closed it, as in `torl COMMAND | head`."""
     output = select.poll()
     output.register(sys.stdout, 0)

@@ -41,7 +41,7 @@ class Command:
 def reports_errors(main: Callable[[Sequence[str] | None], int]) -> Callable[..., int]:
     """Make a function of a command report a `TorlError` or an `OSError` in a line, and return `ERROR`.
 
-    A `NotTrustedError` has the status `NOT_TRUSTED`. A `BrokenPipeError` is raised: `torl | head` is no error.
+    A `NotTrustedError` has the status `NOT_TRUSTED`. A `BrokenPipeError` is raised: `torl | head` is correct.
     """
 
     @functools.wraps(main)

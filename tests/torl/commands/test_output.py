@@ -1,4 +1,4 @@
-"""The output of a command ends quietly when its reader has gone, as in `torl COMMAND | head`."""
+"""The output of a command ends quietly when its reader disconnects, as in `torl COMMAND | head`."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ WORDS = {"--help": [], "presets": [], "plan": ["demo"], "train": ["demo", "--sho
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", WORDS)
-def test_a_command_ends_when_its_reader_has_gone(command: str, unbuffered: str) -> None:
+def test_a_command_ends_when_its_reader_disconnects(command: str, unbuffered: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     ended = subprocess.run(
@@ -32,7 +32,7 @@ def test_a_command_ends_when_its_reader_has_gone(command: str, unbuffered: str) 
 
 
 @pytest.mark.parametrize("command", sorted(OWN))
-def test_the_help_of_a_command_ends_when_its_reader_has_gone(command: str) -> None:
+def test_the_help_of_a_command_ends_when_its_reader_disconnects(command: str) -> None:
     program = f"{sys.executable} -m torl {command} --help | head -c 1; exit ${{PIPESTATUS[0]}}"
     ended = subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.stderr == ""

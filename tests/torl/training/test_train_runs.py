@@ -226,6 +226,7 @@ def test_interrupted_train_leaves_nothing_alive_and_can_be_repeated(tmp_path: Pa
     ended = subprocess.run([sys.executable, program, tmp_path / "run"], capture_output=True, text=True, timeout=3600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = ended.stdout.splitlines()
+    assert "alive: []" in lines, ended.stdout
     interrupted = lines.index("alive: []")
     # It was interrupted while it evaluated; the waits before had ended.
     assert not [line for line in lines[:interrupted] if line.startswith("evaluating") and "done" in line]
