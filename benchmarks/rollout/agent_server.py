@@ -136,13 +136,13 @@ async def main() -> None:
         settings = RolloutConfig(max_response_tokens=WINDOW - 64, max_tool_calls=options.turns - 1)
         tools = {"python": Answers()}
         loop = EpisodePlayer(
-            engine,
-            tools,
-            vocabulary,
-            encoder,
-            form,
-            settings,
-            EpisodeSlots(options.in_flight),
+            engine=engine,
+            tools=tools,
+            vocabulary=vocabulary,
+            encoder=encoder,
+            format=form,
+            settings=settings,
+            slots=EpisodeSlots(options.in_flight),
             end_token_ids=frozenset(ends),
             seed=1,
         )

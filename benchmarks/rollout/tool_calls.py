@@ -332,7 +332,14 @@ async def open_bench(options: argparse.Namespace, snippets: int) -> AsyncIterato
             settings = RolloutConfig(max_response_tokens=options.tokens + 17 * 160, max_tool_calls=calls)
             tools = {"python": PythonTool(interpreter=tool)}
             return EpisodePlayer(
-                engine, tools, vocabulary, encoder, ToRLFormat(), settings, EpisodeSlots(in_flight), seed=1
+                engine=engine,
+                tools=tools,
+                vocabulary=vocabulary,
+                encoder=encoder,
+                format=ToRLFormat(),
+                settings=settings,
+                slots=EpisodeSlots(in_flight),
+                seed=1,
             )
 
         await engine.start()

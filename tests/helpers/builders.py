@@ -262,13 +262,13 @@ def player(
         settings: Other settings of `RolloutConfig`.
     """
     return EpisodePlayer(
-        engine,
-        {"python": PythonTool(PythonOptions(interpreter_state=state), interpreter=interpreter)},
-        vocabulary,
-        encoder,
-        form or ToRLFormat(),
-        RolloutConfig(max_response_tokens=limit, **settings),
-        EpisodeSlots(in_flight),
+        engine=engine,
+        tools={"python": PythonTool(PythonOptions(interpreter_state=state), interpreter=interpreter)},
+        vocabulary=vocabulary,
+        encoder=encoder,
+        format=form or ToRLFormat(),
+        settings=RolloutConfig(max_response_tokens=limit, **settings),
+        slots=EpisodeSlots(in_flight),
         end_token_ids=end_token_ids,
         seed=seed,
     )

@@ -85,13 +85,13 @@ class ScriptedRun:
         self.sampler = PromptSampler(self.prompts, 0)
         self.tool = ScriptedTool()
         self.player = EpisodePlayer(
-            self.engine,
-            {"python": self.tool},
-            VOCABULARY,
-            ENCODER,
-            ToRLFormat(),
-            self.config.rollout,
-            EpisodeSlots(slots),
+            engine=self.engine,
+            tools={"python": self.tool},
+            vocabulary=VOCABULARY,
+            encoder=ENCODER,
+            format=ToRLFormat(),
+            settings=self.config.rollout,
+            slots=EpisodeSlots(slots),
         )
         self.reward = graded_by or make_reward(self.config.reward)  # equal texts and integers need no process
         self.said = io.StringIO()

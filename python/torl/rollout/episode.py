@@ -5,13 +5,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from torl._core import Vocabulary
 from torl.base.runtime.processes.watchdogs import PendingCalls
 from torl.base.seeds import derive_seed
 from torl.base.types import FinishReason, Outcome, Prompt, StopReason, ToolRequest, Trajectory, Turn
-from torl.components.engine import Engine
 from torl.components.environments import Reply
-from torl.components.formats import Format
 from torl.components.formats.format import is_void, limit_calls
 from torl.components.text.tokenizer import PlainTextEncoder
 from torl.components.tools import BaseTool
@@ -21,41 +18,24 @@ from torl.rollout.observation import observation_tokens
 from torl.rollout.slots import EpisodeSlots
 from torl.rollout.transcript import (
     AnsweredCall,
-    EpisodeCounters,
     EpisodeId,
     ScannedTurn,
     Transcript,
     TurnSampler,
     ends_line,
 )
-from torl.run.config import RolloutConfig
 from torl.run.records import metric_names as names
 
 
-@dataclass(slots=True)
-class EpisodePlayer:
+@dataclass(slots=True, kw_only=True)
+class EpisodePlayer(TurnSampler):
     """The resources shared by all episodes of a run. A player runs any number of episodes concurrently."""
 
-    engine: Engine
     tools: Mapping[str, BaseTool]
-    vocabulary: Vocabulary
     encoder: PlainTextEncoder
-    format: Format
-    settings: RolloutConfig
     slots: EpisodeSlots = field(default_factory=EpisodeSlots)
-    counters: EpisodeCounters = field(default_factory=EpisodeCounters)
     open_calls: PendingCalls = field(default_factory=PendingCalls)
-    end_token_ids: frozenset[int] = frozenset()
-    """The format's end tokens. The engine ends turns at them."""
     environment: RunEnvironment | None = None
-    seed: int = 0
-    """Seed of the run."""
-
-    @property
-    def sampler(self) -> TurnSampler:
-        """The sampler of the episodes' turns."""
-        parts = (self.engine, self.vocabulary, self.format, self.settings, self.seed)
-        return TurnSampler(*parts, self.counters, self.end_token_ids)
 
     def metrics(self) -> dict[str, float]:
         """Counts of tools, environment and speculative calls since the start, by metric name."""
@@ -128,7 +108,6 @@ class _Episode:
     ) -> None:
         self.player = player
         self.settings = player.settings
-        self.sampler = player.sampler
         self.id = id
         self.environment = environment
         self.transcript = Transcript(prompt)
@@ -152,7 +131,7 @@ class _Episode:
             with self.player.slots.waiting():
                 rewards = await self.environment.rewards(self.transcript.turns[-1])
         seconds = time.perf_counter() - self.started
-        return self.transcript.trajectory(self.id, self.sampler, finish_reason, seconds, environment_rewards=rewards)
+        return self.transcript.trajectory(self.id, self.player, finish_reason, seconds, environment_rewards=rewards)
 
     async def _take_turn(self) -> FinishReason | None:
         """Sample a turn and answer it. Return why the episode ends with it, or None if it continues."""
@@ -177,7 +156,7 @@ class _Episode:
 
     async def _sample_turn(self) -> tuple[ScannedTurn, Turn]:
         calls_left = self._calls_left()
-        scanned = await self.sampler.sample(
+        scanned = await self.player.sample(
             self.id,
             len(self.transcript.turns),
             self.transcript.builder.context(),

@@ -92,7 +92,7 @@ class ScannedTurn:
         return self.is_closed or (self.scan.overshoot is not None and self.scan.stop is None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class TurnSampler:
     """Samples the turns of a run's episodes."""
 
@@ -100,9 +100,11 @@ class TurnSampler:
     vocabulary: Vocabulary
     format: Format
     settings: RolloutConfig
-    seed: int
-    counters: EpisodeCounters
-    end_token_ids: frozenset[int]
+    seed: int = 0
+    """Seed of the run."""
+    counters: EpisodeCounters = field(default_factory=EpisodeCounters)
+    end_token_ids: frozenset[int] = frozenset()
+    """The format's end tokens. The engine ends turns at them."""
 
     async def sample(
         self,

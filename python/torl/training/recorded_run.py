@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from torl.base.errors import ActorDiedError, EngineDiedError, LearnerDiedError, TorlError, WeightTransferError
 from torl.base.runtime.cluster import Cluster, open_cluster
@@ -13,6 +13,7 @@ from torl.run.display.outcome import describe_outcome
 from torl.run.display.summary import write_summary
 from torl.run.records.receipt import end_receipt
 from torl.run.records.run_directory import open_run_directory
+from torl.training.monitor import Monitors
 from torl.training.pinning import pin_commits
 from torl.training.startup import Config
 
@@ -21,9 +22,11 @@ _NODE_LOSSES = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDie
 engine that samples does not stop a run."""
 
 
-async def run_recorded(
-    config: Config, console: Console, attempt: Callable[[Config, Path, Console, Cluster], Awaitable[int]]
-) -> dict[str, Any]:
+Attempt: TypeAlias = Callable[[Config, Path, Console, Cluster, Monitors], Awaitable[int]]
+"""Runs from the first step, or from the latest checkpoint, to the last step, and returns the number of steps."""
+
+
+async def run_recorded(config: Config, console: Console, attempt: Attempt[Config]) -> dict[str, Any]:
     """Run `config` to its last step and return the summary. Models and datasets of the Hub are pinned to a commit.
 
     On a cluster, a run that loses learner ranks with their node restarts from its latest checkpoint, at most
@@ -32,15 +35,15 @@ async def run_recorded(
     Args:
         config: Configuration of the run.
         console: Console for progress and warnings.
-        attempt: Function that runs from the first step, or from the latest checkpoint, to the last step, and returns
-            the number of steps.
+        attempt: Function that runs the steps.
 
     Raises:
         TorlError: The configuration, the data or a component failed. All records written so far are kept.
     """
+    monitors = Monitors.installed(config)
     config = pin_commits(config)
     with open_run_directory(config) as directory:
-        steps = await _run_with_restarts(config, directory, console, attempt)
+        steps = await _run_with_restarts(config, directory, console, attempt, monitors)
         summary = write_summary(directory)
         receipt = end_receipt(directory, steps)
         for line in describe_outcome(directory):
@@ -52,17 +55,14 @@ async def run_recorded(
 
 
 async def _run_with_restarts(
-    config: Config,
-    directory: Path,
-    console: Console,
-    attempt: Callable[[Config, Path, Console, Cluster], Awaitable[int]],
+    config: Config, directory: Path, console: Console, attempt: Attempt[Config], monitors: Monitors
 ) -> int:
     restarts, is_remote = 0, False
     while True:
         try:
             async with open_cluster(config.cluster) as cluster:
                 is_remote = cluster.is_remote
-                return await attempt(config, directory, console, cluster)
+                return await attempt(config, directory, console, cluster, monitors)
         except (TorlError, ExceptionGroup) as group:
             error = first_error(group)
             if not is_remote or not isinstance(error, _NODE_LOSSES) or restarts == config.cluster.max_restarts:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +33,11 @@ async def train(config: TrainConfig, console: Console) -> dict[str, Any]:
         TorlError: The configuration, the data or a component failed, or a monitor ended the run. All records written
             so far are kept.
     """
-    return await run_recorded(config, console, partial(_run_to_end, Monitors.installed(config)))
+    return await run_recorded(config, console, _run_to_end)
 
 
 async def _run_to_end(
-    monitors: Monitors, config: TrainConfig, directory: Path, console: Console, cluster: Cluster
+    config: TrainConfig, directory: Path, console: Console, cluster: Cluster, monitors: Monitors
 ) -> int:
     """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
     await _run(config, directory, console, cluster, Run.train, monitors)

@@ -45,7 +45,7 @@ async def finetune(config: FinetuneConfig, console: Console) -> dict[str, Any]:
     Raises:
         TorlError: The configuration, the examples or a component failed. All records written so far are kept.
     """
-    return await run_recorded(config, console, partial(_attempt, Monitors.installed(config)))
+    return await run_recorded(config, console, _attempt)
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ def _supervised(report: dict[str, float]) -> dict[str, float]:
 
 
 async def _attempt(
-    monitors: Monitors, config: FinetuneConfig, directory: Path, console: Console, cluster: Cluster
+    config: FinetuneConfig, directory: Path, console: Console, cluster: Cluster, monitors: Monitors
 ) -> int:
     """Run from the first step, or from the latest checkpoint, to the last step, and return the number of steps."""
     timeout_seconds = config.rollout.stall_timeout_seconds

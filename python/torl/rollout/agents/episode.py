@@ -45,7 +45,6 @@ class AgentEpisode:
         self.host_failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with the error of a host that failed."""
         self.last_message: str | None = None
-        self._sampler = player.sampler
         self._conversations = Conversations()
         self._requested_turns = 0
         self._pending = 0  # requests
@@ -174,7 +173,7 @@ class AgentEpisode:
         return ids
 
     async def _sample(self, request: ChatRequest, context: list[int], room: int, number: int) -> ScannedTurn:
-        return await self._sampler.sample(
+        return await self.player.sample(
             self.id,
             number,
             context,
@@ -220,7 +219,7 @@ class AgentEpisode:
     def _trajectory(self, sequence: TokenSequence, answer: str, seconds: float) -> Trajectory:
         was_cut = sequence.turns[-1].stop_reason is StopReason.LENGTH
         finish_reason = FinishReason.LENGTH if was_cut else FinishReason.STOP
-        return sequence.trajectory(self.id, self._sampler, finish_reason, seconds, answer=answer)
+        return sequence.trajectory(self.id, self.player, finish_reason, seconds, answer=answer)
 
     def _begin_request(self) -> None:
         """Take a slot of the engine again."""
