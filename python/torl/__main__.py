@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import Final
+from typing import IO, Final
 
 from torl.base.errors import ConfigError
 from torl.base.plugins import COMMANDS, load_function, load_plugin, plugins, subject
@@ -38,13 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             status = _main(sys.argv[1:] if arguments is None else arguments)
         except SystemExit:
-            sys.stdout.flush()
+            _flush()
             raise
-        sys.stdout.flush()  # here, not at the exit of the interpreter, which has another status
-    except BrokenPipeError:
-        if not _reader_disconnected():
+        _flush()  # here, not at the exit of the interpreter, which has another status
+    except (BrokenPipeError, BaseExceptionGroup) as error:
+        if isinstance(error, BaseExceptionGroup) and error.subgroup(BrokenPipeError) is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest of the buffer
+        without_reader = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        if not without_reader:  # another pipe, such as the pipe to a child process
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # where the rest of the buffers goes
+        for stream in without_reader:
+            os.dup2(nowhere, stream.fileno())
         return 128 + signal.SIGPIPE
     return status
 
@@ -67,10 +72,17 @@ def _main(arguments: Sequence[str] | None) -> int:
     return run(load_plugin(point, Command), words[1:], point)
 
 
-def _reader_disconnected() -> bool:
-    """Return whether the reader of the standard output has closed it, as in `torl COMMAND | head`."""
+def _flush() -> None:
+    if sys.stdout is not None:  # as it is in `torl COMMAND >&-`
+        sys.stdout.flush()
+
+
+def _has_no_reader(stream: IO[str] | None) -> bool:
+    """Return whether the reader of an output has closed it, as in `torl COMMAND | head`."""
+    if stream is None:
+        return False
     output = select.poll()
-    output.register(sys.stdout, 0)
+    output.register(stream, 0)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
 
 
@@ -85,14 +97,17 @@ def run(command: Command, arguments: Sequence[str] | None = None, point: EntryPo
     Raises:
         ConfigError: The function of the other package's command cannot be called, or returns no exit status.
     """
-    module, _, function = command.main.partition(":")
     with ExitStack() as stack:
         if command.files is Files.OWN:
             import_from_here()
         else:
             stack.enter_context(importing_nothing_from_here())
             opened = stack.enter_context(reading(trust=False))  # until the command knows more
-        main = load_function(point, command.main) if point else getattr(import_module(module), function)
+        if point is None:
+            module, _, function = command.main.partition(":")
+            main = getattr(import_module(module), function)
+        else:
+            main = load_function(point, command.main)
         status: object = main(arguments)
         if not isinstance(status, int):
             where = f"{subject(point)}: {command.main}" if point else command.main

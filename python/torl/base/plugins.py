@@ -77,12 +77,14 @@ def load_class(point: EntryPoint, base: type[Kind]) -> type[Kind]:
     return found
 
 
-def load_function(point: EntryPoint, name: str) -> Callable[[Sequence[str] | None], object]:
+def load_function(point: EntryPoint, name: object) -> Callable[[Sequence[str] | None], object]:
     """Import the function of a command, "module:function".
 
     Raises:
         ConfigError: The function cannot be imported, or does not take the words after the command.
     """
+    if not isinstance(name, str):
+        raise ConfigError(f'{subject(point)}: its command must name its function as "module:function", got {name!r}')
     found = _load(point, name)
     where = f"{subject(point)}: {name} must be a function of the words after the command"
     if not callable(found):

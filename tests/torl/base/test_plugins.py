@@ -26,6 +26,7 @@ WITH_MISTAKES = """
 NUMBER = 3
 MISSING = torl.Command("nowhere:main", "none")
 NO_FUNCTION = torl.Command("my_lab:NUMBER", "none")
+NO_NAME = torl.Command(print, "has no name of a function")
 NO_WORDS = torl.Command("builtins:globals", "takes no words")
 NO_STATUS = torl.Command("builtins:list", "returns a list")
 TAKEN = [torl_lab.Panel("Entropy", "Mine.", {"mine": "learner/entropy"})]
@@ -180,6 +181,7 @@ def test_a_name_that_is_taken_is_refused(
     [
         ("MISSING", ": nowhere:main cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
         ("NO_FUNCTION", ": my_lab:NUMBER must be a function of the words after the command, got 3"),
+        ("NO_NAME", ': its command must name its function as "module:function", got <built-in function print>'),
         ("NO_WORDS", ": builtins:globals must be a function of the words after the command: too many positional"),
         ("NO_STATUS", ": builtins:list must return an exit status, got ['a', 'b']"),
     ],

@@ -67,12 +67,18 @@ class ProgressLine:
         return f"{self.completed:.0%}" if self.total <= 1 else f"{self.completed:.0f}/{self.total:.0f}"
 
 
+class _Lines(rich.console.Console):
+    def on_broken_pipe(self) -> None:
+        """Raise the error again, so that the run ends as every command does. Rich would end it with status 1."""
+        raise
+
+
 class Console:
     """Lines, a step table and waits on one output. Close it, or use it as a context manager."""
 
     def __init__(self, file: IO[str] | None = None) -> None:
         """Write to `file`, by default standard output. A terminal gets live bars."""
-        self._rich = rich.console.Console(file=file, highlight=False, soft_wrap=True)
+        self._rich = _Lines(file=file, highlight=False, soft_wrap=True)
         self._lock = threading.RLock()
         self._progress: LiveScreen | None = None
         self._bars: dict[ProgressLine, rich.progress.TaskID] = {}
