@@ -60,8 +60,9 @@ DEFINITIONS = {
     *("torl.run.records.metric_names", "torl.run.records.rows", "torl.components.algorithms.requirements"),
     *("torl.components.formats.results", "torl.components.text.answers"),
 }
-# Modules that the rest of the audit shares: readers of a run's inputs and records, its text and its graders. No module
-# that computes metrics, selection, order, masks, mini-batches, samples or advantages.
+# Modules that the rest of the audit shares: readers of a run's inputs and records, its text and its graders, and the
+# report of a command's errors. No module that computes metrics, selection, order, masks, mini-batches, samples or
+# advantages.
 READERS = {
     *("torl._core", "torl.base.component", "torl.base.errors", "torl.base.inputs", "torl.base.trust"),
     *("torl.components.hub", "torl.components.rewards", "torl.components.tools", "torl.components.formats"),
@@ -73,7 +74,7 @@ READERS = {
         for name in ("content", "files", "locks", "outcomes", "reading", "receipt", "run_directory")
     ),
     *("torl.run.records.tokens", "torl.run.config.training", "torl.run.display.console", "torl.training.examples"),
-    *("torl.training.health", "torl.training.policy_versions"),
+    *("torl.commands.command", "torl.training.health", "torl.training.policy_versions"),
     *(f"torl.components.grading.{name}" for name in ("grader", "verdict")),
     *(f"torl.components.formats.{name}" for name in ("format", "chat.calls")),
 }
