@@ -467,10 +467,10 @@ def test_port_in_use_or_too_large_is_an_error_with_the_address(
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        assert main(["view", str(directory), "--port", port]) == 1
+        assert main(["view", str(directory), "--port", port]) == 2
     reason = f"cannot listen on 127.0.0.1:{port}: [Errno 98] Address already in use; --port 0 selects a free port"
     assert capsys.readouterr().err == f"error: {reason}\n"
-    assert main(["view", str(directory), "--port", "999999"]) == 1
+    assert main(["view", str(directory), "--port", "999999"]) == 2
     assert "error: cannot listen on 127.0.0.1:999999: " in capsys.readouterr().err
 
 

@@ -136,7 +136,7 @@ learning_rate = 1e-4
 
 [evaluation]
 every_steps = 0
-max_response_tokens = 8
+rollout.max_response_tokens = 8
 
 [evaluation.reward]
 name = "custom_components:ShortAndTidy"

@@ -33,7 +33,7 @@ async def play(monkeypatch: pytest.MonkeyPatch, finished: int) -> tuple[list[Sco
         raise ToolUnavailableError("3 episodes failed") from ToolUnavailableError("search: no answer")
 
     monkeypatch.setattr(trial, "play_to_file", play_to_file)
-    components: Any = SimpleNamespace(sampler=Sampler(), rollouts=None)
+    components: Any = SimpleNamespace(inputs=SimpleNamespace(sampler=Sampler()), rollouts=None)
     with Console(text := io.StringIO()) as console:
         return await trial._play(components, console, 8, 2), text.getvalue()
 
