@@ -71,6 +71,7 @@ _TOOL = "torl/components/tools/test_python.py"
 _SHUFFLED = "torl/components/tools/test_shuffled.py"
 _BOXED = "torl/components/rewards/test_boxed.py"
 _BOXED_PROCESSES = "torl/components/rewards/test_boxed_processes.py"
+_CHILDREN = "torl/base/runtime/test_children.py"
 _GRADER = "torl/components/grading/test_grader.py"
 _NOTATION = "torl/components/grading/test_notation.py"
 _NUMERALS = "torl/components/grading/test_numerals.py"
@@ -545,6 +546,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/recipes/dapo/__init__.py", "tokens - (limit - buffer)", "tokens - limit", _BOXED),
     ("torl/recipes/torl/__init__.py", "call.ran and not call.outcome.ok", "not call.outcome.ok", _BOXED),
     ("torl/components/rewards/math.py", "trajectory.finish_reason is FinishReason.STOP and ", "", _BOXED),
+    (
+        "torl/base/runtime/processes/children.py",
+        "isinstance(error, TimeoutError) and self._process.poll() is None",
+        "False",
+        f"{_CHILDREN} -k busy",
+    ),
+    (
+        "torl/base/runtime/processes/children.py",
+        "        os.dup2(null, 0)\n",
+        "",
+        f"{_CHILDREN} -k in_turn",
+    ),
     ("torl/components/grading/pool.py", "                self._crashes_in_a_row = 0\n", "", f"{_GRADER} -k forgets"),
     ("torl/components/grading/verdict.py", "-?[1-9][0-9]{0,29}|0", "-?[0-9]{1,30}", _EQUIVALENCE),
     (

@@ -13,7 +13,7 @@ from typing import IO, Any, NoReturn
 from torl.base.errors import ActorDiedError, LearnerDiedError, LearnerError
 from torl.base.runtime.cluster import ActorHandle, Cluster
 from torl.base.runtime.cluster.logs import LogFolder, gather_logs
-from torl.base.runtime.processes.children import describe_exit, log_tail
+from torl.base.runtime.processes.children import describe_exit, log_tail, start_module
 from torl.base.runtime.processes.stacks import dump_stacks
 from torl.base.runtime.processes.supervision import task_group
 from torl.learner.handshake import KEY_VARIABLE, ControllerAddress
@@ -56,9 +56,7 @@ def spawn_worker(
     output: IO[bytes],
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `python -m torl.learner.worker` in a new session, so that Ctrl-C reaches only the controller.
-
-    The worker is killed when the calling thread ends.
+    """Start `torl.learner.worker`, which is killed when the calling thread ends.
 
     Args:
         rank: Rank of the worker.
@@ -68,19 +66,15 @@ def spawn_worker(
         output: File for standard output and error.
         pass_fds: File descriptors that the worker inherits.
     """
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-P", "-m", "torl.learner.worker"),
-            *("--rank", str(rank), "--world-size", str(world_size)),
-            *(*arguments, "--parent", str(os.getpid())),
-        ],
+    return start_module(
+        "torl.learner.worker",
+        *("--rank", str(rank), "--world-size", str(world_size), *arguments),
+        # A rank imports the same modules as this process, such as custom estimators and losses.
+        environment={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         pass_fds=pass_fds,
-        start_new_session=True,
-        # A rank imports the same modules as this process, such as custom estimators and losses.
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
     )
 
 

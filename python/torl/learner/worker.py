@@ -1,7 +1,7 @@
 """The process of a learner rank, which executes the controller's requests.
 
-    python -m torl.learner.worker --rank R --world-size N --connection FD --parent PID
-    python -m torl.learner.worker --rank R --world-size N --controller HOST:PORT --parent PID
+    python -m torl.learner.worker PARENT --rank R --world-size N --connection FD
+    python -m torl.learner.worker PARENT --rank R --world-size N --controller HOST:PORT
 
 The controller redirects standard output and error to the log of this rank.
 """
@@ -69,11 +69,11 @@ def main() -> NoReturn:
     """Run a rank."""
     enable_stack_dumps()
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parent", type=int, help="id of the process that started this one")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--world-size", type=int)
     parser.add_argument("--connection", type=int, help="file descriptor of a socket to the controller")
     parser.add_argument("--controller", help="HOST:PORT of a controller on another machine")
-    parser.add_argument("--parent", type=int, help="id of the process that started this one")
     arguments = parser.parse_args()
     die_with_parent(arguments.parent)  # a long computation would not notice a closed connection
     if arguments.controller is not None:

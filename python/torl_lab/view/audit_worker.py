@@ -1,11 +1,10 @@
-"""`python -m torl_lab.view.audit_worker PARENT TARGET [trust]`: check trajectories, one for each line of the input.
+"""`python -m torl_lab.view.audit_worker PARENT TARGET [trust]`: check trajectories, one for each request.
 
 A separate process, because it loads the tokenizer's libraries and reads whole steps. Without the configuration of a
 run, trajectories are checked as those of a single file.
 """
 
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from torl.base.errors import TorlError
-from torl.base.runtime.processes.children import die_with_parent
+from torl.base.runtime.processes.children import JsonParent
 from torl.base.trust import import_from_here
 from torl_lab.view.sources import Target
 
@@ -44,21 +43,22 @@ async def answer(verify: Verify, request: dict[str, Any]) -> dict[str, Any]:
     return {"checks": [asdict(check) for check in checks]}
 
 
-async def _serve(target: Path, *, trust: bool) -> None:
+async def _serve(parent: JsonParent, target: Path, *, trust: bool) -> None:
+    requests = parent.requests()
     async with AsyncExitStack() as stack:
         verify: Verify | None = None
-        while line := await asyncio.to_thread(sys.stdin.readline):
+        while (request := await asyncio.to_thread(next, requests, None)) is not None:
             try:
                 verify = verify or await open_audit(target, stack, trust=trust)
-                reply = await answer(verify, json.loads(line))
+                reply = await answer(verify, request)
             except ModuleNotFoundError as error:
                 reply = {"error": f"{error.name} is not installed: pip install 'torl[cpu]' or 'torl[gpu]'"}
-            print(json.dumps(reply), flush=True)
+            parent.send(reply)
 
 
 if __name__ == "__main__":
-    die_with_parent(int(sys.argv[1]))
+    connected = JsonParent()
     trusted = sys.argv[3:] == [TRUST]
     if trusted:
         import_from_here()
-    asyncio.run(_serve(Path(sys.argv[2]), trust=trusted))
+    asyncio.run(_serve(connected, Path(sys.argv[2]), trust=trusted))

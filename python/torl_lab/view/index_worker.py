@@ -1,7 +1,7 @@
 """`python -m torl_lab.view.index_worker PARENT TARGETS`: keep the indexes of targets up to date, and report progress.
 
 A separate process, so that reading rows does not slow down the server. TARGETS is JSON:
-`[[label, path, index, tokenizer], ...]`. Each line of the output is the state of one target.
+`[[label, path, index, tokenizer], ...]`. Each message is the state of one target.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from torl.base.runtime.processes.children import die_with_parent
+from torl.base.runtime.processes.children import JsonParent
 from torl_lab.view.index import DamagedIndexError
 from torl_lab.view.indexing import Indexer, Progress
 from torl_lab.view.sources import Target
@@ -25,7 +25,8 @@ _MAX_NAMED: Final = 5  # files that cannot be read
 class _Worker:
     """The indexer of one target with its last error."""
 
-    def __init__(self, label: str, path: str, index: str, tokenizer: str | None) -> None:
+    def __init__(self, parent: JsonParent, label: str, path: str, index: str, tokenizer: str | None) -> None:
+        self._parent = parent
         self._target = Target(label, Path(path), tokenizer)
         self._index = Path(index)
         self._indexer: Indexer | None = None
@@ -53,7 +54,7 @@ class _Worker:
     def _report(self, **state: Any) -> None:
         if state != self._last:
             self._last = state
-            print(json.dumps({"run": self._target.label, **state}), flush=True)
+            self._parent.send({"run": self._target.label, **state})
 
 
 def _summary(unreadable: Sequence[str]) -> str | None:
@@ -61,9 +62,9 @@ def _summary(unreadable: Sequence[str]) -> str | None:
     return "\n".join([*unreadable[:_MAX_NAMED], *([f"and {more} more files"] if more > 0 else [])]) or None
 
 
-def follow(targets: Sequence[Sequence[Any]]) -> None:
+def follow(parent: JsonParent, targets: Sequence[Sequence[Any]]) -> None:
     """Update all indexes once a second, until the process is killed."""
-    workers = [_Worker(*target) for target in targets]
+    workers = [_Worker(parent, *target) for target in targets]
     while True:
         for worker in workers:
             worker.update()
@@ -71,5 +72,4 @@ def follow(targets: Sequence[Sequence[Any]]) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent(int(sys.argv[1]))
-    follow(json.loads(sys.argv[2]))
+    follow(JsonParent(), json.loads(sys.argv[2]))

@@ -5,13 +5,14 @@ import json
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from torl.base.runtime.processes.children import ChildExitedError, JsonChild
+from torl.base.runtime.processes.supervision import run_in_thread
 from torl_lab.view.audit_worker import TRUST
-from torl_lab.view.children import JsonChild
 from torl_lab.view.columns import IndexReader
 from torl_lab.view.overview import RunRecordsReader
 from torl_lab.view.sources import Target
@@ -40,8 +41,7 @@ class ViewedTarget:
         self.error: str | None = None
         """Error of the process that writes the index, or the files that it cannot read."""
         self._read_error: str | None = None
-        trust = [TRUST] if target.trust else []
-        self._audit = JsonChild(_AUDIT_MODULE, str(target.path), *trust, environment=_OFFLINE)
+        self._audit: JsonChild | None = None
         self._audit_lock = asyncio.Lock()
         self._audit_used = 0.0
 
@@ -49,16 +49,17 @@ class ViewedTarget:
         """Return the checks of a trajectory by `torl verify`, or of all trajectories of a file, or an error.
 
         Raises:
-            ChildError: The auditor exited.
+            ChildExitedError: The auditor exited.
         """
         async with self._audit_lock:
             self._audit_used = time.monotonic()
+            if self._audit is None:
+                trust = [TRUST] if self.target.trust else []
+                self._audit = JsonChild(_AUDIT_MODULE, str(self.target.path), *trust, environment=_OFFLINE)
             try:
-                await self._audit.start()
-                await self._audit.send({"path": str(path), "line": line})
-                reply: Mapping[str, Any] = await self._audit.receive()
+                reply: Mapping[str, Any] = await run_in_thread(self._audit.ask, {"path": str(path), "line": line})
             except BaseException:
-                await self._audit.stop()  # an answer that no request waits for would be the next one's
+                self._stop_audit()  # an answer that no request waits for would be the next one's
                 raise
             self._audit_used = time.monotonic()
             return reply
@@ -79,11 +80,16 @@ class ViewedTarget:
             self._replayer = import_module("torl_lab.view.replay").Replayer(self.target)
         return self._replayer
 
-    async def stop_idle_audit(self) -> None:
+    def stop_idle_audit(self) -> None:
         """Stop the auditor if it was not used lately: it holds the tokenizer's libraries and a step in memory."""
         is_idle = time.monotonic() - self._audit_used > _AUDIT_IDLE_SECONDS
-        if is_idle and self._audit.is_running and not self._audit_lock.locked():
-            await self._audit.stop()
+        if is_idle and not self._audit_lock.locked():
+            self._stop_audit()
+
+    def _stop_audit(self) -> None:
+        audit, self._audit = self._audit, None
+        if audit is not None:
+            audit.close()
 
     def state(self) -> dict[str, Any]:
         """Return the state of the index and of the records as JSON; it changes with every change of either."""
@@ -99,7 +105,7 @@ class ViewedTarget:
 
     async def close(self) -> None:
         """Stop the sandbox and the auditor."""
-        await self._audit.stop()
+        self._stop_audit()
         if self._replayer is not None:
             await self._replayer.close()
         self.reader.close()
@@ -110,15 +116,6 @@ class LiveState:
 
     def __init__(self, targets: Sequence[Target], cache: Path | None) -> None:
         self.targets = {each.label: ViewedTarget(each, each.index_path(cache)) for each in targets}
-        self._indexing = JsonChild(
-            _INDEX_MODULE,
-            json.dumps(
-                [
-                    [label, str(each.target.path), str(each.index), each.target.tokenizer]
-                    for label, each in self.targets.items()
-                ]
-            ),
-        )
         self._changed = asyncio.Condition()
         self._version = 0
         self._is_ending = False
@@ -141,7 +138,6 @@ class LiveState:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        await self._indexing.stop()
         for each in self.targets.values():
             await each.close()
 
@@ -161,12 +157,16 @@ class LiveState:
             yield states
 
     async def _index(self) -> None:
+        targets = [
+            [label, str(each.target.path), str(each.index), each.target.tokenizer]
+            for label, each in self.targets.items()
+        ]
         while True:
-            await self._indexing.start()
-            async for message in self._indexing.messages():
-                target = self.targets[message["run"]]
-                target.progress, target.error = message["done"], message["error"]
-            await self._indexing.stop()
+            with closing(JsonChild(_INDEX_MODULE, json.dumps(targets))) as child, suppress(ChildExitedError):
+                while True:
+                    message = await run_in_thread(child.receive)
+                    target = self.targets[message["run"]]
+                    target.progress, target.error = message["done"], message["error"]
             for target in self.targets.values():
                 target.error = "the process that writes the index has exited, and is started again"
             await asyncio.sleep(_RESTART_SECONDS)
@@ -175,7 +175,7 @@ class LiveState:
         while True:
             await self._poll()
             for target in self.targets.values():
-                await target.stop_idle_audit()
+                target.stop_idle_audit()
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _poll(self) -> None:

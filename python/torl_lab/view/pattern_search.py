@@ -1,14 +1,12 @@
 """`python -m torl_lab.view.pattern_search PARENT`: search lines of trajectory files for a regular expression.
 
-A separate process, because a regular expression may take forever, and blocks all threads of its process. The first line
-of the input is the expression as JSON; each further line is a batch `[[path, offset, length], ...]`, and is answered by
-the positions in the batch whose response matches.
+A separate process, because a regular expression may take forever, and blocks all threads of its process. The first
+message is the expression; each further one is a batch `[[path, offset, length], ...]`, and is answered by the positions
+in the batch whose response matches.
 """
 
-import json
 import os
 import re
-import sys
 from contextlib import suppress
 from importlib import import_module
 from io import BufferedReader
@@ -17,15 +15,16 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from torl.base.inputs import open_file
-from torl.base.runtime.processes.children import die_with_parent
+from torl.base.runtime.processes.children import JsonParent
 
 
 def main() -> None:
     """Answer batches until the input ends."""
-    die_with_parent(int(sys.argv[1]))
-    expression = re.compile(json.loads(sys.stdin.readline()))
-    for line in sys.stdin:
-        print(json.dumps(_matching(expression, json.loads(line))), flush=True)
+    parent = JsonParent()
+    requests = parent.requests()
+    expression = re.compile(next(requests))
+    for batch in requests:
+        parent.send(_matching(expression, batch))
 
 
 def _matching(expression: re.Pattern[str], batch: list[tuple[str, int, int]]) -> list[int]:

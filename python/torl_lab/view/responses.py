@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from torl.base.errors import TorlError
 from torl.base.inputs import parse_json
-from torl_lab.view.children import ChildError
+from torl.base.runtime.processes.children import ChildExitedError
 from torl_lab.view.saved import ascii_json
 
 
@@ -91,7 +91,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (TorlError, 422),
     (OSError, 422),
     (sqlite3.Error, 503),
-    (ChildError, 500),
+    (ChildExitedError, 500),
 )
 
 

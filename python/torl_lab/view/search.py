@@ -6,7 +6,8 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
-from torl_lab.view.children import ChildError, JsonChild
+from torl.base.runtime.processes.children import ChildExitedError, JsonChild
+from torl.base.runtime.processes.supervision import run_in_thread
 from torl_lab.view.columns import Array
 from torl_lab.view.rows import Place, places_of, summaries
 from torl_lab.view.selection import Matches, ordered
@@ -35,14 +36,13 @@ async def search_pattern(
     """
     order = await asyncio.to_thread(ordered, matches, sort, descending=descending)
     child = JsonChild(_MODULE)
-    await child.start()
     searched = results = 0
     try:
-        await child.send(expression)
+        await run_in_thread(child.send, expression)
         for rows in _batches(order):
             batch = places_of(matches, rows)
-            await child.send(await asyncio.to_thread(_spans, batch))
-            found = [batch[index] for index in await child.receive()]
+            spans = await asyncio.to_thread(_spans, batch)
+            found = [batch[index] for index in await run_in_thread(child.ask, spans)]
             searched += len(batch)
             for summary in await asyncio.to_thread(summaries, found[: MAX_RESULTS - results]):
                 results += 1
@@ -50,10 +50,10 @@ async def search_pattern(
             yield _line({"searched": searched, "total": len(order), "full": results >= MAX_RESULTS})
             if results >= MAX_RESULTS:
                 return
-    except ChildError as error:
+    except ChildExitedError as error:
         yield _line({"error": str(error)})
     finally:
-        await child.stop()
+        child.close()
 
 
 def check_expression(expression: str) -> None:

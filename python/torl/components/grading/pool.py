@@ -2,14 +2,19 @@
 
 import contextlib
 import queue
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from torl.base.errors import RewardError
-from torl.components.grading.process import GraderProcess, WorkerCrashError, WorkerTimeoutError
+from torl.base.runtime.processes.children import ChildExitedError, JsonChild
 from torl.components.grading.verdict import Verdict, VerdictCache, pair_key
 
+_WORKER = "torl.components.grading.worker"
+_START_SECONDS = 120.0
 _CRASHES_IN_A_ROW = 5
+# The order of sympy's sets follows string hashes: with one seed a pair has the same verdict everywhere.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 
 
 class GraderProcesses:
@@ -21,9 +26,9 @@ class GraderProcesses:
 
     def __init__(self, *, exact: bool = False) -> None:
         self._exact = exact
-        self._idle: queue.SimpleQueue[GraderProcess] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[JsonChild] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._alive: set[GraderProcess] = set()
+        self._alive: set[JsonChild] = set()
         self._closing = threading.Event()
         self._starter = ThreadPoolExecutor(
             1, thread_name_prefix="grader-starter"
@@ -58,15 +63,20 @@ class GraderProcesses:
         """
         self.require_working()
         try:
-            process = GraderProcess()
-            with self._lock:
-                self._alive.add(process)
-            if self._closing.is_set():
-                process.terminate()
-            process.wait_until_ready()
-        except RewardError as error:
-            self._broken = error
-            raise
+            process = JsonChild(_WORKER, environment=_ENVIRONMENT)
+        except OSError as error:
+            self._broken = RewardError(f"a grader process could not be started: {error}")
+            raise self._broken from error
+        with self._lock:
+            self._alive.add(process)
+        if self._closing.is_set():
+            process.kill()
+        try:
+            process.receive(_START_SECONDS)  # the result of its self-test
+        except (ChildExitedError, TimeoutError) as error:
+            process.close()
+            self._broken = RewardError(f"a grader process did not start: {error}")
+            raise self._broken from error
         self._idle.put(process)
 
     def grade(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict:
@@ -89,16 +99,19 @@ class GraderProcesses:
 
     def _grade(self, reference: str, answer: str, cpu_seconds: float, wall_seconds: float) -> Verdict | None:
         """Return None if two processes crashed on the pair."""
+        request = {"reference": reference, "answer": answer, "cpu_seconds": cpu_seconds, "exact": self._exact}
         for _ in range(2):
             process = self._idle_process()
             try:
-                reply = process.ask(reference, answer, cpu_seconds, wall_seconds, exact=self._exact)
-            except WorkerTimeoutError:
+                reply = process.ask(request, wall_seconds)
+            except (ChildExitedError, TimeoutError) as error:
+                process.close()
+                used_up = isinstance(error, ChildExitedError) and error.status == -signal.SIGPROF
+                if not used_up:
+                    self._note_crash(error)
                 self._replace(process)
-                return Verdict(correct=False, failure="timeout")
-            except WorkerCrashError as crash:
-                self._note_crash(crash)
-                self._replace(process)
+                if used_up:
+                    return Verdict(correct=False, failure="timeout")
             else:
                 self._idle.put(process)
                 self._crashes_in_a_row = 0
@@ -111,21 +124,21 @@ class GraderProcesses:
         with self._lock:
             alive = list(self._alive)
         for process in alive:
-            process.terminate()
+            process.kill()
 
     def reap(self) -> None:
         """Reap the processes, once no other thread uses them."""
         self._starter.shutdown(wait=True, cancel_futures=True)
         for process in self._alive:
-            process.kill()
+            process.close()
 
-    def _idle_process(self) -> GraderProcess:
+    def _idle_process(self) -> JsonChild:
         while True:
             self.require_working()
             with contextlib.suppress(queue.Empty):
                 return self._idle.get(timeout=1.0)
 
-    def _replace(self, process: GraderProcess) -> None:
+    def _replace(self, process: JsonChild) -> None:
         with self._lock:
             self._alive.discard(process)
             missing = 1 if self._has_spare else 2
@@ -135,7 +148,7 @@ class GraderProcesses:
             with contextlib.suppress(RuntimeError):
                 self._starter.submit(self.start_one)
 
-    def _note_crash(self, crash: WorkerCrashError) -> None:
+    def _note_crash(self, crash: Exception) -> None:
         # A pair may crash its process; many crashes in a row mean a broken host.
         with self._lock:
             self._crashes_in_a_row += 1

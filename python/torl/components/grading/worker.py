@@ -1,19 +1,15 @@
-"""A grader process: read pairs of answers and write verdicts, one JSON object per line, over the socket on stdin.
+"""A grader process, which reads pairs of answers and sends verdicts.
 
-Run as `python -m torl.components.grading.worker PARENT_PID`. Its input is untrusted text that can make math-verify
-compute indefinitely, so every pair has a CPU timer whose signal kills the process, and memory is limited before
-math-verify is loaded, which the first comparison does.
+Its input is untrusted text that can make math-verify compute indefinitely, so every pair has a CPU timer whose signal
+kills the process, and memory is limited before math-verify is loaded, which the first comparison does.
 """
 
-import json
 import logging
 import os
 import resource
 import signal
-import socket
-import sys
 
-from torl.base.runtime.processes.children import die_with_parent
+from torl.base.runtime.processes.children import JsonParent
 from torl.components.grading.equivalence import UndecidedError, equivalent
 
 _MEMORY_BYTES = 2 << 30
@@ -38,26 +34,19 @@ _SELF_TEST = (
 
 def main() -> None:
     """Serve until the parent closes its end or exits."""
-    die_with_parent(int(sys.argv[1]))
+    parent = JsonParent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_BYTES, _FILE_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    channel = socket.socket(fileno=os.dup(0))
-    null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
     logging.disable(logging.CRITICAL)
     for reference, answer, expected in _SELF_TEST:
         if equivalent(reference, answer) is not expected:
             raise SystemExit(f"self-test: {answer!r} against {reference!r} was not graded {expected}")
-    channel.sendall(b'{"ready": true}\n')
-    with channel.makefile("rb") as requests:
-        for line in requests:
-            request = json.loads(line)
-            reply = _grade(request["reference"], request["answer"], request["cpu_seconds"], exact=request["exact"])
-            channel.sendall(json.dumps(reply).encode() + b"\n")
+    parent.send({"ready": True})
+    for request in parent.requests():
+        parent.send(_grade(request["reference"], request["answer"], request["cpu_seconds"], exact=request["exact"]))
 
 
 def _grade(reference: str, answer: str, cpu_seconds: float, *, exact: bool) -> dict[str, bool | str]:

@@ -1,15 +1,25 @@
-"""Children of a process: they die with it, and what they said last is found."""
+"""Children of a process: they die with it, answer it, and what they said last is found."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from torl.base.runtime.processes.children import describe_exit, first_line, log_tail, output_tail
+from torl.base.runtime.processes.children import (
+    ChildExitedError,
+    JsonChild,
+    describe_exit,
+    first_line,
+    log_tail,
+    output_tail,
+)
 
 # A parent whose child writes its own process id when it is tied to the parent, and then waits.
 PARENT = """
@@ -19,6 +29,24 @@ child += "die(int(sys.argv[1]));"
 child += "print(os.getpid(), flush=True); sys.stdin.read()"
 subprocess.Popen([sys.executable, "-c", child, str(os.getpid())]).wait()
 """
+
+# A child that evaluates each request, and shows that what it prints disturbs no answer.
+EVALUATOR = """
+import os, sys, time
+from torl.base.runtime.processes.children import JsonParent
+parent = JsonParent()
+for request in parent.requests():
+    print("printed")
+    parent.send(eval(request))
+"""
+
+
+@pytest.fixture
+def evaluator(tmp_path: Path) -> Iterator[JsonChild]:
+    (tmp_path / "evaluator.py").write_text(EVALUATOR)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with closing(JsonChild("evaluator", "first", environment={"PYTHONPATH": path})) as child:
+        yield child
 
 
 def is_running(pid: int) -> bool:
@@ -49,6 +77,36 @@ def test_child_exits_if_its_parent_has_exited() -> None:
     assert subprocess.run(as_if, check=False).returncode == 1
     tied = [sys.executable, "-c", program, str(os.getpid())]
     assert subprocess.run(tied, check=False).returncode == 0
+
+
+def test_child_answers_each_request_in_turn(evaluator: JsonChild) -> None:
+    assert evaluator.ask("[os.getppid(), sys.argv[2]]") == [os.getpid(), "first"]
+    assert evaluator.ask("sys.stdin.read()", 30) == ""  # a library that reads does not take a request
+    evaluator.send("'é\\ud800' * 100_000")
+    evaluator.send("2 ** 70")
+    assert evaluator.receive(60) == "é\ud800" * 100_000
+    assert evaluator.receive(60) == 2**70
+
+
+def test_exit_of_a_child_is_reported_with_its_status_and_output(evaluator: JsonChild) -> None:
+    with pytest.raises(
+        ChildExitedError, match=r"(?s)the process exited with status 1\n.*NameError: .*'unknown'"
+    ) as exit:
+        evaluator.ask("unknown")
+    assert exit.value.status == 1
+    with pytest.raises(ChildExitedError, match="exited with status 1"):
+        evaluator.send("1")
+
+
+def test_busy_child_times_out_and_a_killed_one_exits_at_once(evaluator: JsonChild) -> None:
+    assert evaluator.ask("1") == 1
+    with pytest.raises(TimeoutError):
+        evaluator.ask("time.sleep(600)", 0.2)
+    threading.Timer(0.2, evaluator.kill).start()
+    with pytest.raises(ChildExitedError, match="was ended by SIGKILL"):
+        evaluator.receive()
+    evaluator.close()
+    evaluator.close()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,8 +17,8 @@ import pytest
 
 import torl.components.grading.grader
 import torl.components.grading.pool
-import torl.components.grading.process
 from torl.base.errors import RewardError
+from torl.base.runtime.processes.children import JsonChild
 from torl.components.grading import Grader, Verdict
 from torl.components.grading.pool import GraderProcesses
 
@@ -207,14 +207,18 @@ async def test_a_success_in_between_forgets_the_crashes(monkeypatch: pytest.Monk
     ("program", "words"),
     [("import sys; sys.exit('no math here')", "no math here"), ("raise SystemExit('self-test: 5')", "self-test: 5")],
 )
-def test_a_grader_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, program: str, words: str) -> None:
-    monkeypatch.setattr(torl.components.grading.process, "WORKER_COMMAND", (sys.executable, "-c", program))
+def test_a_grader_that_cannot_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, words: str
+) -> None:
+    monkeypatch.setattr(torl.components.grading.pool, "_WORKER", "no_mathematics")
+    monkeypatch.setattr(torl.components.grading.pool, "_ENVIRONMENT", {"PYTHONPATH": str(tmp_path)})
+    (tmp_path / "no_mathematics.py").write_text(program)
     with pytest.raises(RewardError, match=words):
         Grader(2, TIMEOUT_SECONDS).start()
 
 
 def test_no_executable_is_a_reward_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torl.components.grading.process, "WORKER_COMMAND", ("/nonexistent/python",))
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     with pytest.raises(RewardError, match="could not be started"):
         Grader(1, TIMEOUT_SECONDS).start()
 
@@ -265,13 +269,13 @@ def test_a_grader_needs_a_process_and_some_time(workers: int, seconds: float) ->
 
 async def test_a_start_that_is_cancelled_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    spawn = torl.components.grading.process.GraderProcess.__init__
 
-    def recording(self: torl.components.grading.process.GraderProcess) -> None:
-        spawn(self)
-        started.append(self.pid)
+    class RecordedChild(JsonChild):
+        def __init__(self, module: str, *, environment: Mapping[str, str]) -> None:
+            super().__init__(module, environment=environment)
+            started.append(self.pid)
 
-    monkeypatch.setattr(torl.components.grading.process.GraderProcess, "__init__", recording)
+    monkeypatch.setattr(torl.components.grading.pool, "JsonChild", RecordedChild)
     entering = asyncio.create_task(Grader(2, TIMEOUT_SECONDS).__aenter__())
     await asyncio.to_thread(wait_until, lambda: len(started) == 2)
     entering.cancel()
