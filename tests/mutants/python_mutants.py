@@ -14,6 +14,7 @@ _VIEW_SERVER = "lab/view/test_server.py"
 _VIEW_REPLAY = "lab/view/test_replay.py"
 _HTTP = "torl_sandbox/servers/http.py"
 _COMPRESSED = "torl/commands/test_serve_compressed.py"
+_SLOW = "sandbox/test_serve_slow_clients.py"
 _REPLIES = "torl/base/runtime/test_http_replies.py"
 _ODD_FILES = "torl/run/records/test_odd_files.py"
 _EXPERIENCE = "torl/training/test_experience.py"
@@ -164,7 +165,15 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("torl/run/records/run_directory.py", "with reading_unless_open():", "if True:", f"{_TRUST} -k open_no_block"),
     # --- what a step is made of
-    (_HTTP, "auto_decompress=False, handler", "auto_decompress=True, handler", _COMPRESSED),
+    (
+        "torl_sandbox/servers/uvicorn_server.py",
+        "self._head_bytes > _MAX_HEAD and",
+        "False and",
+        f"{_SLOW} -k without_end",
+    ),
+    ("torl_sandbox/servers/uvicorn_server.py", ">= _MAX_PIPELINED", "< 0", f"{_SLOW} -k reads_no_answers"),
+    ("torl_sandbox/servers/asgi.py", "self._size > self._max_bytes and", "False and", f"{_SLOW} -k large_chunked"),
+    ("torl_sandbox/servers/asgi.py", "while not self._complete and", "while False and", f"{_SLOW} -k whole_request"),
     (
         _HTTP,
         'if encoding := compression(given.get("content-encoding", [])):',

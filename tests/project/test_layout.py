@@ -90,15 +90,14 @@ OWNERS = {
     "math_verify": {"torl/components/grading"},
     "aiohttp": {
         "torl/base/runtime/http.py",
-        "torl/rollout/agents",
         "torl/components/rewards/judge.py",
-        "torl/commands/grader",
         "torl/components/tools",
     },
     "bm25s": {"torl/components/tools/search_index.py"},
     "mcp": {"torl/components/tools/mcp.py", "torl/components/tools/mcp_connection.py"},
-    **{name: set() for name in ("fastapi", "prometheus_client", "uvicorn", "uvloop")},  # of the sandbox's servers
-    "starlette": {"torl_lab/view"},
+    # Of the sandbox's servers.
+    **{name: set() for name in ("fastapi", "httptools", "prometheus_client", "uvicorn", "uvloop")},
+    "starlette": {"torl/rollout/agents", "torl/commands/grader", "torl_lab/view"},
     "openenv": {"torl/components/interop/openenv.py"},
     "verifiers": {"torl/components/interop/verifiers.py"},
     "ray": {"torl/base/runtime/cluster"},
@@ -280,7 +279,7 @@ def test_light_imports_stay_light(module: str) -> None:
 
 @pytest.mark.parametrize("module", ["torl_sandbox.__main__", "torl.components.tools"])
 def test_server_libraries_are_loaded_when_a_server_starts(module: str) -> None:
-    libraries = {"aiohttp", "mcp", "uvicorn", "uvloop", "prometheus_client"}
+    libraries = {"aiohttp", "mcp", "prometheus_client", "starlette", "uvicorn", "uvloop"}
     program = f"import sys, {module}; print(sorted({libraries!r} & set(sys.modules)))"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert completed.stdout.strip() == "[]"

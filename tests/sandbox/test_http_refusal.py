@@ -1,10 +1,8 @@
-"""Requests that may come from a web page, and connections beyond a maximum."""
-
-import asyncio
+"""Requests that may come from a web page, or have too many headers."""
 
 import pytest
 
-from torl_sandbox.servers.http import BoundedConnections, Refusal, refusal
+from torl_sandbox.servers.http import refusal
 
 
 @pytest.mark.parametrize(
@@ -82,31 +80,7 @@ def test_every_header_of_a_name_is_checked(name: str) -> None:
         assert refusal([("Host", "localhost"), *((name, value) for value in values)], "127.0.0.1") is not None
 
 
-class _Connection(asyncio.Protocol):
-    closed = False
-
-    def force_close(self) -> None:
-        self.closed = True
-
-
-class _Server:
-    def __init__(self) -> None:
-        self.connections: list[_Connection] = []
-
-    def __call__(self) -> _Connection:
-        self.connections.append(_Connection())
-        return self.connections[-1]
-
-
-def test_the_oldest_idle_connection_is_closed_and_a_busy_one_stays() -> None:
-    server = _Server()
-    busy: set[object] = set()
-    connect = BoundedConnections(server, 3, busy)
-    first, second, third = connect(), connect(), connect()
-    busy.add(first)
-    connect()
-    assert [each.closed for each in server.connections] == [False, True, False, False]
-    server.connections.remove(second)  # type: ignore[arg-type]
-    busy.update(server.connections)
-    assert isinstance(connect(), Refusal)
-    assert not third.closed  # type: ignore[attr-defined]
+def test_more_headers_than_allowed_are_refused() -> None:
+    headers = [("Host", "localhost"), *[("A", "a")] * 63]
+    assert refusal(headers, "127.0.0.1") is None
+    assert refusal([*headers, ("A", "a")], "127.0.0.1") == (400, "a request has at most 64 headers, got 65")

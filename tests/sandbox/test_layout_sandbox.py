@@ -117,7 +117,7 @@ def test_the_sandbox_runs_where_nothing_of_torl_can_be_imported() -> None:
         "    session = pool.session()\n"
         "    session.run('x = 6')\n"
         "    print(pool.run('print(1)').stdout, session.run('print(x * 7)').stdout)\n"
-        "    print(sorted({'numpy', 'pydantic', 'aiohttp', 'mcp', 'torch'} & set(sys.modules)))"
+        "    print(sorted({'numpy', 'pydantic', 'uvicorn', 'mcp', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
     assert (done.stdout, done.stderr) == ("1\n 42\n\n[]\n", "")

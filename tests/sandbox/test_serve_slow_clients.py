@@ -61,13 +61,16 @@ def test_incomplete_request_is_dropped(impatient: Server) -> None:
     until(lambda: impatient.metric(OPEN) == 0)
 
 
-def test_client_that_reads_no_answers_is_dropped(impatient: Server) -> None:
+@pytest.mark.parametrize("count", [1, 1000])
+def test_client_that_reads_no_answers_is_dropped(impatient: Server, count: int) -> None:
     def ask_on() -> None:
         while True:
-            connection.sendall(PING * 1000)
+            connection.sendall(PING * count)
 
+    before = peak_mb(impatient)
     with connected(impatient, received=4096) as connection, pytest.raises((ConnectionResetError, BrokenPipeError)):
         ask_on()
+    assert peak_mb(impatient) < before + 32
 
 
 @pytest.mark.parametrize("impatient", ["serve"], indirect=True)
@@ -101,16 +104,56 @@ def test_invalid_request_leaves_no_traceback_on_stderr(
     assert capfd.readouterr().err == ""
 
 
-def test_the_head_of_a_chunk_without_end_takes_no_memory(impatient: Server) -> None:
-    before = impatient.resident_mb()
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET /",
+        b"A: ",
+        b"Transfer-Encoding: chunked\r\n\r\n1;",
+        b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nA: ",
+    ],
+    ids=["address", "header", "chunk", "trailer"],
+)
+def test_a_head_without_end_takes_no_memory(impatient: Server, start: bytes) -> None:
+    before = peak_mb(impatient)
     path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
     with connected(impatient) as connection:
-        connection.sendall(HEAD % path + b"Transfer-Encoding: chunked\r\n\r\n1;")
+        connection.sendall(start if start.startswith(b"GET") else HEAD % path + start)
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             for _ in range(64):
                 connection.sendall(b"a" * (1 << 20))
         given_up(connection)
-    assert impatient.resident_mb() < before + 32
+    assert peak_mb(impatient) < before + 8
+
+
+def peak_mb(server: Server) -> float:
+    """The most memory that the server's own process had in RAM, in MB."""
+    with open(f"/proc/{server.process.pid}/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1000
+
+
+def test_a_large_chunked_body_is_refused(impatient: Server) -> None:
+    path = b"/mcp" if impatient.url.endswith("/mcp") else b"/run_code"
+    with connected(impatient) as connection:
+        connection.sendall(HEAD % path + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(17):
+            connection.sendall(b"%x\r\n%s\r\n" % (1 << 20, b" " * (1 << 20)))
+        connection.sendall(b"0\r\n\r\n")
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.read()) == (413, b'{"detail": "the request has more than 16777216 bytes"}')
+
+
+@pytest.mark.parametrize("impatient", ["serve"], indirect=True)
+def test_a_refused_client_can_send_its_whole_request(impatient: Server) -> None:
+    size = 20 << 20  # more than the limit, and than the kernel holds on the way
+    with connected(impatient) as connection:
+        connection.sendall(HEAD % b"/run_code" + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size)
+        for _ in range(20):
+            connection.sendall(b" " * (1 << 20))
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.read()[-27:]) == (413, b'; the maximum is 16777216"}')
 
 
 @pytest.mark.parametrize("command", ["serve", "mcp"])

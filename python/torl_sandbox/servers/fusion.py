@@ -12,14 +12,15 @@ Runs of clients that disconnect are cancelled. After SIGTERM, pending requests a
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
 
 from torl_sandbox.errors import SandboxError
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers.admission import CONTENT_TYPE, Admission, ServerMetrics
-from torl_sandbox.servers.aiohttp_server import listen
+from torl_sandbox.servers.asgi import Application
 from torl_sandbox.servers.fusion_api import (
     Json,
     RunCodeRequest,
@@ -31,6 +32,7 @@ from torl_sandbox.servers.fusion_api import (
 from torl_sandbox.servers.json_api import JsonApi, json_response
 from torl_sandbox.servers.settings import PoolSettings, ServerSettings, bound_socket
 from torl_sandbox.servers.submissions import SubmitRequest, submit
+from torl_sandbox.servers.uvicorn_server import listen
 
 _Request = TypeVar("_Request", bound=BaseModel)
 _Work = Callable[[SandboxPool, _Request], Awaitable[Json]]
@@ -46,7 +48,7 @@ class FusionServer:
         self._api = JsonApi(settings, admission, self._metrics.count_response)
         self._failure: str | None = None
 
-    def handler(self, model: type[_Request], work: _Work[_Request]) -> Handler:
+    def handler(self, model: type[_Request], work: _Work[_Request]) -> Application:
         """Return a handler that parses requests as `model` and answers them with `work`."""
 
         async def answer(body: bytes) -> Json:
@@ -58,25 +60,28 @@ class FusionServer:
 
         return self._api.handler(answer)
 
-    async def ping(self, _: web.Request) -> web.Response:
+    async def ping(self, _: Request) -> Response:
         """Answer whether the pool works, as of the last request."""
         return json_response(200, "pong") if self._failure is None else json_response(503, {"detail": self._failure})
 
-    async def metrics(self, _: web.Request) -> web.Response:
+    async def metrics(self, _: Request) -> Response:
         """Answer with metrics for Prometheus."""
-        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def application(pool: SandboxPool, settings: ServerSettings) -> web.Application:
-    """Build the aiohttp application."""
+def application(pool: SandboxPool, settings: ServerSettings) -> Application:
+    """Build the ASGI application."""
     server = FusionServer(pool, settings)
-    app = web.Application(client_max_size=settings.body_mib << 20)
-    app.router.add_post("/run_code", server.handler(RunCodeRequest, run_code))
-    app.router.add_post("/run_jupyter", server.handler(RunJupyterRequest, run_jupyter))
-    app.router.add_post("/submit", server.handler(SubmitRequest, submit))
-    app.router.add_get("/v1/ping", server.ping)
-    app.router.add_get("/metrics", server.metrics)
-    return app
+    post = ["POST"]
+    return Router(
+        [
+            Route("/run_code", server.handler(RunCodeRequest, run_code), methods=post),
+            Route("/run_jupyter", server.handler(RunJupyterRequest, run_jupyter), methods=post),
+            Route("/submit", server.handler(SubmitRequest, submit), methods=post),
+            Route("/v1/ping", server.ping),
+            Route("/metrics", server.metrics),
+        ]
+    )
 
 
 def serve(pool: PoolSettings, settings: ServerSettings) -> None:

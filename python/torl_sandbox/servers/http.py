@@ -1,19 +1,13 @@
-"""Protection of HTTP servers without authentication: from web pages, unused connections, and bodies that are far larger
-when decompressed.
-"""
+"""Protection of HTTP servers without authentication: from web pages, and from bodies that grow when decompressed."""
 
-import asyncio
-import logging
 import re
 from collections.abc import Container, Iterable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final, cast
-
-if TYPE_CHECKING:
-    from aiohttp import web
+from typing import Final
 
 _AUTHORITY: Final = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\])(?::(0|[1-9][0-9]{0,4}))?")
 _MAX_PORT: Final = 65535
+_MAX_HEADERS: Final = 64
 _PLAIN: Final = ("", "identity")  # content encodings of a body as it is
 
 
@@ -34,6 +28,8 @@ def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str]
     given: dict[str, list[str]] = {}
     for name, value in headers:
         given.setdefault(name.lower(), []).append(value)
+    if (count := sum(map(len, given.values()))) > _MAX_HEADERS:
+        return 400, f"a request has at most {_MAX_HEADERS} headers, got {count}"
     hosts, local = given.get("host", []), is_loopback(address)
     for host in hosts if local else ():
         if not is_loopback(_hostname(host)):
@@ -51,17 +47,6 @@ def refusal(headers: Iterable[tuple[str, str]], address: str) -> tuple[int, str]
 def compression(encodings: Iterable[str]) -> str | None:
     """Return the first value of `Content-Encoding` that is not that of a plain body, or None."""
     return next((each for each in encodings if each.strip().lower() not in _PLAIN), None)
-
-
-def server_runner(app: "web.Application", **limits: Any) -> "web.AppRunner":
-    """Return the runner of an aiohttp application, with further options of aiohttp.
-
-    It does not decompress bodies: aiohttp does so as they arrive, before a handler can refuse them. A client that
-    disconnects cancels the handler of its request.
-    """
-    from aiohttp import web
-
-    return web.AppRunner(app, access_log=None, auto_decompress=False, handler_cancellation=True, **limits)
 
 
 def is_loopback(name: str) -> bool:
@@ -82,54 +67,3 @@ def _hostname(authority: str) -> str:
     """Return the host of "host" or "host:port", or "" for anything else."""
     found = _AUTHORITY.fullmatch(authority)
     return (found[1] or found[2]).lower() if found and int(found[3] or 0) <= _MAX_PORT else ""
-
-
-def log_no_malformed_requests() -> None:
-    """Keep malformed requests out of the log of aiohttp's servers. Clients could fill it with tracebacks."""
-    from aiohttp.http_exceptions import HttpProcessingError
-    from aiohttp.log import server_logger
-    from aiohttp.web import RequestPayloadError
-
-    def is_server_problem(record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | RequestPayloadError))
-
-    server_logger.addFilter(is_server_problem)
-
-
-class BoundedConnections:
-    """A protocol factory of asyncio that keeps the number of connections of an aiohttp server below a maximum.
-
-    Above the maximum, a new connection replaces the oldest idle one, or is closed if all are busy.
-    """
-
-    def __init__(self, server: Any, maximum: int, busy: Container[object]) -> None:
-        """Set the maximum.
-
-        Args:
-            server: `web.Server` of aiohttp.
-            maximum: Maximum number of connections.
-            busy: Connections with a pending request.
-        """
-        self._server = server
-        self._maximum = maximum
-        self._busy = busy
-
-    def __call__(self) -> asyncio.BaseProtocol:
-        """Make the protocol of a new connection."""
-        excess = len(self._server.connections) + 1 - self._maximum
-        if excess > 0:
-            idle = [each for each in self._server.connections if each not in self._busy]
-            for each in idle[:excess]:
-                each.force_close()
-            if len(idle) < excess:
-                return Refusal()
-        protocol: asyncio.BaseProtocol = self._server()
-        return protocol
-
-
-class Refusal(asyncio.Protocol):
-    """The protocol of a connection that is closed immediately."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close the connection."""
-        cast(asyncio.Transport, transport).abort()

@@ -104,7 +104,9 @@ def bound_socket(host: str, port: int, idle_timeout_seconds: float) -> socket.so
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Inherited by its connections: the kernel drops a connection whose peer receives nothing for this time.
+        # Inherited by its connections: a small response is not held back, and the kernel drops a connection whose peer
+        # receives nothing for this time.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * idle_timeout_seconds))
         listener.bind((host, port))
     except (OSError, OverflowError, ValueError) as error:

@@ -148,7 +148,7 @@ class FusionClient:
         try:
             import aiohttp
         except ModuleNotFoundError as error:
-            raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[serve]'") from error
+            raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[search]'") from error
         # The slots limit the connections. A limit here would count the wait for a connection as time of the request.
         self._session = client_session(
             connector=aiohttp.TCPConnector(limit=0),

@@ -1,8 +1,10 @@
 """The server of agent programs: OpenAI's chat completions API over HTTP, with a path for each episode."""
 
 import asyncio
+import json
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from torl.base.errors import ConfigError, EngineError
@@ -10,14 +12,17 @@ from torl.base.inputs import parse_json
 from torl.rollout.agents.episode import AgentEpisode
 from torl.rollout.agents.messages import MODEL, Completion, chunks, completion_body, error_body, models_body
 from torl.rollout.agents.requests import ChatRequest, RequestError
-from torl_sandbox.servers.http import BoundedConnections, log_no_malformed_requests, refusal, server_runner
+from torl_sandbox.servers.asgi import Receive, Scope, Send
+from torl_sandbox.servers.settings import bound_socket
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from starlette.requests import Request
+    from starlette.responses import Response
 
 _HOST = "127.0.0.1"
 _MAX_PENDING = 64  # requests of one episode
-_BACKLOG = 1024
+_IDLE_SECONDS = 3600.0
+_GRACE_SECONDS = 1.0
 
 
 class AgentServer:
@@ -33,9 +38,7 @@ class AgentServer:
         self._max_bytes, self._max_connections = max_body_bytes, max_connections
         self._episodes: dict[str, AgentEpisode] = {}
         self._pending: dict[str, set[asyncio.Task[Any]]] = {}  # requests by episode
-        self._busy: set[web.RequestHandler] = set()  # connections with a pending turn
-        self._runner: web.AppRunner | None = None
-        self._listener: asyncio.Server | None = None
+        self._running = AsyncExitStack()
         self._port = 0
         self._counts: Counter[str] = Counter()
 
@@ -48,50 +51,32 @@ class AgentServer:
 
         Raises:
             EngineError: No port is available.
-            ConfigError: aiohttp is not installed.
+            ConfigError: uvicorn is not installed.
         """
         try:
-            from aiohttp import web
+            from torl_sandbox.servers.uvicorn_server import Server
         except ImportError as error:
             raise ConfigError(f"rollout.agent needs {error.name}: pip install 'torl[serve]'") from error
-        log_no_malformed_requests()
-
-        @web.middleware
-        async def check_headers(request: web.Request, handler: Any) -> web.StreamResponse:
-            refused = refusal(request.headers.items(), _HOST)
-            if refused is None:
-                answer: web.StreamResponse = await handler(request)
-                return answer
-            return web.json_response(error_body(RequestError(refused[1], status=refused[0])), status=refused[0])
-
-        app = web.Application(client_max_size=self._max_bytes, middlewares=[check_headers])
-        app.add_routes(
-            [
-                web.post("/{episode}/v1/chat/completions", self._chat),
-                web.get("/{episode}/v1/models", self._models),
-                web.get(f"/{{episode}}/v1/models/{MODEL}", self._model),
-                web.route("*", "/{path:.*}", self._unknown),
-            ]
-        )
-        self._runner = server_runner(app, shutdown_timeout=1.0)
-        await self._runner.setup()
-        # Idle connections of programs must not use up this process's open files.
-        connections = BoundedConnections(self._runner.server, self._max_connections, self._busy)
-        loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(connections, _HOST, 0, backlog=_BACKLOG)
+            listener = self._running.enter_context(bound_socket(_HOST, 0, _IDLE_SECONDS))
         except OSError as error:
-            raise EngineError(f"{_HOST}: no port for agent programs is available: {error.strerror}") from error
-        self._port = self._listener.sockets[0].getsockname()[1]
+            raise EngineError(f"{_HOST}: no port for agent programs is available: {error}") from error
+        self._port = listener.getsockname()[1]
+        server = Server(
+            self._respond,
+            listener,
+            max_body_bytes=self._max_bytes,
+            max_connections=self._max_connections,
+            idle_seconds=_IDLE_SECONDS,
+            grace_seconds=_GRACE_SECONDS,
+            error_body=lambda status, text: error_body(RequestError(text, status=status)),
+        )
+        # Idle connections of programs must not use up this process's open files.
+        await self._running.enter_async_context(server.running())
 
     async def close(self) -> None:
         """Stop serving. Safe to call twice, and before the start."""
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        await self._running.aclose()
 
     def open_episode(self, episode: AgentEpisode) -> str:
         """Serve an episode; return the base URL of its requests."""
@@ -107,29 +92,49 @@ class AgentServer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _chat(self, request: "web.Request") -> "web.StreamResponse":
-        from aiohttp import web
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request: the ASGI application."""
+        from starlette.requests import Request
 
-        self._busy.add(request.protocol)
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
+        request = Request(scope, receive)
+        _, *path = request.url.path.split("/")
+        match request.method, path:
+            case "POST", [name, "v1", "chat", "completions"]:
+                response = await self._chat(name, request)
+            case "GET" | "HEAD", [_, "v1", "models"]:
+                response = _json(models_body())
+            case "GET" | "HEAD", [_, "v1", "models", each] if each == MODEL:
+                response = _json(models_body()["data"][0])
+            case _:
+                text = f"there is no {request.method} {request.url.path}: only chat/completions and models"
+                response = _refusal(RequestError(text, status=404))
+        await response(scope, receive, send)
+
+    async def _chat(self, name: str, request: "Request") -> "Response":
+        from starlette.responses import Response
+
         try:
-            episode = self._episode(request)
+            episode = self._episodes.get(name)
+            if episode is None:
+                raise _ended()
             chat_request, completion = await self._answer(episode, request)
         except RequestError as error:
             self._counts["refused"] += 1
-            return web.json_response(error_body(error), status=error.status)
+            return _refusal(error)
         except Exception:  # ends the run (`AgentEpisode.host_failure`)
-            return web.json_response(error_body(RequestError("the model is unavailable", status=500)), status=500)
-        finally:
-            self._busy.discard(request.protocol)
+            return _refusal(RequestError("the model is unavailable", status=500))
         self._counts["turns"] += 1
         id = f"chatcmpl-{episode.id.number}-{self._counts['turns']}"
         headers = {"x-torl-ignored": ", ".join(chat_request.ignored)} if chat_request.ignored else {}
         if not chat_request.stream:
-            return web.json_response(completion_body(id, completion), headers=headers)
+            return _json(completion_body(id, completion), headers=headers)
         events = b"".join(chunks(id, completion, with_usage=chat_request.with_usage))
-        return web.Response(body=events, content_type="text/event-stream", charset="utf-8", headers=headers)
+        return Response(events, media_type="text/event-stream", headers=headers)
 
-    async def _answer(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
+    async def _answer(self, episode: AgentEpisode, request: "Request") -> tuple[ChatRequest, Completion]:
         """Sample the turn of a request, in a task that is cancelled with the episode or with the request."""
         tasks = self._pending[episode.name]
         if len(tasks) >= _MAX_PENDING:
@@ -143,52 +148,32 @@ class AgentServer:
             with suppress(asyncio.CancelledError, Exception):
                 await task
             if episode.name not in self._episodes:
-                raise RequestError("this episode has ended", code="episode_ended", status=410) from None
+                raise _ended() from None
             raise
         finally:
             tasks.discard(task)
 
-    async def _complete(self, episode: AgentEpisode, request: "web.Request") -> tuple[ChatRequest, Completion]:
-        chat_request = ChatRequest.read(await self._body(request))
-        return chat_request, await episode.complete(chat_request)
-
-    async def _body(self, request: "web.Request") -> Any:
-        from aiohttp import web
-
+    async def _complete(self, episode: AgentEpisode, request: "Request") -> tuple[ChatRequest, Completion]:
+        if int(request.headers.get("content-length", 0)) > self._max_bytes:
+            raise RequestError(f"a request has at most {self._max_bytes} bytes", status=413)
         try:
-            return parse_json(await request.read())
-        except web.HTTPRequestEntityTooLarge:
-            raise RequestError(f"a request has at most {self._max_bytes} bytes", status=413) from None
-        except web.RequestPayloadError:
-            raise RequestError("the body of a request is incomplete") from None
+            content = parse_json(await request.body())
         except ValueError:
             raise RequestError("the body of a request is JSON") from None
+        chat_request = ChatRequest.read(content)
+        return chat_request, await episode.complete(chat_request)
 
-    def _episode(self, request: "web.Request") -> AgentEpisode:
-        """The episode of a request.
 
-        Raises:
-            RequestError: The episode has ended.
-        """
-        episode = self._episodes.get(request.match_info["episode"])
-        if episode is None:
-            raise RequestError("this episode has ended", code="episode_ended", status=410)
-        return episode
+def _ended() -> RequestError:
+    return RequestError("this episode has ended", code="episode_ended", status=410)
 
-    async def _models(self, request: "web.Request") -> "web.Response":
-        from aiohttp import web
 
-        return web.json_response(models_body())
+def _refusal(error: RequestError) -> "Response":
+    return _json(error_body(error), error.status)
 
-    async def _model(self, request: "web.Request") -> "web.Response":
-        from aiohttp import web
 
-        return web.json_response(models_body()["data"][0])
+def _json(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> "Response":
+    """Return a JSON response. Texts of models may contain lone surrogates, which UTF-8 cannot encode."""
+    from starlette.responses import Response
 
-    async def _unknown(self, request: "web.Request") -> "web.Response":
-        from aiohttp import web
-
-        error = RequestError(
-            f"there is no {request.method} {request.path}: only chat/completions and models", status=404
-        )
-        return web.json_response(error_body(error), status=404)
+    return Response(json.dumps(content), status, headers, "application/json")

@@ -72,6 +72,24 @@ async def test_where_too_many_connections_are_open_the_oldest_idle_ones_are_clos
         episode.close()
 
 
+async def test_where_all_connections_have_a_request_a_new_one_is_closed() -> None:
+    player = agent_player(MODEL, turns("Yes.<|im_end|>"))
+    player.agents.server = AgentServer(max_connections=2)
+    async with opened(player):
+        episode = begun(player)
+        reading = [await Connection.to(player, episode) for _ in range(2)]
+        for each in reading:
+            each.ask(episode, ASKED[:-1], length=len(ASKED))
+        while len(player.agents.server._pending[episode.name]) < 2:
+            await asyncio.sleep(0)
+        assert await (await Connection.to(player, episode)).closed()
+        for each in reading:
+            each.writer.write(ASKED[-1:])
+            assert await each.status() == 200
+            each.writer.close()
+        episode.close()
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
