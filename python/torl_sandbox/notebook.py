@@ -10,12 +10,44 @@ import re
 from typing import Unpack
 
 from torl_sandbox.execution import Execution
-from torl_sandbox.figures import SAVE_SHOWN
 from torl_sandbox.options import CellOptions
 from torl_sandbox.session import Session
 
+DIRECTORY = ".figures"
+"""Directory of the pictures of figures, in the working directory of a run."""
+
+SAVE_SHOWN = f"""
+def _save_shown_figures():
+    import _torl_driver, _torl_imports, os
+    directory = os.path.join(_torl_driver.DIRECTORY, {DIRECTORY!r})
+
+    def show(*args, **kwargs):
+        import matplotlib.pyplot as plt
+        os.makedirs(directory, exist_ok=True)
+        for number in plt.get_fignums():
+            figure = plt.figure(number)
+            path = os.path.join(directory, f"{{len(os.listdir(directory)) + 1}}.png")
+            figure.savefig(path, bbox_inches="tight", metadata={{"Title": repr(figure)}})
+        plt.close("all")
+
+    def execute_pyplot(module, execute):
+        execute()
+        module.show = show
+
+    _torl_imports.Finder.modules["matplotlib.pyplot"] = execute_pyplot
+    _torl_driver._blocks = 0  # tracebacks number the parts of the program only
+
+_save_shown_figures()
+del _save_shown_figures
+"""
+"""Code after which `plt.show()` saves the open figures of a session as PNG files, and closes them.
+
+This is how a notebook displays figures. Without it, `plt.show()` has no effect, as on a machine without a screen.
+"""
+
 _BEGIN = f"__import__('_torl_notebook').begin()\n{SAVE_SHOWN}"
 _INDENTATION = re.compile(r"[ \t]*")
+_TITLE = re.compile(rb"tEXtTitle\0(<Figure [^>]*>)")
 
 
 class Notebook:
@@ -58,3 +90,14 @@ def dedented(cell: str) -> str:
         return text
     # Not line by line, which takes seconds for an untrusted cell of millions of lines.
     return text.removeprefix(found[0]).replace(f"\n{found[0]}", "\n").replace(f"\r{found[0]}", "\r")
+
+
+def is_picture(path: str) -> bool:
+    """Whether a file of an outcome is the picture of a figure that was shown."""
+    return path.startswith(f"{DIRECTORY}/") and path.endswith(".png")
+
+
+def figure_text(picture: bytes) -> str:
+    """Return the text of the figure in a picture, such as "<Figure size 640x480 with 1 Axes>"."""
+    found = _TITLE.search(picture)
+    return found[1].decode() if found else "<Figure>"

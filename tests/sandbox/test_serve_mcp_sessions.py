@@ -8,7 +8,7 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 
 from torl_sandbox.servers.asgi import Message
-from torl_sandbox.servers.mcp_sessions import ProtocolSessions
+from torl_sandbox.servers.sessions import ProtocolSessions
 
 OPENING = {
     "jsonrpc": "2.0",

@@ -6,7 +6,8 @@ import pytest
 
 from sandboxes import KEPT
 from torl_sandbox import SandboxPool
-from torl_sandbox.session import SessionSettings, SessionStore
+from torl_sandbox.servers.sessions import SessionStore
+from torl_sandbox.servers.settings import SessionSettings
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,21 @@
 """The server commands `serve`, `mcp` and `openenv` of `python -m torl_sandbox`."""
 
 import argparse
-import ast
 import dataclasses
 import importlib
-import inspect
-import textwrap
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import Any
 
 from torl_sandbox.errors import SandboxError
-from torl_sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY
-from torl_sandbox.servers.settings import McpSettings, PoolSettings, ServerSettings, exit_at_sigterm
-from torl_sandbox.session import SessionSettings
-
-# Smallest and largest values of options. Others are positive.
-_RANGES = {"port": (0, 65535), "memory_mib": (MINIMUM_MEMORY >> 20, MAXIMUM_MEMORY >> 20)}
-_MAY_BE_ZERO = ("output_kib", "files_mib", "max_returned_mib", "grace_period_seconds")
+from torl_sandbox.servers.settings import (
+    McpSettings,
+    PoolSettings,
+    ServerSettings,
+    SessionSettings,
+    add_options,
+    exit_at_sigterm,
+    read_options,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,52 +64,6 @@ def add_server_commands(commands: Any) -> None:
         parser.set_defaults(**command.defaults)
 
 
-def add_options(parser: argparse.ArgumentParser, settings: Any) -> None:
-    """Add an option for each field of a settings class, with the field's docstring as help."""
-    descriptions = _field_docstrings(settings)
-    for field in dataclasses.fields(settings):
-        name, description = f"--{field.name.replace('_', '-')}", descriptions[field.name].replace("%", "%%")
-        if field.default is False:
-            parser.add_argument(name, action="store_true", help=description)
-            continue
-        kind = int if field.default is None else type(field.default)
-        help = description + ("" if field.default is None else " (default: %(default)s)")
-        parse = str if kind is str else _number(field.name, kind)
-        unit = field.name.rpartition("_")[2].upper()
-        metavar = unit if unit in ("SECONDS", "MIB", "KIB", "HOST", "PORT") else "COUNT"
-        parser.add_argument(name, type=parse, default=field.default, metavar=metavar, help=help)
-
-
-def _field_docstrings(settings: Any) -> dict[str, str]:
-    """Return the docstrings below the fields of a dataclass."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        field.target.id: text.value.value
-        for field, text in pairwise(definition.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
-
-
-def _number(name: str, kind: type) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        value = kind(text)
-        if name in _RANGES:
-            minimum, maximum = _RANGES[name]
-            if not minimum <= value <= maximum:
-                raise argparse.ArgumentTypeError(f"must be between {minimum} and {maximum}, got {text}")
-        elif not (0 < value < 1e9 or (value == 0 and name in _MAY_BE_ZERO)):
-            raise argparse.ArgumentTypeError(f"must be a positive number, got {text}")
-        return value
-
-    parse.__name__ = kind.__name__  # for argparse's message
-    return parse
-
-
 def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> int:
     """Prepare the guest, serve until SIGTERM or SIGINT, and return the exit status.
 
@@ -128,11 +80,7 @@ def run_server(options: argparse.Namespace, prepare: Callable[[], object]) -> in
         ) from error
     prepare()
     try:
-        module.serve(*(_read(settings, options) for settings in command.settings))
+        module.serve(*(read_options(settings, options) for settings in command.settings))
     except (OSError, ValueError) as error:
         raise SandboxError(str(error)) from error
     return 0
-
-
-def _read(settings: Any, options: argparse.Namespace) -> Any:
-    return settings(**{field.name: getattr(options, field.name) for field in dataclasses.fields(settings)})

@@ -15,8 +15,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from torl_sandbox.execution import Execution
-from torl_sandbox.figures import figure_text, is_picture
-from torl_sandbox.notebook import Notebook
+from torl_sandbox.notebook import Notebook, figure_text, is_picture
 from torl_sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY, CellOptions, RunOptions
 from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.pool import SandboxPool

@@ -18,9 +18,9 @@ from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
 from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send
 from torl_sandbox.servers.fusion_api import command_result
-from torl_sandbox.servers.settings import PoolSettings, ServerSettings, bound_socket
+from torl_sandbox.servers.sessions import SessionStore
+from torl_sandbox.servers.settings import PoolSettings, ServerSettings, SessionSettings, bound_socket
 from torl_sandbox.servers.uvicorn_server import listen
-from torl_sandbox.session import SessionSettings, SessionStore
 
 _TIMEOUT_EXIT_CODE = 124  # as of the shell command `timeout`
 

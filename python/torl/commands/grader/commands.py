@@ -22,7 +22,7 @@ from torl.commands.command import reports_errors
 from torl.components.data import load_problems
 from torl.components.grading.grader import Grader
 from torl.components.rewards.probes import as_reward_function, audit
-from torl_sandbox.servers.settings import ServerSettings, exit_at_sigterm
+from torl_sandbox.servers.settings import ServerSettings, add_options, exit_at_sigterm, read_options
 
 PROGRAM = "torl grader"
 _BATCH_SIZE = 1000  # lines
@@ -47,10 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     grade = commands.add_parser("grade", help="grade pairs of a file or of standard input")
     grade.add_argument("file", nargs="?", help="JSON lines (default: standard input)")
     serve = commands.add_parser("serve", help="grade pairs over HTTP")
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    serve.add_argument(
-        "--port", type=int, default=8090, help="port to listen on; 0 selects a free port (default: %(default)s)"
-    )
+    add_options(serve, ServerSettings, ("host", "port"))
+    serve.set_defaults(port=8090)
     for each in (grade, serve):
         each.add_argument("--workers", type=int, default=2, help="grader processes (default: %(default)s)")
         each.add_argument(
@@ -81,7 +79,7 @@ def _serve(options: argparse.Namespace) -> None:
         server = importlib.import_module("torl.commands.grader.server")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'torl[serve]'") from error
-    server.serve(_grader(options), ServerSettings(host=options.host, port=options.port))
+    server.serve(_grader(options), read_options(ServerSettings, options))
 
 
 async def _grade(options: argparse.Namespace) -> None:

@@ -17,8 +17,9 @@ from pydantic import ConfigDict
 
 from torl.base.errors import SandboxError
 from torl_sandbox.execution import render_transcript
-from torl_sandbox.servers.settings import PoolSettings
-from torl_sandbox.session import Session, SessionSettings, SessionStore
+from torl_sandbox.servers.sessions import SessionStore
+from torl_sandbox.servers.settings import PoolSettings, SessionSettings
+from torl_sandbox.session import Session
 
 
 class PythonToolsetConfig(vf.SharedToolsetConfig):

@@ -1,13 +1,77 @@
-"""Protocol sessions of MCP clients up to version 2025-11-25, of which the oldest idle ones are closed.
+"""Sessions that clients of servers may abandon, of which the least recently used ones are closed.
 
-Clients often leave without closing their session. The SDK refuses new ones when there are too many.
+`SessionStore` has the sandbox's, by name. `ProtocolSessions` has the ones of MCP's protocol up to version 2025-11-25,
+whose clients often leave without closing theirs; the SDK refuses new ones when there are too many.
 """
 
+import secrets
+import threading
+import time
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 
 from torl_sandbox.servers.asgi import Application, Message, Receive, Scope, Send, header
+from torl_sandbox.servers.settings import SessionSettings
+from torl_sandbox.session import Session
 
 _SESSION = b"mcp-session-id"
+
+
+class SessionStore:
+    """Sessions that clients refer to by name, and may abandon. Thread-safe.
+
+    Sessions expire after a time without use. The least recently used sessions are evicted if there are too many or
+    their states are too large. At least one session is kept.
+    """
+
+    def __init__(self, settings: SessionSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_sessions = max(settings.max_sessions, 1)
+        self._max_bytes = settings.max_session_mib << 20
+        self._ttl_seconds = settings.session_ttl_seconds
+        self._clock = clock
+        self._sessions: OrderedDict[str, tuple[Session, float]] = OrderedDict()  # by last use
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def add(self, session: Session) -> str:
+        """Add a session and return its name, which cannot be guessed."""
+        name = secrets.token_urlsafe(12)
+        with self._lock:
+            self._sessions[name] = (session, self._clock())
+            self.evict()
+        return name
+
+    def get(self, name: str) -> Session | None:
+        """Return a session and mark it as used. None if it does not exist or is no longer stored."""
+        with self._lock:
+            self.evict()
+            found = self._sessions.get(name)
+            if found is None:
+                return None
+            self._sessions[name] = (found[0], self._clock())
+            self._sessions.move_to_end(name)
+            return found[0]
+
+    def drop(self, name: str) -> None:
+        """Remove a session, if it exists."""
+        with self._lock:
+            self._sessions.pop(name, None)
+
+    def evict(self) -> None:
+        """Remove sessions beyond the limits. Call it when the state of a session has grown."""
+        with self._lock:
+            oldest = self._clock() - self._ttl_seconds
+            total = sum(session.state_bytes for session, _ in self._sessions.values())
+            while self._sessions:
+                session, last_use = next(iter(self._sessions.values()))
+                count = len(self._sessions)
+                within_limits = count <= self._max_sessions and (total <= self._max_bytes or count == 1)
+                if last_use >= oldest and within_limits:
+                    break
+                self._sessions.popitem(last=False)
+                total -= session.state_bytes
 
 
 class ProtocolSessions:
