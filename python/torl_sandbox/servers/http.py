@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Container, Iterable
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -49,6 +50,7 @@ def compression(encodings: Iterable[str]) -> str | None:
     return next((each for each in encodings if each.strip().lower() not in _PLAIN), None)
 
 
+@lru_cache(maxsize=16)  # each request names the same ones
 def is_loopback(name: str) -> bool:
     """Whether a host name or an IP address is a loopback address of this machine."""
     try:
