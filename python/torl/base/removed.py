@@ -6,6 +6,7 @@ torl: readers of runs use it without loading the settings.
 """
 
 import copy
+import datetime
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -28,6 +29,8 @@ class Removed(NamedTuple):
     """Names of the choices that had the option; empty for any."""
     joined: Mapping[str, Any] = MappingProxyType({})
     """Defaults of the keys that `settings` gets the values of, as a list; empty for the value of the setting alone."""
+    constant: Any = None
+    """The value that torl computes with now. A recorded run that had another one cannot be computed again."""
 
 
 def _argument(option: str, of: tuple[str, ...], argument: str) -> Removed:
@@ -94,14 +97,18 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "run.signal_report": Removed("the lines after the first step are always printed"),
         "health.every_steps": Removed("every step is checked; health.mode = 'off' checks none"),
         "algorithm.keep_reference": Removed("a mask that needs a reference model keeps it"),
-        "finetune.min_reward": Removed("write finetune.drop with a mask of your own"),
-        "finetune.date": Removed("chat templates always print 2024-07-26"),
-        "rollout.environment.full_message": Removed("the field has the text without thinking", of=("openenv",)),
-        "rollout.environment.max_message_characters": Removed("longer messages are cut at 20,000 characters"),
+        "finetune.min_reward": Removed("write finetune.drop with a mask of your own", constant="no limit"),
+        "finetune.date": Removed("chat templates always print 2024-07-26", constant=datetime.date(2024, 7, 26)),
+        "rollout.environment.full_message": Removed(
+            "the field has the text without thinking", of=("openenv",), constant=False
+        ),
+        "rollout.environment.max_message_characters": Removed(
+            "longer messages are cut at 20,000 characters", constant=20_000
+        ),
         "rollout.tools.*.index_directory": Removed(
             "the index is beside the corpus: link the corpus into another directory", of=("search",)
         ),
-        "rollout.tools.*.output_kib": Removed("the output of a run is limited to 1 MiB", of=("python",)),
+        "rollout.tools.*.output_kib": Removed("the output of a run is limited to 1 MiB", of=("python",), constant=1024),
         "rollout.tools.*.run_timeout_seconds": Removed(
             "write rollout.tools.sandbox_fusion.wall_seconds",
             lambda seconds: {"rollout.tools.*.wall_seconds": seconds},
@@ -117,8 +124,10 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
             f"evaluation.{name}": _moved_to_rollout(name)
             for name in ("top_p", "max_tool_calls", "max_response_tokens", "stop")
         },
-        "algorithm.policy_loss.max_ratio": Removed("DPPO truncates the ratio at 20", of=("dppo",)),
-        "algorithm.estimator.margin": Removed("AdaTIR leaves a tenth of A to a correct response", of=("adatir",)),
+        "algorithm.policy_loss.max_ratio": Removed("DPPO truncates the ratio at 20", of=("dppo",), constant=20.0),
+        "algorithm.estimator.margin": Removed(
+            "AdaTIR leaves a tenth of A to a correct response", of=("adatir",), constant=0.1
+        ),
         **{
             f"learner.{name}": Removed(f'write learner.offload = "{value}"', _offload, joined=_OFFLOADS)
             for name, value in zip(_OFFLOADS, ("while_sampling", "optimizer", "parameters"), strict=True)
@@ -177,6 +186,18 @@ def translated(tree: Mapping[str, Any]) -> dict[str, Any]:
         for section, key, _ in _found(found, pattern.split(".")):
             section[key] = RENAMED_REWARDS.get(section[key], section[key])
     return found
+
+
+def differing(tree: Mapping[str, Any]) -> str | None:
+    """Return why the run of a recorded configuration cannot be computed again; None if it can.
+
+    A removed setting had another value than torl computes with now.
+    """
+    for pattern, removed in REMOVED.items():
+        for section, key, path in _found(tree, pattern.split(".")) if removed.constant is not None else ():
+            if (not removed.of or section.get("name") in removed.of) and section[key] != removed.constant:
+                return f"{'.'.join(path)} = {section[key]}: torl computes with {removed.constant} now; {removed.now}"
+    return None
 
 
 def _pattern(name: str) -> re.Pattern[str]:

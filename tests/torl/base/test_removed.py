@@ -203,6 +203,26 @@ def test_configuration_of_an_earlier_run_is_read_in_present_settings(name: str, 
     assert list(found.selection.groups) == list(expected.selection.groups)
 
 
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize(
+    ("text", "value", "other"),
+    [
+        ("[algorithm.estimator]\nname = 'adatir'\nmax_calls = 4\nmargin = {}\n", "0.1", "0.2"),
+        ("[algorithm.policy_loss]\nname = 'dppo'\nmax_ratio = {}\n", "20.0", "5.0"),
+        ("[rollout.tools.python]\nname = 'python'\noutput_kib = {}\n", "1024", "64"),
+    ],
+)
+def test_recorded_value_that_torl_does_not_compute_with_is_refused(
+    text: str, value: str, other: str, same: bool, tmp_path: Path
+) -> None:
+    """A run with another margin would have false mismatches."""
+    if same:
+        recorded(tmp_path / "run", text.format(value))
+        return
+    with pytest.raises(ConfigError, match=rf"= {other}: torl computes with {value} now; .* Use the version of torl"):
+        recorded(tmp_path / "run", text.format(other))
+
+
 def test_option_of_a_custom_tracker_is_no_removed_one(tmp_path: Path) -> None:
     config = recorded(tmp_path / "run", "[run.trackers.mine]\nname = 'test_removed:Projects'\nproject = 'sums'\n")
     assert config.run.trackers["mine"].options.model_dump() == {"project": "sums"}

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from torl.base.errors import ConfigError
 from torl.base.inputs import parse_toml as parse_toml_text
 from torl.base.options import Section, dotted_leaves, parse_toml, read_text, suggestion
-from torl.base.removed import is_recorded, translated
+from torl.base.removed import differing, is_recorded, translated
 from torl.base.trust import note_settings
 from torl.run.config.explain import Layer, Sources, explain
 from torl.run.config.fields import choice_at, default_table_at, fields_of, is_replaced, is_text
@@ -107,7 +107,12 @@ def read_layers(path: Path, extended_by: Sequence[Path] = ()) -> Iterator[Layer]
         raise (ConfigError(f"{extended_by[-1]}: extends {error}") if extended_by else error) from error
     source = next((f"preset {name}" for name, file in (presets() | overlays()).items() if file == path), str(path))
     yield from extended_layers(tree, source, path.parent, [*extended_by, path])
-    yield Layer(source, translated(tree) if is_recorded(text) else tree)
+    if not is_recorded(text):
+        yield Layer(source, tree)
+        return
+    if reason := differing(tree):
+        raise ConfigError(f"{path}: {reason}. Use the version of torl that made the run")
+    yield Layer(source, translated(tree))
 
 
 def extended_layers(
