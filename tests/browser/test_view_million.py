@@ -60,7 +60,7 @@ async def test_filters_count_all_responses(page: Page, address: str) -> None:
 async def test_curves_lead_to_a_step(page: Page, address: str) -> None:
     await page.open(address)
     await page.wait_for("document.querySelectorAll('.plot canvas').length > 0")
-    await page.wait_for_text("Training accuracy")
+    await page.wait_for_text("Accuracy")
 
 
 async def test_group_and_problem_are_compared(page: Page, address: str) -> None:

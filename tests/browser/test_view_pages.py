@@ -77,7 +77,7 @@ async def test_overview_shows_run_curves_and_changes(page: Page, address: str) -
 async def test_point_of_a_curve_opens_the_trajectories_of_its_step(page: Page, address: str) -> None:
     await page.open(address)
     await page.wait_for("document.querySelectorAll('.plot canvas').length > 8")
-    chart = "[...document.querySelectorAll('.chart')].find(c => c.innerText.includes('Accuracy'))"
+    chart = "[...document.querySelectorAll('.chart')].find(c => c.innerText.includes('Entropy'))"
     await page.evaluate(f"{chart}.scrollIntoView({{block: 'center'}})")
     box = await page.evaluate(
         f"(() => {{ const b = {chart}.querySelector('.u-over').getBoundingClientRect();"
