@@ -18,7 +18,8 @@ from cli import ROOT
 from demo_maker.chat import conversation
 
 STEPS = 50
-FORGOTTEN, SHOWN = 3000, 300
+# Enough to forget calling, but not the copying of a result, without which no reward is for a call.
+FORGOTTEN, SHOWN = 800, 300
 MESSAGE = re.compile(r"(?<=<\|im_start\|>assistant\n)(.*?<\|im_end\|>)", re.DOTALL)
 FINETUNE = {
     "finetune.batch_size": "24",
