@@ -1,5 +1,6 @@
 """Whole training runs through the command line, every part real: how they end, what they write, what they leave."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -7,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -175,13 +175,14 @@ def test_a_dead_part_ends_the_run_with_its_name(tmp_path: Path, victim: str, mes
 
 
 def _keep_killing(command: Command, victim: str) -> None:
+    """Kill each process at its start, before it executes a call: the pool counts failures in a row."""
+    threads = Path(f"/proc/{command.process.pid}/task")
     while command.process.poll() is None:
-        for pid in command.processes(victim):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.002)
+        for thread in threads.iterdir():
+            with contextlib.suppress(OSError):
+                for pid in (thread / "children").read_text().split():
+                    if victim.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(int(pid), signal.SIGKILL)
 
 
 def _engine_core(command: Command) -> int:
