@@ -25,7 +25,7 @@ OWN: Final[Mapping[str, Command]] = {
     "plan": Command("torl.commands.plan:main", "compute the memory that a run needs on each GPU", Files.BOTH),
     "sandbox": Command("torl_sandbox.__main__:main", "run untrusted Python, or serve the sandbox", Files.OWN),
     "grade": Command("torl.commands.grade:main", "compare an answer with its reference", Files.OWN),
-    "grader": Command("torl.commands.grader.commands:main", "grade for other programs", Files.OWN),
+    "grader": Command("torl.commands.grader:main", "grade for other programs", Files.OWN),
     "check": Command("torl.commands.check:main", "check this machine: devices, packages, sandbox, Hub", Files.OWN),
     "presets": Command("torl.commands.presets:main", "list the configurations that torl ships", Files.OWN),
 }

@@ -245,7 +245,7 @@ def group_advantages(
 ) -> npt.NDArray[np.float32]:
     """One advantage for each trajectory, shapes (N,). `groups[i]` names the group of trajectory i, in any order.
 
-    `estimator`: "grpo", "dr_grpo" or "rloo"; see `torl.components.algorithms.group_advantages`. Raises `ValueError` for
+    `estimator`: "grpo", "dr_grpo" or "rloo" (`torl.components.algorithms.reward_advantages`). Raises `ValueError` for
     an unknown estimator, different lengths, a reward that is not finite, or rewards too far apart for float32.
     """
 

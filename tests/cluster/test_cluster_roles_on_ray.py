@@ -14,8 +14,8 @@ from remote_object import Something
 from torl.base.errors import ActorDiedError, ClusterError, ConfigError, EngineError, EngineHungError, LearnerDiedError
 from torl.base.runtime.cluster import ClusterConfig, RayCluster
 from torl.base.runtime.cluster.logs import gather_logs
-from torl.learner.handshake import RankListener
 from torl.learner.launch import rank_specs
+from torl.learner.rank_connection import RankListener
 from torl.learner.rank_launcher import RankLauncher
 
 pytestmark = pytest.mark.cluster

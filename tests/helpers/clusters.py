@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from torl.base.runtime.cluster import LocalCluster
-from torl.base.runtime.cluster.local import LocalActor
+from torl.base.runtime.cluster.protocol import LocalActor
 
 
 class NodesInOneProcess(LocalCluster):

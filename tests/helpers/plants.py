@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from cli import ROOT
 from torl.run.config import TrainConfig
 from torl.run.config.loading import load_config
-from torl.run.display.summary import write_summary
+from torl.run.display.outcome import write_summary
 from torl.run.records.receipt import RECEIPT_FILE, Receipt, end_receipt
 from torl.run.records.run_directory import config_files
 from torl.run.records.tokens import read_token_numbers, write_token_numbers

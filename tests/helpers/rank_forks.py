@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from torl.learner import launch
-from torl.learner.rank_process import RankProcess
+from torl.learner.rank_connection import RankProcess
 
 _IMPORTED = ["torl.learner.worker", "deepspeed", "peft", "transformers.models.qwen2.modeling_qwen2"]
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "TORCHDYNAMO_DISABLE": "1"}
@@ -111,7 +111,7 @@ def _context() -> Any:
 
 def _serve(rank: int, world_size: int, connection: Connection, log: str, environment: dict[str, str]) -> None:
     from torl.base.runtime.processes.children import die_with_parent
-    from torl.base.runtime.processes.stacks import enable_stack_dumps
+    from torl.base.runtime.processes.hangs import enable_stack_dumps
     from torl.learner.worker import exit_rank, serve
 
     os.environ.update(environment)

@@ -31,8 +31,7 @@ from torl.learner.checkpoint.directory import open_checkpoint
 from torl.learner.learner import Learner
 from torl.learner.messages import Annotate, LearnerSetup, PolicyUpdate, UpdatePolicy
 from torl.learner.objective import RowTensors, policy_objective
-from torl.learner.recording import TokenRecorder
-from torl.learner.rows import PackedRow
+from torl.learner.rows import PackedRow, TokenRecorder
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl.training.policy_versions import write_model_files

@@ -63,7 +63,7 @@ _GRADING = "torl/rollout/test_grading.py"
 _SCHEDULER = "torl/rollout/test_scheduler.py"
 _BOUNDED = "torl/components/tools/test_bounded.py"
 _ENVIRONMENT = "torl/rollout/test_environment.py"
-_STACKS = "torl/base/runtime/test_stacks.py"
+_STACKS = "torl/base/runtime/test_hangs.py"
 _TRL_CLASS = "torl/components/interop/test_environments_trl_class.py"
 _SEARCH = "torl/components/tools/test_search.py"
 _FAILED_EPISODES = "torl/training/test_failed_episodes.py"
@@ -146,7 +146,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "if False:",
         "torl/run/records/test_odd_files.py",
     ),
-    ("torl/base/expansion.py", "if content > allowed_bytes(stored, free):", "if content < 0:", _EXPANSION),
+    ("torl/base/inputs.py", "if content > allowed_bytes(stored, free):", "if content < 0:", _EXPANSION),
     ("torl/base/columnar.py", "    if has_lists:", "    if False:", _EXPANSION),
     ("torl/base/columnar.py", " or not field(batch, 3):", " or True:", _EXPANSION),
     ("torl_lab/exchange/atif.py", ' and step.get("llm_call_count") != 0', "", "lab/exchange/test_records_exchange.py"),
@@ -213,7 +213,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/learner/exporting.py", "        for _ in stream:\n            pass\n", "", _EXPORTING),
     ("torl/learner/exporting.py", "shard, size = {}, 0", "size = 0", _EXPORTING),
     (
-        "torl/components/engine/vllm/embeddings.py",
+        "torl/components/engine/vllm/weights.py",
         "    for module in _embeddings(model):\n        info",
         "    for module in ():\n        info",
         _EMBEDDINGS,
@@ -243,8 +243,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         'row["tool_calls"][:0]:',
         "lab/audit/test_regrading.py -k again_in_one",
     ),
-    ("torl/components/engine/vllm/embeddings.py", "for head in heads:", "for head in modules:", _EMBEDDINGS),
-    ("torl/components/engine/vllm/embeddings.py", "for head in heads:", "for head in ():", _EMBEDDINGS),
+    ("torl/components/engine/vllm/weights.py", "for head in heads:", "for head in modules:", _EMBEDDINGS),
+    ("torl/components/engine/vllm/weights.py", "for head in heads:", "for head in ():", _EMBEDDINGS),
     ("torl/learner/rows.py", "learned(versions) == policy_version", "learned(versions) >= 0", _BATCH),
     ("torl/training/selection.py", "reward=grade.total)", "reward=grade.reward)", _STEP),
     ("torl/training/selection.py", "replace(grade, turn_rewards=())", "grade", _STEP),
@@ -355,16 +355,21 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "np.array(values)",
         _RESULTS,
     ),
-    ("torl/rollout/resuming.py", "self.played and self._read(record, subject) != content.encode()", "False", _RESULTS),
-    ("torl/rollout/resuming.py", "self.played and changed", "False", "torl/rollout/test_resuming.py"),
     (
-        "torl/rollout/resuming.py",
+        "torl/rollout/played_output.py",
+        "self.played and self._read(record, subject) != content.encode()",
+        "False",
+        _RESULTS,
+    ),
+    ("torl/rollout/played_output.py", "self.played and changed", "False", "torl/rollout/test_played_output.py"),
+    (
+        "torl/rollout/played_output.py",
         'known["stamp"] == stamp',
         'known["stamp"][:4] == stamp[:4]',
-        "torl/rollout/test_resuming.py",
+        "torl/rollout/test_played_output.py",
     ),
     (
-        "torl/rollout/regrading.py",
+        "torl/rollout/grading.py",
         "return None if unknown.was_read else scored",
         "return scored",
         "lab/audit/test_regrading.py",
@@ -397,8 +402,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "torl/components/hub/test_hub.py",
     ),
     ("torl/run/display/series.py", "(first[value] + last[value]) / 2", "first[value]", _SERIES),
-    ("torl/run/display/highlight.py", "has_calls, -accuracy", "has_calls, accuracy", _CONSOLE),
-    ("torl/run/display/highlight.py", "if character.isprintable() else", "if True else", _CONSOLE),
+    ("torl/run/display/live_screen.py", "has_calls, -accuracy", "has_calls, accuracy", _CONSOLE),
+    ("torl/run/display/live_screen.py", "if character.isprintable() else", "if True else", _CONSOLE),
     ("torl_lab/view/panels.py", "if len(runs) == 1:", "if False:", "lab/report/test_page.py -k charts_hold"),
     (
         "torl_lab/view/saved.py",
@@ -481,7 +486,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/components/data/layout.py", "not in values for name, values", "in values for name, values", _PUBLIC_SETS),
     ("torl/components/data/public_sets.py", "<= _TOLERANCE * self.rows", "<= self.rows", _PUBLIC_SETS),
     ("torl/components/data/earlier_rows.py", "if len(self._contents) == before:", "if False:", _BROKEN_ROWS),
-    ("torl/rollout/evaluation_sets.py", "if len(sources) < 2:", "if sources:", "torl/rollout/test_evaluation_sets.py"),
+    ("torl/rollout/evaluation.py", "if len(sources) < 2:", "if sources:", "torl/rollout/test_evaluation_sets.py"),
     ("torl_lab/curation/selecting.py", "remaining // len(open_strata)", "remaining", _PREPARING),
     (
         "torl/components/data/curriculum.py",
@@ -592,7 +597,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     # --- advantages
     ("torl/components/algorithms/turns.py", "returns_K[turns + 1]", "returns_K[turns]", _TOKEN_ADVANTAGES),
     ("torl/components/algorithms/turns.py", "] += rewards_N", "] += 0", _TOKEN_ADVANTAGES),
-    ("torl/components/algorithms/group_advantages.py", 'baseline == "turn"', 'baseline == "group"', _TOKEN_ADVANTAGES),
+    ("torl/components/algorithms/reward_advantages.py", 'baseline == "turn"', 'baseline == "group"', _TOKEN_ADVANTAGES),
     ("torl/recipes/gtpo/__init__.py", "not (made or number)", "not made", _BOXED),
     ("torl/training/samples.py", "turn.start : turn.stop] = number", "turn.start : turn.stop - 1] = number", _SAMPLES),
     ("torl/components/algorithms/token_advantages.py", "is None and discount == 1", "is None", _TOKEN_ADVANTAGES),
@@ -615,13 +620,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _TOKEN_ADVANTAGES,
     ),
     (
-        "torl/components/algorithms/group_advantages.py",
+        "torl/components/algorithms/reward_advantages.py",
         "kernel, inputs.totals",
         "kernel, inputs.rewards_N",
         _TOKEN_ADVANTAGES,
     ),
     (
-        "torl/components/algorithms/group_advantages.py",
+        "torl/components/algorithms/reward_advantages.py",
         "@requires(min_group_size=2)\ndef rloo",
         "def rloo",
         _ALGORITHM_OPTIONS,
@@ -641,8 +646,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/base/removed.py", '("all" if parameters else "optimizer")', '"optimizer"', _REMOVED),
     ("torl/base/removed.py", "{first: value, **others}", "{**others, first: value}", _REMOVED),
     ("torl_lab/audit/metrics.py", "found == 0 and name in", "name in", "lab/audit/test_records.py"),
-    ("torl/training/teacher_prompts.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
-    ("torl/training/teacher_prompts.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),
+    ("torl/training/experience.py", "len(seen) <= max_tokens", "len(token_ids) <= max_tokens", _TEACHER_PROMPTS),
+    ("torl/training/experience.py", "too_long += not fits", "too_long += fits", _TEACHER_PROMPTS),
     # --- losses
     ("torl/components/algorithms/losses/policy.py", "k3(inputs.log_ratio()", "k3(-inputs.log_ratio()", _LOSSES),
     (
@@ -776,8 +781,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "pass",
         "torl/learner/test_loading.py -k mixes",
     ),
-    ("torl/learner/model/frozen.py", "if torch.equal(compact.float(), base.weight):", "if True:", _FROZEN),
-    ("torl/learner/model/frozen.py", "base.weight.data = compact", "pass", _FROZEN),
+    ("torl/learner/model/lora.py", "if torch.equal(compact.float(), base.weight):", "if True:", _FROZEN),
+    ("torl/learner/model/lora.py", "base.weight.data = compact", "pass", _FROZEN),
     (
         "torl/run/placement/learner_bytes.py",
         "return policy, self._states(shape.trunk_parameters + shape.hidden + 1)",
@@ -980,8 +985,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("torl/rollout/environment.py", "await session.close()", "pass", _ENVIRONMENT),
     ("torl/rollout/environment.py", "async with self.bounded.slots:", "if True:", _ENVIRONMENT),
-    ("torl/base/runtime/processes/watchdogs.py", "max(start, self._answers.get(component, start))", "start", _STACKS),
-    ("torl/base/runtime/processes/watchdogs.py", "except Exception:", "except BaseException:", _STACKS),
+    ("torl/base/runtime/processes/hangs.py", "max(start, self._answers.get(component, start))", "start", _STACKS),
+    ("torl/base/runtime/processes/hangs.py", "except Exception:", "except BaseException:", _STACKS),
     ("torl/rollout/calls.py", 'open_calls.open(f"the tool {request.tool!r}")', 'open_calls.open("")', _CALLS),
     (
         "torl/components/environments/bounded.py",
@@ -1098,7 +1103,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/config/commands.py", " if name not in others}", "}", _CONFIG),
     # --- measurements and records
     ("torl/run/records/dynamics.py", "trajectory.turns[1:]]", "trajectory.turns]", _DYNAMICS),
-    ("torl/run/records/outcomes.py", "True in succeeded[succeeded.index(False) :]", "True in succeeded", _DYNAMICS),
+    ("torl/run/records/row_types.py", "True in succeeded[succeeded.index(False) :]", "True in succeeded", _DYNAMICS),
     ("torl/run/records/dynamics.py", "len(np.unique(each)) > 1", "len(np.unique(each)) > 0", _DYNAMICS),
     ("torl/base/types/grades.py", "for member in self.members}) == 1", "for member in self.members}) <= 2", _DYNAMICS),
     ("torl/run/records/dynamics.py", "offset + block.start < answer.start", "block.start < answer.start", _DYNAMICS),
@@ -1121,7 +1126,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/run/records/run_directory.py", " or earlier[-1].read_bytes() != data", " or True", _KILLED),
     ("torl/run/records/receipt.py", "if configs and CONFIG_FILE in entries else {}", "if False else {}", _KILLED),
     ("torl/run/records/writers.py", "facts or {}, configs)", "facts or {}, None)", _KILLED),
-    ("torl/run/records/locks.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
+    ("torl/run/records/files.py", "fcntl.LOCK_EX", "fcntl.LOCK_SH", _RUN_DIRECTORY),
     # --- weights
     ("torl/components/weights/channel.py", "        if not wrong:\n", "        if True:\n", _CHANNEL),
     ("torl/components/weights/channel.py", "if not done:", "if False:", _CHANNEL),
@@ -1171,12 +1176,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _CLUSTER_ROLES,
     ),
     (
-        "torl/base/runtime/cluster/dispatcher.py",
+        "torl/base/runtime/cluster/calls.py",
         "self._bytes > _MAX_WAITING_BYTES",
         "self._bytes < 0",
         "torl/base/runtime/test_cluster_calls.py",
     ),
-    ("torl/base/runtime/cluster/dispatcher.py", "not isinstance(error, TorlError)", "False", _CLUSTER_CALLS),
+    ("torl/base/runtime/cluster/calls.py", "not isinstance(error, TorlError)", "False", _CLUSTER_CALLS),
     (
         "torl/base/runtime/cluster/calls.py",
         'if message.kind != "item":',
@@ -1211,12 +1216,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     ("torl/run/placement/ledger.py", 'add_bytes(host, {"copy": learner.written * placement.ranks})', "host", _LEDGER),
     (
-        "torl/components/engine/vllm/memory.py",
+        "torl/components/engine/vllm/options.py",
         "max(1, self.shape.kv_heads // self",
         "max(0, self.shape.kv_heads // self",
         _LEDGER,
     ),
-    ("torl/run/placement/cores.py", "_times(workers, engine.with_weights())", "engine.with_weights()", _CORES),
+    ("torl/run/placement/ledger.py", "_times(workers, engine.with_weights())", "engine.with_weights()", _CORES),
     ("torl/run/placement/learner_bytes.py", ' and self.shape.dtype == "bfloat16":', ":", f"{_CORES} -k stored"),
     ("torl/run/placement/fit.py", "machine.host_bytes - machine.host_used_bytes", "machine.host_bytes", _CORES),
     ("torl/training/residency.py", "checksum=self._checksum", "checksum=False", _RESIDENCY),

@@ -15,8 +15,7 @@ from ragged import RaggedBatch, ragged_batches
 from torl import _core
 from torl.components.algorithms.advantages import TokenAdvantages
 from torl.components.algorithms.estimators import ESTIMATORS
-from torl.components.algorithms.group_advantages import group_advantages
-from torl.components.algorithms.reward_advantages import gdpo
+from torl.components.algorithms.reward_advantages import gdpo, group_advantages
 from torl.components.algorithms.token_advantages import optimal_token_baseline
 
 CASES = 1000

@@ -27,7 +27,7 @@ EACH = [path for paths in FILES.values() for path in paths]
 LAYERS = [
     {"_core"},
     {"base/errors", "base/types", "base/removed", "base/seeds", "base/version"},
-    {"base/expansion", "base/guard", "base/inputs", "base/trust"},
+    {"base/guard", "base/inputs", "base/trust"},
     {"base/columnar", "base/paths", "base/plugins"},
     {"base/options"},
     {"base/runtime"},
@@ -68,11 +68,8 @@ READERS = {
     *("torl.components.hub", "torl.components.rewards", "torl.components.tools", "torl.components.formats"),
     *("torl.components.text.prompts", "torl.components.text.sources", "torl.components.text.tokenizer"),
     *("torl.components.text.vocabulary", "torl.learner.checkpoint.directory", "torl.learner.checkpoint.shards"),
-    *("torl.rollout.calls", "torl.rollout.model_directory", "torl.rollout.observation", "torl.rollout.regrading"),
-    *(
-        f"torl.run.records.{name}"
-        for name in ("content", "files", "locks", "outcomes", "reading", "receipt", "run_directory")
-    ),
+    *("torl.rollout.calls", "torl.rollout.model_directory", "torl.rollout.observation", "torl.rollout.grading"),
+    *(f"torl.run.records.{name}" for name in ("content", "files", "reading", "receipt", "row_types", "run_directory")),
     *("torl.run.records.tokens", "torl.run.config.training", "torl.run.display.console", "torl.training.examples"),
     *("torl.commands.command", "torl.training.health", "torl.training.policy_versions"),
     *(f"torl.components.grading.{name}" for name in ("grader", "verdict")),
@@ -97,7 +94,7 @@ OWNERS = {
     "mcp": {"torl/components/tools/mcp.py", "torl/components/tools/mcp_connection.py"},
     # Of the sandbox's servers.
     **{name: set() for name in ("fastapi", "httptools", "prometheus_client", "uvicorn", "uvloop")},
-    "starlette": {"torl/rollout/agents", "torl/commands/grader", "torl_lab/view"},
+    "starlette": {"torl/rollout/agents", "torl/commands/grader_server.py", "torl_lab/view"},
     "openenv": {"torl/components/interop/openenv.py"},
     "verifiers": {"torl/components/interop/verifiers.py"},
     "ray": {"torl/base/runtime/cluster"},

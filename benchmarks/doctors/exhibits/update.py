@@ -201,7 +201,7 @@ def detached_loss(original: Any) -> Any:
 
 
 @exhibit(
-    "torl.learner.checkpoint.restore:_restore_state",
+    "torl.learner.checkpoint.snapshot:_restore_state",
     thread="thinking-machines-lab/tinker-feedback#127",
     says="Loading a state with its optimizer restored the weights alone: the next step was that of a cold start.",
     truth=("replay",),

@@ -8,7 +8,7 @@ import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any, Final
 
-from torl.base.expansion import FREE_STREAM_BYTES, allowed_bytes, require_proportion
+from torl.base.inputs import FREE_STREAM_BYTES, allowed_bytes, require_proportion
 
 _BATCH_ROWS: Final = 1_000  # to bound the memory of their objects
 _BUFFER_BYTES: Final = 1 << 20

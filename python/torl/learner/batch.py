@@ -1,7 +1,8 @@
-"""Pack training samples into rows, with the same number of rows for each rank."""
+"""Pack training samples into rows, with the same number of rows for each rank; compute values of a whole batch."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,9 +10,12 @@ import numpy.typing as npt
 import torl._core as _core
 from torl.base.types import Float32Array, TrainingSample
 from torl.components.algorithms.aggregation import Aggregation, by_token
+from torl.components.algorithms.losses import BatchTokens
+from torl.components.algorithms.losses.batch import check_batch_values
 from torl.learner.imitation import check_imitation, count_imitated
 from torl.learner.rows import SAMPLED_ARRAYS, PackedRow, make_row
 from torl.learner.shared_prompts import separate_units, units_with_shared_prompts
+from torl.run.config import AlgorithmConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +158,43 @@ def _check(index: int, sample: TrainingSample) -> None:
             raise ValueError(f"sample {index}: {name} contains a value that is not finite")
     if len(sample) and sample.loss_mask[0]:
         raise ValueError(f"sample {index}: the first token is marked as sampled, but nothing comes before it")
+
+
+def with_batch_values(samples: Sequence[TrainingSample], algorithm: AlgorithmConfig, seed: int) -> list[TrainingSample]:
+    """Add the values of a policy loss that depend on the whole batch of an optimizer step, if it requires any.
+
+    Args:
+        samples: Samples of the batch, with the annotations that the loss requires.
+        algorithm: Algorithm with the loss.
+        seed: Random seed of the optimizer step.
+
+    Raises:
+        ComponentError: The function of the loss raised an exception, or returned an invalid value.
+    """
+    function = algorithm.requirements.batch_values
+    if function is None:
+        return list(samples)
+
+    def sampled(name: str) -> Any:
+        arrays = [getattr(sample, name) for sample in samples]
+        masks = [sample.loss_mask for sample in samples]
+        absent = any(array is None for array in arrays)
+        return None if absent else np.concatenate([array[mask] for array, mask in zip(arrays, masks, strict=True)])
+
+    counts = [int(sample.loss_mask.sum()) for sample in samples]
+    tokens = BatchTokens(
+        advantages_K=sampled("advantages"),
+        rollout_logprobs_K=sampled("rollout_logprobs"),
+        sequences_K=np.repeat(np.arange(len(samples)), counts),
+        seed=seed,
+        old_logprobs_K=sampled("old_logprobs"),
+        ref_logprobs_K=sampled("ref_logprobs"),
+        entropies_K=sampled("entropies"),
+    )
+    values_K = algorithm.policy_loss.bind_helper(function, check_batch_values)(tokens)
+    found = []
+    for sample, part_K in zip(samples, np.split(values_K, np.cumsum(counts)[:-1]), strict=True):
+        values = np.zeros(len(sample), np.float32)
+        values[sample.loss_mask] = part_K
+        found.append(replace(sample, batch_values=values))
+    return found

@@ -10,10 +10,9 @@ from pathlib import Path
 from torl.base.errors import DataError
 from torl.base.runtime.cluster import Cluster
 from torl.base.runtime.processes.supervision import run_with_watchers
-from torl.learner.handshake import RankListener
 from torl.learner.messages import LearnerSetup, RankSetup
+from torl.learner.rank_connection import RankListener, RankProcess
 from torl.learner.rank_launcher import RankLaunchers, RankSpec, spawn_worker
-from torl.learner.rank_process import RankProcess
 from torl.learner.ranks import RankGroup
 
 # Settings of the libraries that a rank uses.

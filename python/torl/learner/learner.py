@@ -72,7 +72,7 @@ class Learner:
 
     @property
     def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
-        """Ids of the ranks' processes on this machine, by their logs, for `torl.base.runtime.processes.stacks`."""
+        """Ids of the ranks' processes on this machine, by their logs, for `torl.base.runtime.processes.hangs`."""
         return self._group.processes_by_log
 
     async def dump_remote_stacks(self) -> None:

@@ -18,8 +18,8 @@ from torl.learner.batch import (
     indices_by_episode,
     pack_batch,
     scatter_to_samples,
+    with_batch_values,
 )
-from torl.learner.batch_values import with_batch_values
 from torl.learner.imitation import count_imitated, without_imitation
 from torl.learner.messages import (
     Annotate,

@@ -15,9 +15,8 @@ from torl.base.errors import DivergedError, LearnerError
 from torl.base.runtime.processes.heap import trim_heap
 from torl.base.types import Float32Array
 from torl.components.weights.rendezvous import Rendezvous, TransferSummary
-from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG
-from torl.learner.checkpoint.snapshot import CheckpointWriter, take_snapshot
+from torl.learner.checkpoint.snapshot import CheckpointWriter, restore_rank, take_snapshot
 from torl.learner.deepspeed_engine import (
     learning_rate_at,
     load_causal_lm,
@@ -48,8 +47,7 @@ from torl.learner.messages import (
     UpdateCritic,
     UpdatePolicy,
 )
-from torl.learner.model.frozen import compact_frozen_weights
-from torl.learner.model.lora import add_adapters, disabled_adapters, export_adapter
+from torl.learner.model.lora import add_adapters, compact_frozen_weights, disabled_adapters, export_adapter
 from torl.learner.model.packing_check import require_separate_samples
 from torl.learner.model.policy import Critic, Policy
 from torl.learner.model.sequence_parallel import SequenceParallel
@@ -58,8 +56,7 @@ from torl.learner.offload import FrozenModelMover, StateMover
 from torl.learner.optimizer_shards import OptimizerShards
 from torl.learner.process_group import join_process_group, leave_process_group
 from torl.learner.publishing import WeightPublisher, full_adapters, full_weights
-from torl.learner.recording import TokenRecorder
-from torl.learner.rows import PackedRow
+from torl.learner.rows import PackedRow, TokenRecorder
 from torl.learner.update import (
     evaluate_rows,
     has_finite_weights,

@@ -14,9 +14,9 @@ from torl.base.errors import ActorDiedError, LearnerDiedError, LearnerError
 from torl.base.runtime.cluster import ActorHandle, Cluster
 from torl.base.runtime.cluster.logs import LogFolder, gather_logs
 from torl.base.runtime.processes.children import describe_exit, log_tail, start_module
-from torl.base.runtime.processes.stacks import dump_stacks
+from torl.base.runtime.processes.hangs import dump_stacks
 from torl.base.runtime.processes.supervision import task_group
-from torl.learner.handshake import KEY_VARIABLE, ControllerAddress
+from torl.learner.rank_connection import KEY_VARIABLE, ControllerAddress
 
 _POLL_SECONDS = 0.2
 _CALL_TIMEOUT_SECONDS = 20.0  # of a launcher that dumps stacks or kills its ranks

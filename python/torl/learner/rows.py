@@ -3,9 +3,9 @@
 Axis suffixes: `_N` the tokens of a row, `_K` the sampled tokens of a row, the only ones with a loss.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,9 @@ import numpy.typing as npt
 from torl.base.types import BoolArray, Float32Array, Int32Array, TrainingSample
 from torl.learner.imitation import ImitatedTokens
 from torl.learner.shared_prompts import RowUnit, first_learned
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -205,3 +208,26 @@ def _empty_row(imitated: ImitatedTokens | None) -> PackedRow:
         rollout_logprob_K=no_numbers,
         imitated=imitated,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecorder:
+    """Collects the numbers of some samples of a batch.
+
+    Attributes:
+        wanted: Indices of the samples in the batch.
+        found: Arrays (K,) of each sample by name, over its tokens with a loss.
+    """
+
+    wanted: Collection[int]
+    found: dict[int, dict[str, Float32Array]] = field(default_factory=dict)
+
+    def add(self, row: PackedRow, tokens: Mapping[str, "Tensor"]) -> None:
+        """Copy the numbers of the samples in a row, given as tensors over its sampled tokens."""
+        wanted = [sample for sample in row.samples if sample in self.wanted]
+        if not wanted:
+            return
+        arrays = {name: tensor.float().cpu().numpy() for name, tensor in tokens.items()}
+        for sample in wanted:
+            places = np.flatnonzero(row.sample_K == sample)
+            self.found[sample] = {name: array[places] for name, array in arrays.items()}

@@ -12,8 +12,7 @@ from torl.base.errors import DivergedError
 from torl.base.types import Float32Array
 from torl.learner.model.head import EntropyMode
 from torl.learner.objective import Objective, RowTensors, policy_objective, value_objective, with_imitation
-from torl.learner.recording import TokenRecorder
-from torl.learner.rows import PackedRow
+from torl.learner.rows import PackedRow, TokenRecorder
 from torl.run.config import AlgorithmConfig
 
 _SAMPLED_ELEMENTS = 1024  # of each weight, to measure whether updates are lost in rounding

@@ -16,9 +16,8 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from torl.base.runtime.processes.children import die_with_parent
+from torl.base.runtime.processes.hangs import enable_stack_dumps
 from torl.base.runtime.processes.heap import exclude_from_collection
-from torl.base.runtime.processes.stacks import enable_stack_dumps
-from torl.learner.handshake import KEY_VARIABLE, ControllerAddress, connect_to_controller
 from torl.learner.messages import (
     RankReply,
     RankRequest,
@@ -29,6 +28,7 @@ from torl.learner.messages import (
 )
 from torl.learner.process_group import exit_rank, select_gloo_interface
 from torl.learner.rank import Rank
+from torl.learner.rank_connection import KEY_VARIABLE, ControllerAddress, connect_to_controller
 
 
 def serve(connection: Connection, rank: int, world_size: int) -> int:

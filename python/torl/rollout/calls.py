@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.runtime.processes.hangs import PendingCalls
 from torl.base.types import Outcome, OutcomeStatus, ToolRequest
 from torl.components.text.templates import Messages
 from torl.components.tools import BaseTool, ToolSession

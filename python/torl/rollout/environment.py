@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torl.base.errors import DataError, ToolUnavailableError
-from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.runtime.processes.hangs import PendingCalls
 from torl.base.types import Markup, Prompt, ToolRequest, Turn
 from torl.components.environments import BoundedEnvironment, BoundedSession, Message, Reply
 from torl.components.formats import ChatFormat

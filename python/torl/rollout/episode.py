@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.runtime.processes.hangs import PendingCalls
 from torl.base.seeds import derive_seed
 from torl.base.types import FinishReason, Outcome, Prompt, StopReason, ToolRequest, Trajectory, Turn
 from torl.components.environments import Reply

@@ -1,11 +1,14 @@
-"""Evaluation of a policy on problems, with the episode loop of training."""
+"""Evaluation of a policy on problems, with the episode loop of training; files that hold several evaluation sets."""
 
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 
-from torl.base.errors import ToolUnavailableError
+from torl.base.errors import DataError, ToolUnavailableError
+from torl.base.paths import RESERVED_SET_PATTERN
 from torl.base.runtime.processes.supervision import run_with_watchers, task_group
 from torl.base.types import Prompt, ScoredGroup
 from torl.components.text.prompts import EncodedPrompts
@@ -14,7 +17,7 @@ from torl.rollout.grading import score_groups
 from torl.rollout.model_directory import ModelDirectory
 from torl.rollout.scheduler import play_groups
 from torl.rollout.startup import OpenRollouts, Rollouts
-from torl.run.config import EvaluateConfig, EvaluationConfig
+from torl.run.config import EvaluateConfig, EvaluationConfig, ProblemChoice
 from torl.run.display.console import Console
 from torl.run.display.notebook import groups_html, metrics_html
 from torl.run.records import metric_names as names
@@ -155,3 +158,56 @@ def evaluation_player(player: EpisodePlayer, config: EvaluationConfig, temperatu
 
 def _order(prompts: Sequence[Prompt]) -> dict[str, int]:
     return {prompt.problem.id: place for place, prompt in enumerate(prompts)}
+
+
+SOURCE_COLUMN = "data_source"
+"""Column of verl's layout with the name of the set that a row belongs to."""
+
+
+def split_by_source(sets: Mapping[str, ProblemChoice]) -> dict[str, ProblemChoice]:
+    """Return problem sets with one set for each `data_source` of a file that has several.
+
+    Each new set has the name of its source and a filter that selects it. If the name is taken or reserved, the name of
+    the set comes first, and a number last if that is taken, too.
+
+    Raises:
+        DataError: A file cannot be read. The message begins with the name of the set.
+    """
+    found: dict[str, ProblemChoice] = {}
+    for name, choice in sets.items():
+        with set_errors(name):
+            sources = _sources(choice)
+        if len(sources) < 2:
+            found[name] = choice
+            continue
+        for source in sources:
+            short = re.sub(r"[^\w.+-]|\.(?=greedy$)", "-", source)
+            long = f"{name}-{short}"
+            labels = chain((short, long), (f"{long}-{number}" for number in count(2)))
+            label = next(
+                each for each in labels if not (each in found or each in sets or RESERVED_SET_PATTERN.fullmatch(each))
+            )
+            where = {**(getattr(choice.options, "where", None) or {}), SOURCE_COLUMN: source}
+            found[label] = replace(choice, options=choice.options.model_copy(update={"where": where}))
+    return found
+
+
+@contextmanager
+def set_errors(name: str) -> Iterator[None]:
+    """Add the name of an evaluation set to the errors of its problems.
+
+    Raises:
+        DataError: The block raised one.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"evaluation set {name}: {error}") from error
+
+
+def _sources(choice: ProblemChoice) -> list[str]:
+    """Return the sources of a problem file without a filter of sources; empty for other sets."""
+    if choice.name != "file" or SOURCE_COLUMN in (getattr(choice.options, "where", None) or {}):
+        return []
+    sources = (problem.metadata.get(SOURCE_COLUMN) for problem in choice.bind()())
+    return [source for source in dict.fromkeys(sources) if isinstance(source, str)]

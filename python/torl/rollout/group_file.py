@@ -11,9 +11,8 @@ from typing import Protocol
 from torl.base.errors import ToolUnavailableError
 from torl.base.types import Prompt, ScoredGroup, ScoredTrajectory
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.grading import score_group
-from torl.rollout.regrading import with_problem
-from torl.rollout.resuming import problem_digest
+from torl.rollout.grading import score_group, with_problem
+from torl.rollout.played_output import problem_digest
 from torl.rollout.scheduler import play_groups
 from torl.rollout.startup import Rollouts
 from torl.run.display.console import Console

@@ -12,12 +12,12 @@ from torl.base.types import ScoredGroup
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.group_file import GroupFile, play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context, report_metadata
-from torl.rollout.resuming import PlayedOutput
+from torl.rollout.played_output import PlayedOutput
 from torl.rollout.startup import OpenRollouts, open_rollouts
 from torl.run.config import SampleConfig
 from torl.run.display.console import Console
 from torl.run.records.dynamics import training_dynamics
-from torl.run.records.locks import locked_file
+from torl.run.records.files import locked_file
 
 BATCH_ID = 0
 """Batch of the episodes of a sampling command. Its seeds equal the seeds of step 0."""

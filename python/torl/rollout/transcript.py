@@ -28,7 +28,7 @@ from torl.components.formats.format import turn_stop_condition
 from torl.components.text.vocabulary import read_turn
 from torl.rollout.calls import CallCounters
 from torl.run.config import RolloutConfig
-from torl.run.records.outcomes import shorten_outcome
+from torl.run.records.row_types import shorten_outcome
 
 
 @dataclass(slots=True)

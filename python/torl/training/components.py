@@ -18,7 +18,7 @@ from torl.components.hub import require_trainable, resolve_model
 from torl.components.text.prompts import EncodedPrompts
 from torl.learner.learner import Learner
 from torl.rollout.episode import EpisodePlayer
-from torl.rollout.evaluation_sets import set_errors
+from torl.rollout.evaluation import set_errors
 from torl.rollout.model_directory import (
     ModelDirectory,
     report_metadata,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from torl.base.errors import EngineError, HangError, SandboxError
-from torl.base.runtime.processes.stacks import dump_own_stacks, dump_stacks
+from torl.base.runtime.processes.hangs import dump_own_stacks, dump_stacks
 from torl.base.runtime.processes.supervision import first_error
 from torl.base.types import OutcomeStatus, Trajectory
 from torl.components.engine import Engine, EngineOptions

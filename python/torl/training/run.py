@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from torl.base.runtime.cluster import Cluster
+from torl.base.runtime.processes.hangs import watch_event_loop
 from torl.base.runtime.processes.supervision import run_with_watchers
-from torl.base.runtime.processes.watchdogs import watch_event_loop
 from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl.run.records.metric_names import LOGPROB_GAP_ON_POLICY, LOGPROB_GAP_PROBE
@@ -19,7 +19,7 @@ from torl.training.loop import Run
 from torl.training.milestones import Milestones
 from torl.training.monitor import Monitors
 from torl.training.probe import TransferProbe
-from torl.training.recorded_run import run_recorded
+from torl.training.restarts import run_recorded
 
 
 async def train(config: TrainConfig, console: Console) -> dict[str, Any]:

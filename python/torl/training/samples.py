@@ -24,8 +24,8 @@ from torl.components.algorithms.losses import kl_of_arrays
 from torl.components.algorithms.requirements import requirements_of
 from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.records import metric_names as names
+from torl.training.experience import with_teacher_prompts
 from torl.training.selection import mask_samples, masked_by_reference, masked_trajectories
-from torl.training.teacher_prompts import with_teacher_prompts
 
 
 async def prepare_samples(

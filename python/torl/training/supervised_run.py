@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from torl.base.runtime.cluster import Cluster
+from torl.base.runtime.processes.hangs import watch_event_loop
 from torl.base.runtime.processes.supervision import run_with_watchers
-from torl.base.runtime.processes.watchdogs import watch_event_loop
 from torl.base.types import TrainingSample
 from torl.learner.learner import Learner
 from torl.rollout.startup import Components
@@ -28,8 +28,8 @@ from torl.training.examples import Example, Examples, batch_samples
 from torl.training.health import HangRecorder
 from torl.training.milestones import Milestones, timed
 from torl.training.monitor import Monitors
-from torl.training.recorded_run import run_recorded
 from torl.training.residency import Residency
+from torl.training.restarts import run_recorded
 from torl.training.startup import prepare_inputs
 
 # Metrics of the learner that describe a policy gradient, not a cross-entropy.

@@ -8,7 +8,7 @@ from random import Random
 from torl._core import Vocabulary
 from torl.base.seeds import derive_seed
 from torl.base.types import Float32Array, ScoredGroup, TrainingSample, UpdateNumbers
-from torl.components.algorithms.group_advantages import indices_by_group
+from torl.components.algorithms.reward_advantages import indices_by_group
 from torl.components.text.tokenizer import PlainTextEncoder
 from torl.learner.batch import carries_advantage
 from torl.learner.imitation import count_imitated

@@ -16,7 +16,7 @@ from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl.run.records.signal import LearningSignal
 from torl.training.components import RunComponents, open_run_components
-from torl.training.pinning import pin_commits
+from torl.training.hub_commits import pin_commits
 from torl.training.probe import logprob_gaps
 from torl.training.samples import training_samples
 

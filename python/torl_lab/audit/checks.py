@@ -11,7 +11,7 @@ from torl.base.errors import NotTrustedError, TorlError
 from torl.base.options import Choice
 from torl.base.types import Grade, Group, Problem
 from torl.components.rewards import Reward, make_reward
-from torl.rollout.regrading import ProblemsById, grade_again
+from torl.rollout.grading import ProblemsById, grade_again
 from torl.run.records.rows import TrajectoryRecord
 
 _MAX_SHOWN = 3

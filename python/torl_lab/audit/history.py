@@ -15,6 +15,7 @@ from torl.run.records.files import (
     CONFIG_FILE,
     METRICS_FILE,
     SUMMARY_FILE,
+    is_locked,
     step_of_file,
     token_file,
     token_files,
@@ -22,7 +23,6 @@ from torl.run.records.files import (
     trajectory_file,
     trajectory_files,
 )
-from torl.run.records.locks import is_locked
 from torl.run.records.reading import read_trajectory_rows
 from torl.run.records.receipt import CONFIGS, earlier_configs, file_entry, read_receipt
 from torl.run.records.rows import TrajectoryRecord, encode_trajectory

@@ -15,7 +15,7 @@ from torl.base.trust import Reading, continued
 from torl.base.types import Problem
 from torl.components.hub import resolve_model
 from torl.components.rewards import Reward
-from torl.rollout.regrading import ProblemsById
+from torl.rollout.grading import ProblemsById
 from torl.run.config import LearningConfig, ProblemChoice, RolloutConfig, TrainConfig
 from torl.run.records.files import evaluation_files, step_of_file, training_files
 from torl.run.records.reading import read_trajectories

@@ -8,8 +8,8 @@ from torl.base.errors import TorlError
 from torl.base.types import Problem, Prompt
 from torl.components.text.prompts import PromptStream
 from torl.components.text.sources import digest_problems, is_digest
+from torl.rollout.grading import ProblemsById
 from torl.rollout.model_directory import ModelDirectory
-from torl.rollout.regrading import ProblemsById
 from torl.run.config import ProblemChoice, PromptConfig
 from torl_lab.audit.checks import Check
 

@@ -14,7 +14,7 @@ from torl.base.seeds import derive_seed
 from torl.base.trust import reading
 from torl.components.rewards import Reward
 from torl.rollout.calls import clean_outcome
-from torl.rollout.regrading import ProblemsById
+from torl.rollout.grading import ProblemsById
 from torl.run.config import LearningConfig, TrainConfig
 from torl.run.records.files import step_of_file, training_files
 from torl.run.records.reading import read_rows

@@ -24,7 +24,7 @@ from torl.components.text.vocabulary import build_vocabulary
 from torl.components.tools import PythonTool
 from torl.rollout.observation import observation_text
 from torl.run.config import RolloutConfig
-from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
+from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
 
 
 class MismatchError(Exception):

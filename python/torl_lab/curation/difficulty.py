@@ -16,13 +16,12 @@ from torl.base.types import Problem, Prompt, ScoredGroup
 from torl.components.data.values import PASS_RATE
 from torl.rollout.group_file import play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
-from torl.rollout.resuming import PlayedOutput, problem_digest
+from torl.rollout.played_output import PlayedOutput, problem_digest
 from torl.rollout.sampling import BATCH_ID, require_same_origin, with_seed
 from torl.rollout.startup import open_rollouts
 from torl.run.config import SampleConfig
 from torl.run.display.console import Console
-from torl.run.records.files import append_atomically, atomic_write, training_files
-from torl.run.records.locks import locked_file
+from torl.run.records.files import append_atomically, atomic_write, locked_file, training_files
 from torl.run.records.reading import read_trajectories
 from torl_lab.curation.problem_files import encode_problems, encode_rows
 

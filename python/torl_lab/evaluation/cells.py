@@ -20,7 +20,7 @@ from torl.base.errors import RecordError
 from torl.base.inputs import parse_json, read_file, reason
 from torl.components.text.prompts import EncodedPrompts
 from torl.rollout.group_file import GroupFile
-from torl.rollout.resuming import PlayedOutput
+from torl.rollout.played_output import PlayedOutput
 from torl.run.config import ProblemChoice
 from torl.run.config.choices import PROBLEMS
 from torl.run.records.files import write_if_changed

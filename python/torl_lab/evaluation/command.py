@@ -13,7 +13,7 @@ from torl.base.errors import ConfigError
 from torl.base.runtime.processes.supervision import run_until_done
 from torl.base.trust import add_trust_option, reading, require_nothing_refused, trust_own_files
 from torl.commands.command import reports_errors
-from torl.rollout.evaluation_sets import split_by_source
+from torl.rollout.evaluation import split_by_source
 from torl.run.config import EvaluateModelConfig, ProblemChoice
 from torl.run.config.command_line import parse_with_overrides
 from torl.run.config.loading import find_config, load_config

@@ -16,7 +16,7 @@ from torl.rollout.model_directory import ModelDirectory, cap_to_context
 from torl.rollout.startup import Rollouts, open_rollouts
 from torl.run.config import EvaluateModelConfig, ProblemChoice
 from torl.run.display.console import Console
-from torl.run.records.locks import locked_directory
+from torl.run.records.files import locked_directory
 from torl_lab.evaluation.cells import EvaluationCell, write_or_check_problems, write_or_check_settings
 
 

@@ -8,10 +8,10 @@ from torl.base.component import RunContext
 from torl.base.errors import RecordError
 from torl.base.types import Group, Problem, ScoredGroup
 from torl.components.rewards import Reward, make_reward
-from torl.rollout.regrading import ProblemsById, grade_again
+from torl.rollout.grading import ProblemsById, grade_again
 from torl.run.config import EvaluateModelConfig
 from torl.run.display.console import Console, ProgressLine
-from torl.run.records.locks import locked_directory
+from torl.run.records.files import locked_directory
 from torl_lab.evaluation.cells import EvaluationCell, cells_in, read_problem_source
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.base.errors import RecordError
-from torl.base.expansion import require_archive_proportion
-from torl.base.inputs import open_file
+from torl.base.inputs import open_file, require_archive_proportion
 from torl.base.types import FinishReason
 from torl_lab.exchange.messages import add_messages, new_row, text_of
 from torl_lab.exchange.reader import Decode

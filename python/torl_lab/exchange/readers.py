@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from torl.base.columnar import parquet_rows
 from torl.base.errors import RecordError, TorlError
-from torl.base.expansion import require_proportion
 from torl.base.guard import place_in_custom_code
-from torl.base.inputs import open_file, parse_json, read_file
+from torl.base.inputs import open_file, parse_json, read_file, require_proportion
 from torl.base.plugins import load_plugin, plugins
 from torl.run.records.row_types import Row
 from torl.run.records.rows import check_row

@@ -12,7 +12,7 @@ from torl.base.options import Choice
 from torl.base.types import Outcome
 from torl.components.tools import BaseTool, PythonTool, ToolSession, make_tool
 from torl.run.config import LearningConfig
-from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
+from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
 
 _COMPARED_DETAILS: Final = ("stdout", "stderr", "traceback")
 

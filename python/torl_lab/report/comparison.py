@@ -5,8 +5,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
-from torl.run.display.changes import AccuracyChange
-from torl.run.display.series import log_fit, rank_correlation, values_of
+from torl.run.display.series import AccuracyChange, log_fit, rank_correlation, values_of
 from torl.run.records import metric_names as names
 from torl_lab.report.figures import Point, calls_chart, fit_of, table
 from torl_lab.report.page import write_page

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import parse_toml, read_text
-from torl.run.display.changes import AccuracyChange, accuracy_changes
 from torl.run.display.outcome import outcome_of
-from torl.run.display.series import Row, evaluation_sets, values_of
+from torl.run.display.series import AccuracyChange, Row, accuracy_changes, evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.run.records.reading import read_metrics

@@ -6,7 +6,7 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Final
 
-from torl.run.display.changes import half_width
+from torl.run.display.series import half_width
 
 # Student's t for 95 % by the degrees of freedom; more have that of nine, which is wider than theirs.
 _STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)

@@ -7,8 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from torl.run.display.changes import accuracy_by_problem
-from torl.run.display.series import values_of
+from torl.run.display.series import accuracy_by_problem, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import evaluation_files
 from torl.run.records.reading import read_metrics

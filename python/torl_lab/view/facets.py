@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from torl.base.types import FinishReason, OutcomeStatus, StopReason
-from torl.run.records.outcomes import has_recovery
+from torl.run.records.row_types import has_recovery
 
 FACETS: Final = np.dtype(
     [

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from torl.run.display.changes import half_width
+from torl.run.display.series import half_width
 from torl_lab.view.columns import Array, Columns, IndexReader
 from torl_lab.view.facets import Flag
 from torl_lab.view.rows import Place, facets_json

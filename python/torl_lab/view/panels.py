@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from torl.base.errors import ConfigError
 from torl.base.plugins import load_each, plugins, subject
-from torl.run.display.changes import AccuracyChange
-from torl.run.display.series import Row, evaluation_sets, means_of
+from torl.run.display.series import AccuracyChange, Row, evaluation_sets, means_of
 from torl.run.records import metric_names as names
 
 PANELS_GROUP: Final = "torl.panels"

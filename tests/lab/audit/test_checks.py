@@ -25,7 +25,7 @@ from torl.base.types import (
 from torl.components.rewards import Reward
 from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.config.loading import find_config, load_config
-from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
+from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
 from torl.run.records.rows import TrajectoryRecord
 from torl.training.health import inexact_logprobs
 from torl.training.samples import training_samples, with_advantages

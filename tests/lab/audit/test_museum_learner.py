@@ -11,7 +11,7 @@ from benchmarks.doctors.exhibits.catalog import EXHIBITS, applied, load_all
 from torl.base.types import TrainingSample
 from torl.learner import objective, update
 from torl.learner.batch import pack_batch
-from torl.learner.checkpoint import restore
+from torl.learner.checkpoint import snapshot
 from torl.learner.deepspeed_engine import learning_rate_at
 from torl.learner.model.lora import MergedWeight
 from torl.learner.publishing import WeightPublisher
@@ -134,7 +134,7 @@ def test_moments_are_lost_at_a_restart() -> None:
     state = SimpleNamespace(set_steps=steps.append)
     wrapped("cold-optimizer", lambda state, index, directory: state.set_steps(7))(state, None, None)
     assert steps == [7, 0]
-    assert restore._restore_state.__module__ == "torl.learner.checkpoint.restore"
+    assert snapshot._restore_state.__module__ == "torl.learner.checkpoint.snapshot"
 
 
 def published(name: str, weights: Any) -> list[tuple[str, torch.Tensor]]:

@@ -294,7 +294,7 @@ PLANTS: dict[str, Plant] = {
         "sum(group.accuracy for group in groups) / len(groups)",
     ),
     "summary after training as before": Plant(
-        "torl.run.display.summary", '("before", evaluations.get(0, {}))', '("before", evaluations[max(evaluations)])'
+        "torl.run.display.outcome", '("before", evaluations.get(0, {}))', '("before", evaluations[max(evaluations)])'
     ),
     "first value of a schedule for ever": Plant(
         "torl.run.config.training",

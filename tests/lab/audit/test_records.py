@@ -20,8 +20,8 @@ from torl.run.config import CheckpointConfig, TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.records import metric_names as names
 from torl.run.records.files import trajectory_file
-from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
 from torl.run.records.reading import read_metrics
+from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
 from torl.run.records.rows import (
     TrajectoryRecord,
     decode_trajectory,

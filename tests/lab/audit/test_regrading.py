@@ -17,8 +17,7 @@ from torl.components.data.layout import Layout
 from torl.components.rewards import Reward, make_reward
 from torl.components.text.prompts import EncodedPrompts
 from torl.components.tools import PythonTool
-from torl.rollout.grading import score_group
-from torl.rollout.regrading import ProblemsById, grade_again
+from torl.rollout.grading import ProblemsById, grade_again, score_group
 from torl.run.config import EvaluateModelConfig, TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.display.console import Console

@@ -24,7 +24,7 @@ from torl.components.rewards import Reward, make_reward
 from torl.run.config import TrainConfig
 from torl.run.config.loading import load_config
 from torl.run.display.console import Console, ProgressLine
-from torl.run.display.summary import write_summary
+from torl.run.display.outcome import write_summary
 from torl.run.records.receipt import end_receipt
 from torl_lab.audit.checks import Check
 from torl_lab.audit.one import TrajectoryAudit

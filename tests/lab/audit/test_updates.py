@@ -14,7 +14,7 @@ from torl.base.types import TrainingSample, UpdateNumbers
 from torl.learner.batch import pack_batch
 from torl.learner.objective import RowTensors, policy_objective
 from torl.learner.optimizer_steps import combine_reports, mini_batches
-from torl.learner.recording import TokenRecorder
+from torl.learner.rows import TokenRecorder
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.records.rows import TrajectoryRecord

@@ -14,7 +14,7 @@ from builders import asked, scored, scored_group, trajectory
 from torl.base.errors import DataError, RecordError
 from torl.base.types import Problem, ScoredGroup
 from torl.components.data import load_problems
-from torl.rollout.resuming import problem_digest
+from torl.rollout.played_output import problem_digest
 from torl.run.records.rows import group_records
 from torl.run.records.writers import write_trajectories
 from torl_lab.curation.candidates import CandidateFile

@@ -17,7 +17,7 @@ from torl.base.types import Prompt, ScoredGroup
 from torl.components.data.layout import Layout
 from torl.components.text.prompts import EncodedPrompts
 from torl.rollout.group_file import GroupFile
-from torl.rollout.resuming import problem_digest
+from torl.rollout.played_output import problem_digest
 from torl.run.config.loading import find_config
 from torl.run.records import metric_names as names
 from torl_lab.evaluation.cells import (

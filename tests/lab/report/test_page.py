@@ -16,7 +16,7 @@ from builders import asked, call, failed, grade, printed, scored, trajectory
 from saved_pages import content, tables
 from torl.base.errors import RecordError
 from torl.base.types import FinishReason, Grade, ScoredGroup, Trajectory
-from torl.run.display.changes import accuracy_changes
+from torl.run.display.series import accuracy_changes
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord, encode_trajectory, group_records
 from torl.run.records.writers import RunWriter

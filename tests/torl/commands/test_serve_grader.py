@@ -12,7 +12,7 @@ import pytest
 from serving import Server, connected, given_up, run_command, until
 
 PROGRAM = """
-from torl.commands.grader.server import serve
+from torl.commands.grader_server import serve
 from torl_sandbox.servers.settings import ServerSettings
 from torl.components.grading import Grader
 serve(Grader(1, timeout_seconds=20), ServerSettings(port=0, idle_timeout_seconds=1.5, body_mib=1))
@@ -68,8 +68,7 @@ def test_sigterm_answers_pending_requests() -> None:
 
 def test_its_commands_but_serve_need_none_of_its_libraries() -> None:
     program = (
-        "import sys\nsys.modules['uvicorn'] = None\n"
-        "from torl.commands.grader.commands import main\nsys.exit(main(['serve']))"
+        "import sys\nsys.modules['uvicorn'] = None\nfrom torl.commands.grader import main\nsys.exit(main(['serve']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (2, "error: uvicorn is not installed: pip install 'torl[serve]'\n")

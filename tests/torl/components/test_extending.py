@@ -41,7 +41,7 @@ from torl.components.environments import Environment, Message, Reply, make_envir
 from torl.components.formats import Format
 from torl.components.rewards import Reward, make_reward
 from torl.components.tools import BoundedTool, StatefulTool, Tool, ToolLimits, make_tool
-from torl.learner.batch_values import with_batch_values
+from torl.learner.batch import with_batch_values
 from torl.rollout.grading import score_group
 from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.config.choices import (

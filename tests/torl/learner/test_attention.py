@@ -12,11 +12,11 @@ from torl.learner.model.attention import (
     PACKED,
     PackedPieces,
     attention_implementation,
+    gather_tokens,
     packed_attention,
     piecewise_attention,
     varlen_attention,
 )
-from torl.learner.model.gather import gather_tokens
 from torl.learner.rows import RowPieces
 
 LENGTHS = (5, 1, 9, 3)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from torl.base.errors import CheckpointError
-from torl.learner.checkpoint.restore import restore_rank
 from torl.learner.checkpoint.shards import generators_name
-from torl.learner.checkpoint.snapshot import restore_rng_states, rng_states
+from torl.learner.checkpoint.snapshot import restore_rank, restore_rng_states, rng_states
 
 
 def draws() -> tuple[float, float, float, float]:

@@ -6,8 +6,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from torl.learner.model.frozen import compact_frozen_weights
-from torl.learner.model.lora import add_adapters, merged_weights
+from torl.learner.model.lora import add_adapters, compact_frozen_weights, merged_weights
 from torl.run.config import LoraConfig
 
 TOKEN_IDS = torch.arange(24).reshape(2, 12)

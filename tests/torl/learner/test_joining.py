@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from torl.base.errors import LearnerError
-from torl.learner.handshake import RankListener, connect_to_controller
+from torl.learner.rank_connection import RankListener, connect_to_controller
 
 HERE = "127.0.0.1"
 

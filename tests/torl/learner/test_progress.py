@@ -17,7 +17,7 @@ from torl.base.errors import LearnerError, LearnerHungError
 from torl.base.types import TrainingSample
 from torl.learner.batch import pack_batch
 from torl.learner.messages import Annotate, RankReply, RowComputed, ShardWritten
-from torl.learner.rank_process import RankProcess
+from torl.learner.rank_connection import RankProcess
 from torl.learner.ranks import RankGroup
 from torl.learner.update import evaluate_rows
 

@@ -15,7 +15,7 @@ from torl.components.weights.rendezvous import Rendezvous
 from torl.learner import ranks
 from torl.learner.launch import rank_specs
 from torl.learner.messages import Onload, RankReply, SendWeights
-from torl.learner.rank_process import RankProcess
+from torl.learner.rank_connection import RankProcess
 from torl.learner.ranks import RankGroup
 
 BROKEN = RankReply(error="RuntimeError", message="Connection closed by peer")

@@ -11,8 +11,8 @@ import pytest
 from builders import asked, call, failed, grade, scored_group, trajectory, turn
 from torl.base.types import ALTERNATIVE, Block, ScoredTrajectory
 from torl.components.algorithms.advantages import EstimatorInputs
-from torl.components.algorithms.group_advantages import gtpo
 from torl.components.algorithms.requirements import requirements_of
+from torl.components.algorithms.reward_advantages import gtpo
 from torl.components.algorithms.tool_advantages import gtpo_similar_code, similarity
 from torl.components.text.tokenizer import load_tokenizer
 from torl.recipes.aster import few_calls

@@ -9,7 +9,7 @@ import pytest
 
 from scripted_engine import ScriptedInterpreter
 from torl.base.errors import EpisodeComponentError, HangError
-from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.runtime.processes.hangs import PendingCalls
 from torl.base.types import Outcome, OutcomeStatus, ToolRequest
 from torl.components.tools import PythonTool, StatefulTool, Tool, ToolSession
 from torl.rollout.calls import CallCounters, EpisodeTools

@@ -9,7 +9,7 @@ import pytest
 
 from torl.base.errors import ConfigError, DataError
 from torl.components.data.layout import Layout
-from torl.rollout.evaluation_sets import split_by_source
+from torl.rollout.evaluation import split_by_source
 from torl_lab.evaluation.sets import SUITES, find_locations, make_set
 
 

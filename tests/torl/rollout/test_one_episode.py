@@ -19,7 +19,7 @@ from torl.recipes.torl import ToRLFormat, ToRLOptions
 from torl.recipes.zerotir import TOO_LONG, ZeroTIRFormat, ZeroTIROptions
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import EpisodeCounters
-from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
+from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
 from torl_sandbox import Execution
 
 CALL = "Let me see.\n```python\nprint(6*7)\n```\n```output"

@@ -16,8 +16,8 @@ from torl.base.errors import ConfigError
 from torl.base.types import Problem, Prompt, ScoredGroup, TrainingSample
 from torl.rollout.model_directory import ModelDirectory, require_same_vocabulary
 from torl.run.config import AlgorithmConfig, KlConfig, ModelConfig, TrainConfig, reference_model
+from torl.training.experience import with_teacher_prompts
 from torl.training.samples import prepare_samples, training_samples
-from torl.training.teacher_prompts import with_teacher_prompts
 
 
 def encode(problem: Problem) -> Prompt:

@@ -1,9 +1,8 @@
 """The data types that torl's packages exchange. No torch, no vLLM, no DeepSpeed."""
 
-from torl.base.types.arrays import BoolArray, Float32Array, Int32Array
 from torl.base.types.grades import Grade, Group, RewardComparison, ScoredGroup, ScoredTrajectory
 from torl.base.types.problems import ALTERNATIVE, Problem, Prompt
-from torl.base.types.samples import TrainingSample, UpdateNumbers
+from torl.base.types.samples import BoolArray, Float32Array, Int32Array, TrainingSample, UpdateNumbers
 from torl.base.types.tools import MalformedCall, Markup, ObservationText, Outcome, ToolRequest
 from torl.base.types.trajectories import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
 from torl.base.types.turns import SampledTurn, SamplingParameters, TurnFinish, TurnRequest

@@ -1,9 +1,15 @@
-"""Training samples, the learner's view of trajectories, and its numbers of their tokens."""
+"""Training samples, the learner's view of trajectories; its numbers of their tokens; types of arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from torl.base.types.arrays import BoolArray, Float32Array, Int32Array
+import numpy as np
+import numpy.typing as npt
+
+Int32Array: TypeAlias = npt.NDArray[np.int32]
+Float32Array: TypeAlias = npt.NDArray[np.float32]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from torl.base.types.arrays import BoolArray, Float32Array, Int32Array
 from torl.base.types.problems import Prompt
+from torl.base.types.samples import BoolArray, Float32Array, Int32Array
 from torl.base.types.tools import Outcome, ToolRequest
 
 MEASURED: Final = MappingProxyType({"measured": True})

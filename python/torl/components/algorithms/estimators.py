@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from torl.components.algorithms.advantages import TokenAdvantages
-from torl.components.algorithms.group_advantages import dr_grpo, grpo, gtpo, rloo
-from torl.components.algorithms.reward_advantages import gdpo, maxrl
+from torl.components.algorithms.reward_advantages import dr_grpo, gdpo, grpo, gtpo, maxrl, rloo
 from torl.components.algorithms.token_advantages import (
     distillation,
     optimal_token_baseline,

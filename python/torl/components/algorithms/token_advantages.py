@@ -8,8 +8,8 @@ from pydantic import Field
 import torl._core as _core
 from torl.base.options import PositiveFloat, PositiveFraction
 from torl.components.algorithms.advantages import EstimatorInputs, Float64Array, TokenAdvantages
-from torl.components.algorithms.group_advantages import group_advantages
 from torl.components.algorithms.requirements import requires
+from torl.components.algorithms.reward_advantages import group_advantages
 
 Lambda = Annotated[float, Field(ge=0, le=1)]
 

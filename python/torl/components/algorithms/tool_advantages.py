@@ -13,8 +13,8 @@ import numpy as np
 from torl.base.options import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt
 from torl.base.types import ScoredTrajectory
 from torl.components.algorithms.advantages import EstimatorInputs, Float64Array, TokenAdvantages
-from torl.components.algorithms.group_advantages import TurnDiscount, group_advantages, gtpo, indices_by_group
 from torl.components.algorithms.requirements import requires
+from torl.components.algorithms.reward_advantages import TurnDiscount, group_advantages, gtpo, indices_by_group
 
 _MARGIN = 0.1
 """Fraction of A that AdaTIR leaves to a correct response: any positive one keeps it better than wrong ones."""

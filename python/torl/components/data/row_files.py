@@ -8,8 +8,7 @@ from typing import IO, Any, TypeAlias
 
 from torl.base.columnar import parquet_rows, stream_rows
 from torl.base.errors import DataError
-from torl.base.expansion import BoundedReader
-from torl.base.inputs import open_file, reason
+from torl.base.inputs import BoundedReader, open_file, reason
 from torl.components.hub import RemoteFile
 from torl.components.hub.dataset_files import COMPRESSIONS, file_format
 

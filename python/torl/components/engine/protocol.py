@@ -202,7 +202,7 @@ class Engine(ABC):
 
     @property
     def processes_by_log(self) -> Mapping[Path, Sequence[int]]:
-        """The engine's processes that dump stacks on request (`torl.base.runtime.processes.stacks`), by log file."""
+        """The engine's processes that dump stacks on request (`torl.base.runtime.processes.hangs`), by log file."""
         return {}
 
     async def dump_remote_stacks(self) -> None:

@@ -10,7 +10,7 @@ from typing import Concatenate, NoReturn, ParamSpec, TypeVar
 from torl.base.errors import ActorDiedError, EngineDiedError, EngineError
 from torl.base.runtime.cluster import ActorHandle, Cluster
 from torl.base.runtime.cluster.logs import LogFolder, gather_logs
-from torl.base.runtime.processes.stacks import dump_stacks
+from torl.base.runtime.processes.hangs import dump_stacks
 from torl.base.types import SampledTurn, TurnRequest
 from torl.components.engine.protocol import Engine, EngineMemoryPart
 from torl.components.weights.rendezvous import Receivers, Rendezvous

@@ -1,9 +1,13 @@
-"""Write a rank's part of a checkpoint: copy its state at once, and write the copy while training continues."""
+"""A rank's part of a checkpoint: its state is copied at once, and the copy is written while training continues.
+
+It is restored from a checkpoint of any number of ranks and any ZeRO stage.
+"""
 
 import hashlib
 import io
 import json
 import os
+import pickle
 import random
 import shutil
 import threading
@@ -16,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torl.base.expansion import require_archive_proportion
-from torl.base.inputs import open_file
-from torl.learner.checkpoint.shards import METADATA, generators_name, shard_name
+from torl.base.errors import CheckpointError
+from torl.base.inputs import open_file, reason, require_archive_proportion
+from torl.learner.checkpoint.shards import METADATA, ShardIndex, generators_name, shard_name
 from torl.learner.messages import ShardWritten
-from torl.learner.optimizer_shards import OptimizerShards
+from torl.learner.optimizer_shards import MOMENTS, OptimizerShards
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +188,47 @@ class CheckpointWriter:
             self._report(
                 ShardWritten({}, f"rank {self._rank} could not write its part of checkpoint {directory}: {reason}")
             )
+
+
+def restore_rank(engines: Mapping[str, OptimizerShards], directory: Path, *, rank: int) -> dict[str, int]:
+    """Restore this rank's part of each model's state, and return the counters. Every rank must call this.
+
+    A rank without a counterpart in the checkpoint keeps its random generators.
+
+    Args:
+        engines: Optimizer state of each model, by its tag in file names.
+        directory: Directory that ranks have written to.
+        rank: Number of this rank.
+
+    Raises:
+        CheckpointError: A file is missing, is damaged, or belongs to another model.
+    """
+    counters: dict[str, int] = {}
+    for tag, state in engines.items():
+        with ShardIndex(directory, tag) as index:
+            _restore_state(state, index, directory)
+            counters = index.facts["counters"]
+        state.update_parameters()
+    generators = directory / generators_name(rank)
+    if generators.is_file():
+        try:
+            restore_rng_states(generators)
+        except (OSError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"{generators}: not the states of random generators: {reason(error)}") from error
+    return counters
+
+
+@torch.no_grad()
+def _restore_state(state: OptimizerShards, index: ShardIndex, directory: Path) -> None:
+    steps: int = index.facts["steps"]
+    state.set_steps(steps)
+    kinds: tuple[Any, ...] = ("master", *MOMENTS) if steps else ("master",)
+    for fragment in state.fragments:
+        if index.shapes.get(fragment.name) != fragment.shape:
+            raise CheckpointError(
+                f"checkpoint {directory} has {fragment.name} of shape {index.shapes.get(fragment.name)}, the model has "
+                f"{fragment.shape}: it was written with another model"
+            )
+        views = state.tensors(fragment)
+        for kind in kinds:
+            views[kind].copy_(index.read(kind, fragment.name, fragment.start, fragment.stop))

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.attention.varlen import varlen_attn
 
-from torl.learner.model.gather import gather_tokens
 from torl.learner.rows import RowPieces
 
 PACKED = "torl_packed"
@@ -187,3 +187,25 @@ def piecewise_attention(
             )
         )
     return torch.cat(attended, dim=2).transpose(1, 2).contiguous()
+
+
+def gather_tokens(values: Tensor, index: Tensor, dim: int) -> Tensor:
+    """Return the slices of `values` at `index` along a dimension, as `torch.index_select` does."""
+    gathered: Tensor = _Gather.apply(values, index, dim)  # type: ignore[no-untyped-call]
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, dim: int) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.shape, ctx.dim = values.shape, dim
+        return values.index_select(dim, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        (index,) = ctx.saved_tensors
+        precise = torch.promote_types(gradient.dtype, torch.float32)
+        total = gradient.new_zeros(ctx.shape, dtype=precise)
+        return total.index_add_(ctx.dim, index, gradient.to(precise)).to(gradient.dtype), None, None

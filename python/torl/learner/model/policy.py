@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torl.components.hub.models import untrainable_reason
-from torl.learner.model.attention import PACKED, PackedPieces, can_share_prompts
-from torl.learner.model.gather import gather_tokens
+from torl.learner.model.attention import PACKED, PackedPieces, can_share_prompts, gather_tokens
 from torl.learner.model.head import EntropyMode, LogprobHead
 from torl.learner.model.sequence_parallel import SequenceParallel
 from torl.learner.rows import RowPieces

@@ -1,4 +1,4 @@
-"""The bytes of a run on every GPU and in CPU memory, in every stage of a step (`torl.training.residency`)."""
+"""The bytes of a run in every stage of a step, on every GPU and in CPU memory (`torl.training.residency`)."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,41 @@ from torl.components.engine.memory import Bytes, EngineMemory
 from torl.components.hub.shape import ModelShape
 from torl.run.config import LearningConfig
 from torl.run.placement.assign import Placement
-from torl.run.placement.cores import core_stages
 from torl.run.placement.learner_bytes import LearnerBytes
 from torl.run.placement.resolve import ResolvedConfig, local_engine_options
-from torl.run.placement.stages import Stage, add_bytes
 from torl.run.placement.states import page_locked_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The memory of a run during one stage of a step.
+
+    Attributes:
+        name: Name of the stage.
+        learner: Bytes on each GPU of the learner.
+        engine: Bytes on each GPU of the engines.
+        host: Bytes in CPU memory, of all nodes together.
+    """
+
+    name: str
+    learner: Bytes
+    engine: Bytes
+    host: Bytes
+
+    def on_gpu(self, gpu: int, placement: Placement) -> Bytes:
+        """Return the bytes on one GPU, by purpose."""
+        engines = {device for replica in placement.engine_devices for device in replica}
+        sides = [self.learner] * (gpu in placement.learner_devices) + [self.engine] * (gpu in engines)
+        return {name: side[name] for side in sides for name in side if side[name]}
+
+
+def add_bytes(*parts: Bytes) -> Bytes:
+    """Add bytes by purpose."""
+    total: Bytes = {}
+    for part in parts:
+        for name, size in part.items():
+            total[name] = total.get(name, 0) + size
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +164,40 @@ def _host_bytes(learner: LearnerBytes) -> Bytes:
     if config.offloads_parameters:
         host["parameters"] = sum(page_locked_bytes(model.weights) for model in learner.models)
     return host
+
+
+_CONTROLLER = 1_100_000_000  # with the graders and idle workers of the sandbox
+
+
+def core_stages(learner: LearnerBytes, engine: EngineMemory | None, workers: int) -> tuple[Stage, ...]:
+    """Return the stages of a step on cores, whose bytes are all in CPU memory.
+
+    Args:
+        learner: Bytes of each rank. Neither a rank nor an engine moves its memory elsewhere.
+        engine: Bytes of each worker of the engines. None for a run without episodes.
+        workers: Number of workers of all engines together.
+    """
+    ranks = learner.ranks
+    resident = add_bytes({"controller": _CONTROLLER}, _times(ranks, learner.always()))
+    resident = add_bytes(resident, _times(ranks, add_bytes(learner.parameters(), learner.optimizer())))
+    awake = {} if engine is None else _times(workers, engine.awake())
+    receiving = {} if engine is None else _times(workers, engine.with_weights())
+    update, step, sync = (_times(ranks, part) for part in (learner.backward(), learner.step(), learner.gathering()))
+    copy, model = {"copy": learner.written * ranks}, {"model": learner.exported}
+    return (
+        _stage("sample", resident, awake),
+        _stage("update", resident, awake, update),
+        _stage("step", resident, awake, step),
+        _stage("sync", resident, receiving, sync),
+        # The checkpoint is written during the next rollouts, the export after the last step.
+        _stage("checkpoint", resident, awake, copy),
+        _stage("export", resident, awake, sync, model),
+    )
+
+
+def _stage(name: str, *parts: Bytes) -> Stage:
+    return Stage(name, learner={}, engine={}, host=add_bytes(*parts))
+
+
+def _times(count: int, part: Bytes) -> Bytes:
+    return {name: size * count for name, size in part.items()}

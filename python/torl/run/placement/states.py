@@ -33,7 +33,7 @@ class States:
         ranks: Number of ranks.
         frozen_parameters: Number of parameters that are not trained, with adapters.
         compact_parameters: Number of frozen float32 parameters that are stored in bfloat16
-            (`torl.learner.model.frozen`).
+            (`torl.learner.model.lora`).
         bucket_elements: Number of gradients that are reduced together.
     """
 

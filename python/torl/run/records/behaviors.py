@@ -13,7 +13,7 @@ from torl.base.types import Grade, ScoredGroup, ScoredTrajectory, StopReason, To
 from torl.components.formats.results import invented_results, result_tags_of
 from torl.components.text.answers import find_answer
 from torl.run.records import metric_names as names
-from torl.run.records.outcomes import has_recovery
+from torl.run.records.row_types import has_recovery
 
 MIN_REASONING_WORDS: Final = 30
 MIN_SHARED_LINES: Final = 0.5

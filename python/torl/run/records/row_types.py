@@ -4,8 +4,9 @@ Writing, reading and checking rows follow from `Row`. Turns and calls have the f
 `torl.base.types`, so that a field that is added there is recorded, too.
 """
 
+import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from enum import Enum
 from functools import cache, partial
@@ -19,7 +20,6 @@ import numpy.typing as npt
 from msgspec import NODEFAULT, Meta, Struct, defstruct, structs
 
 from torl.base.types import FinishReason, Float32Array, Outcome, ToolCall, ToolRequest, Turn, UserMessage
-from torl.run.records.outcomes import shorten_outcome
 
 Number: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
 Int32: TypeAlias = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -190,3 +190,34 @@ class Row(Struct, kw_only=True):
     turn_rewards: Annotated[list[Number], At("grade.turn_rewards", _each(float), tuple)] = []
     program_answer: Annotated[str | None, At("trajectory.answer")] = None
     branches: Annotated[list["Row"], At("branches", _each(lambda record: write_row(Row, record)), None)] = []
+
+
+MAX_OUTPUT_CHARACTERS: Final = 16384
+
+
+def shorten_outcome(outcome: Outcome) -> Outcome:
+    """Return an outcome as records keep it, with truncated texts. A detail that equals its text is the same object."""
+    text = _shortened(outcome.text)
+    details = {
+        name: text if isinstance(value, str) and value == outcome.text else _shortened(value)
+        for name, value in outcome.details.items()
+    }
+    return Outcome(outcome.status, text, _shortened(outcome.error), details)
+
+
+def has_recovery(succeeded: Sequence[bool]) -> bool:
+    """Whether a failed run is followed by a successful one."""
+    return False in succeeded and True in succeeded[succeeded.index(False) :]
+
+
+def _shortened(value: Any) -> Any:
+    """Return plain JSON with truncated texts, and null for numbers that are not finite."""
+    if isinstance(value, str):
+        return value[:MAX_OUTPUT_CHARACTERS]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _shortened(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shortened(member) for member in value]
+    return value

@@ -1,7 +1,7 @@
 """Trajectories as rows of plain JSON.
 
-`decode_trajectory` inverts `encode_trajectory`, except that tool output is truncated (`torl.run.records.outcomes`); the
-observation contains the part that the model saw. The fields of a row are in `torl.run.records.row_types`.
+`decode_trajectory` inverts `encode_trajectory`, except that tool output is truncated; the observation contains the part
+that the model saw. The fields of a row are in `torl.run.records.row_types`.
 """
 
 import json

@@ -16,8 +16,7 @@ from torl.base.removed import FIRST_STEP_LINE, translated
 from torl.base.trust import reading_unless_open
 from torl.run.config import FinetuneConfig, LearningConfig, TrainConfig
 from torl.run.config.loading import load_config
-from torl.run.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, record_errors
-from torl.run.records.locks import locked_directory
+from torl.run.records.files import CONFIG_FILE, METRICS_FILE, TRAJECTORY_DIRECTORY, locked_directory, record_errors
 from torl.run.records.receipt import RECEIPT_FILE
 
 _START_KEY = "run.resume"  # describes a start, not the run

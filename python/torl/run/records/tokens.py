@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from torl.base.errors import RecordError
-from torl.base.expansion import require_archive_proportion
-from torl.base.inputs import open_file
+from torl.base.inputs import open_file, require_archive_proportion
 from torl.base.types import UpdateNumbers
 from torl.run.records.files import atomic_write, record_errors, token_file
 from torl.run.records.rows import TrajectoryRecord

@@ -179,7 +179,7 @@ def _mean(group: Sequence[float]) -> float:
     return statistics.fmean(group) if len(group) > 1 else 0.0
 
 
-_GROUPS, _TOKENS = "torl.components.algorithms.group_advantages", "torl.components.algorithms.token_advantages"
+_GROUPS, _TOKENS = "torl.components.algorithms.reward_advantages", "torl.components.algorithms.token_advantages"
 NAIVE_ESTIMATORS: Mapping[str, Callable[..., list[Numbers]]] = MappingProxyType(
     {
         f"{_GROUPS}:grpo": _grpo,

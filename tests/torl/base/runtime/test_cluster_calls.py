@@ -9,8 +9,7 @@ import pytest
 
 from remote_object import Something
 from torl.base.errors import ActorDiedError
-from torl.base.runtime.cluster.calls import RemoteCalls
-from torl.base.runtime.cluster.dispatcher import CallDispatcher, CallMessage, ResultMessage
+from torl.base.runtime.cluster.calls import CallDispatcher, CallMessage, RemoteCalls, ResultMessage
 
 
 class StrangeError(Exception):

@@ -18,7 +18,7 @@ from torl.components.engine.protocol import EngineMemoryPart
 from torl.components.engine.remote import RemoteEngine
 
 PROCESS = """
-from torl.base.runtime.processes.stacks import enable_stack_dumps
+from torl.base.runtime.processes.hangs import enable_stack_dumps
 import time
 enable_stack_dumps()
 print("ready", flush=True)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from torl.components.algorithms.group_advantages import group_advantages
+from torl.components.algorithms.reward_advantages import group_advantages
 
 # Two groups, interleaved: a = (1, -1, -1, -1), mean -1/2, unbiased variance (9/4 + 3/4) / 3 = 1; b = (1, 0).
 REWARDS = [1.0, 1.0, -1.0, -1.0, 0.0, -1.0]

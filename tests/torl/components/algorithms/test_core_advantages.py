@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import reference
 from builders import scored, scored_group
 from torl import _core
-from torl.components.algorithms.group_advantages import group_advantages
+from torl.components.algorithms.reward_advantages import group_advantages
 
 estimators = st.sampled_from(["grpo", "dr_grpo", "rloo"])
 rewards = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 1.0]), st.floats(-100, 100, allow_subnormal=False))

@@ -13,7 +13,7 @@ from torl.base.errors import DataError
 from torl.components.data import load_problems
 from torl.components.data.layout import Layout
 from torl.components.data.public_sets import find_problem_file, pinned_problems, public_sets
-from torl.rollout.evaluation_sets import split_by_source
+from torl.rollout.evaluation import split_by_source
 from torl_lab.curation.command import main
 
 ALL = {**TRAINING, **EVALUATION}

@@ -308,7 +308,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    "module", ["torl.components.rewards", "torl.commands.grader.commands", "torl.components.grading.worker"]
+    "module", ["torl.components.rewards", "torl.commands.grader", "torl.components.grading.worker"]
 )
 def test_importing_a_grader_imports_no_mathematics(module: str) -> None:
     """Also in the worker: it sets its memory limit before it loads any."""

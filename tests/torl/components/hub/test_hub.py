@@ -21,7 +21,7 @@ from torl.components.hub.dataset_files import select_files
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.display.console import Console
-from torl.training.pinning import pin_commits
+from torl.training.hub_commits import pin_commits
 from torl.training.run import train
 
 Repository = Callable[[str, str], Path]

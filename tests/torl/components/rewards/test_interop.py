@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cli import running
-from torl.commands.grader.commands import main
+from torl.commands.grader import main
 from torl.components.interop.shared import score
 from torl.components.interop.trl import reward_func
 from torl.components.interop.verl import compute_score

@@ -17,8 +17,7 @@ import torl.run.display.console
 from builders import call, failed, printed, scored, scored_group, trajectory
 from torl.base.types import Outcome, ScoredTrajectory
 from torl.run.display.console import Console
-from torl.run.display.highlight import choose_highlight
-from torl.run.display.live_screen import LiveScreen, sparkline
+from torl.run.display.live_screen import LiveScreen, choose_highlight, sparkline
 from torl.run.records import metric_names as names
 
 METRICS = {

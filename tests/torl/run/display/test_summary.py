@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from torl.base.errors import RecordError
-from torl.run.display.summary import summarize, write_summary
+from torl.run.display.outcome import summarize, write_summary
 from torl.run.records import metric_names as names
 
 

@@ -27,8 +27,8 @@ from torl.base.types import (
     Turn,
 )
 from torl.run.records.files import step_of_file, trajectory_file
-from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
 from torl.run.records.reading import read_trajectories
+from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
 from torl.run.records.rows import (
     TrajectoryRecord,
     decode_line,

@@ -9,7 +9,7 @@ from builders import write_config
 from torl.base.errors import ConfigError, RecordError
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
-from torl.run.records.locks import is_locked
+from torl.run.records.files import is_locked
 from torl.run.records.run_directory import changed_keys, has_only_started, open_run_directory, read_configs
 
 

@@ -3,8 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from torl.base.runtime.cluster.local import LocalCluster
-from torl.base.runtime.cluster.protocol import CLUSTER, CLUSTERS, ActorHandle, Cluster, ClusterConfig
+from torl.base.runtime.cluster.protocol import CLUSTER, CLUSTERS, ActorHandle, Cluster, ClusterConfig, LocalCluster
 from torl.base.runtime.cluster.ray_cluster import RayCluster
 
 __all__ = ["CLUSTERS", "ActorHandle", "Cluster", "ClusterConfig", "LocalCluster", "RayCluster", "open_cluster"]

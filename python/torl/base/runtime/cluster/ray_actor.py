@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torl.base.errors import ActorDiedError
-from torl.base.runtime.cluster.calls import RemoteCalls
-from torl.base.runtime.cluster.dispatcher import CallDispatcher, CallMessage, ResultMessage
+from torl.base.runtime.cluster.calls import CallDispatcher, CallMessage, RemoteCalls, ResultMessage
 from torl.base.runtime.cluster.protocol import ActorHandle
 
 _THREADS = "OMP_NUM_THREADS"

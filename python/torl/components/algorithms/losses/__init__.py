@@ -28,7 +28,6 @@ from torl.components.algorithms.losses.entropy_control import (
     high_entropy_policy_loss,
     kl_cov_policy_loss,
 )
-from torl.components.algorithms.losses.gates import gmpo_policy_loss, sapo_policy_loss, vespo_policy_loss
 from torl.components.algorithms.losses.kl import KL_ESTIMATORS, KlEstimator, kl_of_arrays
 from torl.components.algorithms.losses.policy import (
     LossInputs,
@@ -39,7 +38,13 @@ from torl.components.algorithms.losses.policy import (
     gspo_policy_loss,
     reinforce_policy_loss,
 )
-from torl.components.algorithms.losses.trust_region import dppo_policy_loss, sequence_masked_policy_loss
+from torl.components.algorithms.losses.trust_region import (
+    dppo_policy_loss,
+    gmpo_policy_loss,
+    sapo_policy_loss,
+    sequence_masked_policy_loss,
+    vespo_policy_loss,
+)
 from torl.components.algorithms.losses.value import ValueLoss, clipped_value_loss
 
 POLICY_LOSSES: Mapping[str, Callable[..., PolicyLossValues]] = MappingProxyType(

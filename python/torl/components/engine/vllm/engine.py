@@ -14,7 +14,7 @@ from typing import Any
 
 from torl.base.errors import ConfigError, EngineDiedError, EngineError, EngineHungError, EngineUnusableError, TorlError
 from torl.base.runtime.processes.children import describe_exit, first_line, log_tail
-from torl.base.runtime.processes.stacks import dump_stacks
+from torl.base.runtime.processes.hangs import dump_stacks
 from torl.base.types import SampledTurn, TurnRequest
 from torl.components.engine.protocol import NO_POLICY, WATCH_SECONDS, Engine, EngineMemoryPart, EngineSetup
 from torl.components.engine.vllm.arguments import EngineDevices

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from torl._core import Vocabulary
-from torl.base.runtime.processes.stacks import enable_stack_dumps
+from torl.base.runtime.processes.hangs import enable_stack_dumps
 
 LOG_VARIABLE = "TORL_ENGINE_LOG"
 """Environment variable of the log file, for a process that has not received its setup yet."""

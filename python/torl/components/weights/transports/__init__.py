@@ -7,8 +7,7 @@ import torch
 from torl.components.weights.control import Control
 from torl.components.weights.rendezvous import TransportName
 from torl.components.weights.transports.cuda_ipc import CudaIpc
-from torl.components.weights.transports.gloo import Gloo
-from torl.components.weights.transports.nccl import Nccl
+from torl.components.weights.transports.gloo import Gloo, Nccl
 from torl.components.weights.transports.shared_memory import SharedMemory
 from torl.components.weights.transports.transport import Transport
 

@@ -76,7 +76,7 @@ def _grader(options: argparse.Namespace) -> Grader:
 
 def _serve(options: argparse.Namespace) -> None:
     try:
-        server = importlib.import_module("torl.commands.grader.server")
+        server = importlib.import_module("torl.commands.grader_server")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: pip install 'torl[serve]'") from error
     server.serve(_grader(options), read_options(ServerSettings, options))

@@ -9,12 +9,11 @@ from torl.base.runtime.cluster import Cluster, open_cluster
 from torl.base.runtime.processes.children import first_line
 from torl.base.runtime.processes.supervision import first_error
 from torl.run.display.console import Console
-from torl.run.display.outcome import describe_outcome
-from torl.run.display.summary import write_summary
+from torl.run.display.outcome import describe_outcome, write_summary
 from torl.run.records.receipt import end_receipt
 from torl.run.records.run_directory import open_run_directory
+from torl.training.hub_commits import pin_commits
 from torl.training.monitor import Monitors
-from torl.training.pinning import pin_commits
 from torl.training.startup import Config
 
 _NODE_LOSSES = (LearnerDiedError, ActorDiedError, WeightTransferError, EngineDiedError)

@@ -17,13 +17,12 @@ from torl.base.errors import ConfigError, RecordError, TorlError
 from torl.base.types import Grade, Group, Problem, SampledTurn
 from torl.components.data.layout import Layout
 from torl.components.engine import Engine, EngineOptions, EngineSetup
-from torl.rollout import resuming
-from torl.rollout.resuming import PlayedOutput, problem_digest
+from torl.rollout import played_output
+from torl.rollout.played_output import PlayedOutput, problem_digest
 from torl.run.config import EvaluateModelConfig, SampleConfig
 from torl.run.config.loading import load_config
 from torl.run.display.console import Console
-from torl.run.records.files import write_if_changed
-from torl.run.records.locks import locked_directory, locked_file
+from torl.run.records.files import locked_directory, locked_file, write_if_changed
 from torl_lab.curation.difficulty import measure_difficulty
 from torl_lab.evaluation.playing import play_model
 from torl_lab.evaluation.regrading import regrade
@@ -142,7 +141,7 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path, model: Path, monkey
     def read(path: Path) -> None:
         raise AssertionError(path)
 
-    monkeypatch.setattr(resuming, "file_entry", read)
+    monkeypatch.setattr(played_output, "file_entry", read)
     PlayedOutput(tmp_path, played=True).require_model(record, model)
     train_further(model)
     with pytest.raises(AssertionError, match=r"model.safetensors"):
@@ -194,7 +193,7 @@ def test_a_model_is_not_read_for_an_output_that_is_not_kept(model: Path, monkeyp
     def read(path: Path) -> None:
         raise AssertionError(path)
 
-    monkeypatch.setattr(resuming, "file_entry", read)
+    monkeypatch.setattr(played_output, "file_entry", read)
     assert len(torl.sample(model, ["1"], **SECTIONS)) == 1
 
 

@@ -17,7 +17,7 @@ from torl.components.hub import (
     resolve_file,
     resolve_model_config,
 )
-from torl.rollout.evaluation_sets import split_by_source
+from torl.rollout.evaluation import split_by_source
 from torl.run.config import FinetuneConfig, TrainConfig
 from torl.run.config.schedule import with_value
 from torl.training.startup import Config

@@ -12,12 +12,11 @@ import pytest
 
 from torl.base.errors import EngineHungError, HangError
 from torl.base.runtime.processes import stacks
-from torl.base.runtime.processes.stacks import dump_own_stacks, dump_stacks
-from torl.base.runtime.processes.watchdogs import PendingCalls
+from torl.base.runtime.processes.hangs import PendingCalls, dump_own_stacks, dump_stacks
 
 CHILD = """
 import threading, time
-from torl.base.runtime.processes.stacks import enable_stack_dumps
+from torl.base.runtime.processes.hangs import enable_stack_dumps
 enable_stack_dumps()
 def waits_forever():
     print("ready", flush=True)
@@ -27,7 +26,7 @@ waits_forever()
 STANDING_STILL = """
 import asyncio, sys, time
 from pathlib import Path
-from torl.base.runtime.processes.watchdogs import watch_event_loop
+from torl.base.runtime.processes.hangs import watch_event_loop
 
 async def an_endless_episode():
     await asyncio.sleep(1000)

@@ -1,1 +1,0 @@
-"""The grader for other programs: `torl grader`."""
