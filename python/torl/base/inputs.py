@@ -1,5 +1,6 @@
-"""Files and texts that others made: opened without waiting, parsed without errors of the interpreter's stack, and
-refused if their content is far larger than the file: some KB of compressed or columnar data can become many GB.
+"""Files and texts that others made: opened without waiting, and parsed without errors of the interpreter's stack.
+
+Content that is far larger than its file is refused: some KB of compressed or columnar data can become many GB.
 """
 
 import errno
