@@ -62,6 +62,17 @@ def leveldb_records(data: bytes) -> Iterator[bytes]:
             parts = b""
 
 
+def finished_records(file: Path) -> list[wandb_internal_pb2.Record]:
+    """Return the records of a wandb file. The last one, of the exit, is written by another process after the run."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        records = [wandb_internal_pb2.Record.FromString(data) for data in leveldb_records(file.read_bytes()[7:])]
+        if any(record.HasField("exit") for record in records):
+            return records
+        time.sleep(0.05)
+    raise AssertionError(f"{file} has no record of the exit")
+
+
 @pytest.fixture
 def run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "first"
@@ -76,9 +87,7 @@ def test_wandb_offline_run_has_metrics_settings_and_examples(run_directory: Path
     files = sorted(run_directory.glob("wandb/offline-run-*/*.wandb"))
     ids, configs, rows = set[str](), dict[str, object](), list[dict[str, object]]()
     for file in files:
-        for data in leveldb_records(file.read_bytes()[7:]):
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
+        for record in finished_records(file):
             if record.HasField("run"):
                 ids.add(record.run.run_id)
                 assert record.run.project == "sums"
