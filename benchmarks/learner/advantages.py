@@ -21,8 +21,8 @@ from torch import Tensor
 from verl.trainer.ppo import core_algos
 
 from torl import _core
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import EstimatorInputs
-from torl.components.algorithms.estimators import ESTIMATORS
 
 GROUP = 16
 LAMBDA = 0.95

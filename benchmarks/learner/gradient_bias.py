@@ -25,8 +25,8 @@ from torch import Tensor
 
 from torl.base.options import Choice, ChosenFrom
 from torl.base.types import Float32Array
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import EstimatorInputs
-from torl.components.algorithms.estimators import ESTIMATORS
 from torl.components.algorithms.losses import CORRECTIONS, POLICY_LOSSES, BatchTokens, CorrectionInputs, LossInputs
 from torl.components.algorithms.losses.batch import check_batch_values
 from torl.components.algorithms.requirements import requirements_of

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.rollout import front_ends_core, step_budget
 from benchmarks.rollout.step_budget import MODEL, Meter, play
 from torl.base.paths import resolve_path
-from torl.base.runtime.processes.heap import exclude_from_collection
+from torl.base.runtime.processes.resources import exclude_from_collection
 from torl.base.types import SampledTurn
 from torl.components.engine import EngineSetup, VllmEngine
 from torl.components.engine.protocol import Engine

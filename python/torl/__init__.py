@@ -155,7 +155,7 @@ _MODULES = {
     "torl.base.types": "Block FinishReason Grade Group MalformedCall Markup ObservationText Outcome OutcomeStatus "
     "Problem Prompt SampledTurn SamplingParameters ScoredGroup ScoredTrajectory StopReason ToolCall ToolRequest "
     "TrainingSample Trajectory Turn TurnRequest",
-    "torl.base": "__version__",
+    "torl.base.version": "__version__",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -41,7 +41,7 @@ async def test_the_log_and_the_stacks_of_a_rank_come_from_its_node(cluster: RayC
     while not log.exists() or "in recv" not in log.read_text():
         await asyncio.sleep(0.05)
     connection.close()
-    with pytest.raises(LearnerDiedError, match=f"learner rank 0 exited with status 1; end of {log}:\n[^$]*has ended"):
+    with pytest.raises(LearnerDiedError, match=f"learner rank 0 exited with status 1; end of {log}:\n[^$]*has exited"):
         await agent.call("watch")
     await agent.call("close")
     await gathering

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from builders import call, grade, trajectory, turn
 from torl.base.options import ChosenFrom
 from torl.base.types import Block, ScoredTrajectory
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import Estimator, EstimatorInputs
-from torl.components.algorithms.estimators import ESTIMATORS
 
 CODE = turn("```python\nprint(1)\n```\n```output", blocks=[Block("print(1)\n", 10, 19, 3)])
 OPTIONS: Mapping[str, Mapping[str, Any]] = {"adatir": {"max_calls": 2}}

@@ -13,8 +13,8 @@ from verl.trainer.ppo import core_algos
 from builders import scored, trajectory
 from ragged import RaggedBatch, ragged_batches
 from torl import _core
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import TokenAdvantages
-from torl.components.algorithms.estimators import ESTIMATORS
 from torl.components.algorithms.reward_advantages import gdpo, group_advantages
 from torl.components.algorithms.token_advantages import optimal_token_baseline
 

@@ -12,7 +12,7 @@ from torl.api.results import SampledGroups
 from torl.base.errors import ConfigError, DataError
 from torl.base.options import Choice, Seed
 from torl.base.options import Section as OptionSection
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.base.types import Problem, ScoredGroup
 from torl.rollout.evaluation import Evaluation, evaluate_with
 from torl.rollout.model_directory import ModelDirectory, cap_to_context

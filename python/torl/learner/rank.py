@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from torl.base.errors import DivergedError, LearnerError
-from torl.base.runtime.processes.heap import trim_heap
+from torl.base.runtime.processes.resources import trim_heap
 from torl.base.types import Float32Array
 from torl.components.weights.rendezvous import Rendezvous, TransferSummary
 from torl.learner.checkpoint.shards import CRITIC_TAG, POLICY_TAG

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from torl.base.errors import LearnerDiedError, LearnerError, LearnerHungError, TorlError
 from torl.base.runtime.processes.children import describe_exit, first_line
 from torl.base.runtime.processes.hangs import dump_stacks
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.learner.messages import RankReply, RankRequest, RankSetup, ShardWritten, ShutDown, request_name
 from torl.learner.rank_connection import CAUSE_SECONDS, RankProcess
 from torl.learner.rank_launcher import RankLaunchers

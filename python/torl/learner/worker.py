@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from torl.base.runtime.processes.children import die_with_parent
 from torl.base.runtime.processes.hangs import enable_stack_dumps
-from torl.base.runtime.processes.heap import exclude_from_collection
+from torl.base.runtime.processes.resources import exclude_from_collection
 from torl.learner.messages import (
     RankReply,
     RankRequest,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.base.runtime.processes.supervision import run_with_watchers
 from torl.base.types import ScoredGroup
 from torl.rollout.episode import EpisodePlayer

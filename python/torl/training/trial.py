@@ -8,7 +8,7 @@ from typing import Any
 
 from torl.base.errors import ConfigError, ToolUnavailableError
 from torl.base.runtime.cluster import open_cluster
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.base.runtime.processes.supervision import run_with_watchers
 from torl.base.types import Float32Array, ScoredGroup
 from torl.rollout.group_file import play_to_file

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from torl.base.errors import DataError
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.base.runtime.processes.supervision import run_with_watchers
 from torl.base.types import Problem, Prompt, ScoredGroup
 from torl.components.data.values import PASS_RATE

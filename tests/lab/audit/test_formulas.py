@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli import ROOT
-from torl.components.algorithms.estimators import ESTIMATORS
+from torl.components.algorithms import ESTIMATORS
 from torl.run.config import AlgorithmConfig, LearnerConfig
 from torl_lab.audit.naive.components import location_of
 from torl_lab.audit.naive.estimators import NAIVE_ESTIMATORS, BatchRewards, naive_advantages

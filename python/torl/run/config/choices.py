@@ -10,9 +10,9 @@ from torl.base.options import (
 from torl.base.removed import RENAMED_REWARDS
 from torl.base.types import Problem
 from torl.components.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import Estimator, TokenAdvantages, check_advantages
 from torl.components.algorithms.aggregation import AGGREGATIONS, Aggregation, check_weights
-from torl.components.algorithms.estimators import ESTIMATORS
 from torl.components.algorithms.imitation import IMITATIONS, Imitation, check_imitation
 from torl.components.algorithms.losses import (
     CORRECTIONS,

@@ -12,7 +12,7 @@ def counts(program: str) -> tuple[int, ...]:
 def test_objects_of_libraries_are_excluded_from_collection() -> None:
     excluded, left = counts("""
 import gc, numpy
-from torl.base.runtime.processes.heap import exclude_from_collection
+from torl.base.runtime.processes.resources import exclude_from_collection
 assert len(gc.get_objects()) > 10_000 and not gc.get_freeze_count()
 exclude_from_collection()
 print(gc.get_freeze_count(), len(gc.get_objects()))
@@ -24,7 +24,7 @@ print(gc.get_freeze_count(), len(gc.get_objects()))
 def test_imports_run_without_collections() -> None:
     freed, during, excluded, left, enabled, after_error = counts("""
 import gc, weakref
-from torl.base.runtime.processes.heap import uncollected_imports
+from torl.base.runtime.processes.resources import uncollected_imports
 class Cycle: pass
 garbage = Cycle()
 garbage.itself = garbage

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from torl.base.errors import EngineError
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.components.engine.vllm.processes import EngineDirectory
 
 PREFIX = "torl-learner-"
@@ -45,7 +45,7 @@ def test_those_of_the_living_are_left_alone(temporary: Path) -> None:
 def test_that_of_a_process_that_was_killed_is_removed_by_the_next(temporary: Path) -> None:
     program = (
         "import os, tempfile\n"
-        "from torl.base.runtime.processes.scratch import ScratchDirectory\n"
+        "from torl.base.runtime.processes.resources import ScratchDirectory\n"
         f"tempfile.tempdir = {str(temporary)!r}\n"
         f"(ScratchDirectory({PREFIX!r}).open() / 'socket').touch()\n"
         "os.kill(os.getpid(), 9)\n"

@@ -11,8 +11,8 @@ import pytest
 from builders import call, failed, grade, scored_group, trajectory
 from graded_inputs import estimate, groups_of, random_inputs, rows
 from torl.base.types import ScoredTrajectory
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import EstimatorInputs
-from torl.components.algorithms.estimators import ESTIMATORS
 from torl.components.algorithms.requirements import requirements_of
 from torl.components.algorithms.selection import MEMBER_FILTERS, defects
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graded_inputs import TOKEN_ARRAYS, estimate, graded_inputs, groups_of
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import EstimatorInputs
-from torl.components.algorithms.estimators import ESTIMATORS
 
 OVER_THE_STEP = {"reinforce_plus_plus", "reinforce_plus_plus_baseline", "gdpo"}
 """Estimators that whiten over all groups of the step."""

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from torl.base.options import Choice, ChosenFrom
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import Estimator, EstimatorInputs
 from torl.components.algorithms.aggregation import AGGREGATIONS, Aggregation
-from torl.components.algorithms.estimators import ESTIMATORS
 from torl.components.algorithms.losses import (
     CORRECTIONS,
     POLICY_LOSSES,

@@ -13,8 +13,8 @@ import reference
 from ragged import RaggedBatch, ragged_batches
 from torl import _core
 from torl.base.options import options_of
+from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import TokenAdvantages
-from torl.components.algorithms.estimators import ESTIMATORS
 
 NEEDS_CRITIC = "ppo"
 BY_TURN = "gtpo"

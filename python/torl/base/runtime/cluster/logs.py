@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torl.base.errors import ActorDiedError
 from torl.base.runtime.cluster.protocol import ActorHandle
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 
 _POLL_SECONDS = 0.5
 _PIECE_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from torl.base.runtime.processes.heap import uncollected_imports
+from torl.base.runtime.processes.resources import uncollected_imports
 from torl.components.engine.protocol import EngineSetup
 from torl.components.engine.vllm.arguments import EngineDevices, engine_arguments, process_environment, socket_variables
 from torl.components.engine.vllm.options import VllmOptions

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torl.base.errors import EngineError
-from torl.base.runtime.processes.scratch import ScratchDirectory
+from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.components.engine.protocol import WATCH_SECONDS
 
 _logger = logging.getLogger(__name__)

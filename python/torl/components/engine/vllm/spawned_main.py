@@ -6,7 +6,7 @@ Otherwise it would run the program's own main module, from which the process nee
 
 import os
 
-from torl.base.runtime.processes.heap import uncollected_imports
+from torl.base.runtime.processes.resources import uncollected_imports
 from torl.components.engine.vllm.process_setup import LOG_VARIABLE, log_to_file
 
 if __name__ == "__mp_main__":

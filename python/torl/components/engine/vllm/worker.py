@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torl.base.runtime.processes.heap import trim_heap
+from torl.base.runtime.processes.resources import trim_heap
 from torl.components.engine.vllm.weights import load_embeddings_in_place, pack_heads
 from torl.components.weights.channel import WeightChannel
 from torl.components.weights.rendezvous import Endpoint, Rendezvous

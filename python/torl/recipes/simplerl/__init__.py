@@ -1,1 +1,0 @@
-"""SimpleRL-Zoo: see README.md."""
