@@ -15,7 +15,7 @@ from torl.base.types import Outcome, OutcomeStatus, Problem, ToolRequest
 from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.components.interop.shared import score
 from torl.components.text.templates import Messages
-from torl.components.tools.tool import describe_function
+from torl.components.tools.function import describe_function
 from torl_sandbox.execution import render_transcript
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.session import Session

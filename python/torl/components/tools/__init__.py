@@ -4,11 +4,12 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+from torl.components.tools.function import FunctionTool
 from torl.components.tools.mcp import McpServer
 from torl.components.tools.python import PythonOptions, PythonTool
 from torl.components.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.components.tools.search import Bm25Tool, RetrievalTool
-from torl.components.tools.tool import BaseTool, FunctionTool, StatefulTool, Tool, ToolSession
+from torl.components.tools.tool import BaseTool, StatefulTool, Tool, ToolSession
 from torl.components.tools.wrappers import BoundedTool, ShuffledTool, ToolLimits, make_tool, tool_limits
 
 TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
