@@ -21,15 +21,14 @@ from torl.components.data.examples import (
     SolvedProblem,
     read_example,
 )
-from torl.components.data.files import SkippedRowError
-from torl.components.data.row_fields import require_whole_question
+from torl.components.data.rows import SkippedRowError, require_whole_question
 from torl.components.formats import FORMATS
 from torl.components.formats.results import split_results, unread_markup
 from torl.components.text.example_encoder import ExampleEncoder, WeightedTokens
 from torl.components.text.prompt_encoder import opening_ids
 from torl.components.text.prompts import PromptStream
+from torl.components.text.sources import UnreadFields
 from torl.components.text.tokenizer import stop_token_ids
-from torl.components.text.unread_fields import UnreadFields
 from torl.components.text.vocabulary import build_vocabulary
 from torl.rollout.model_directory import ModelDirectory, context_window
 from torl.run.config import FinetuneConfig

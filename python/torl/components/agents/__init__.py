@@ -4,8 +4,11 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
-from torl.components.agents.agent import Agent, AgentLimits, limits_of
-from torl.components.agents.programs import CommandAgent, FunctionAgent
+from torl.components.agents.agent import Agent as Agent
+from torl.components.agents.agent import AgentLimits as AgentLimits
+from torl.components.agents.agent import limits_of as limits_of
+from torl.components.agents.programs import CommandAgent as CommandAgent
+from torl.components.agents.programs import FunctionAgent as FunctionAgent
 
 AGENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     {"command": CommandAgent, "function": FunctionAgent}
@@ -13,5 +16,3 @@ AGENTS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
 """Agents by their names in a configuration."""
 AGENT_SHORTHANDS = ("command", "function")
 """Names of `AGENTS` that an option of the same name selects: `command = "python agent.py"`."""
-
-__all__ = ["AGENTS", "AGENT_SHORTHANDS", "Agent", "AgentLimits", "CommandAgent", "FunctionAgent", "limits_of"]

@@ -9,9 +9,16 @@ from typing import Any, TypeAlias
 
 from torl.base.errors import DataError
 from torl.components.data.example_tools import read_call, read_objects, written_calls
-from torl.components.data.files import describe
-from torl.components.data.row_fields import SYSTEM_FIELDS, has_value, is_given, read_mark, require_harmless
-from torl.components.data.values import is_missing, name_columns
+from torl.components.data.rows import (
+    SYSTEM_FIELDS,
+    describe,
+    has_value,
+    is_given,
+    is_missing,
+    read_mark,
+    require_harmless,
+)
+from torl.components.data.values import name_columns
 from torl.components.text.example_encoder import REASONING
 
 Messages: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]

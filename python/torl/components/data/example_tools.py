@@ -8,9 +8,8 @@ from typing import Any
 from torl.base.errors import DataError
 from torl.base.inputs import parse_json
 from torl.base.types.tools import ARGUMENT_KEYS
-from torl.components.data.files import describe
-from torl.components.data.row_fields import TOOL_FIELDS, has_value, is_given, note_unread
-from torl.components.data.values import is_missing, name_columns
+from torl.components.data.rows import TOOL_FIELDS, describe, has_value, is_given, is_missing, note_unread
+from torl.components.data.values import name_columns
 
 _FUNCTION = ("name", "description", "parameters")
 """Fields of a tool in their order in a rollout, which is that of the text of a chat template."""

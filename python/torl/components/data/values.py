@@ -9,7 +9,7 @@ from typing import Any
 
 from torl.base.inputs import parse_json
 from torl.base.types import ALTERNATIVE
-from torl.components.data.files import InvalidRowError, NumberLiteral, describe
+from torl.components.data.rows import InvalidRowError, NumberLiteral, describe, is_missing, row_id
 from torl.components.text.answers import find_boxes
 
 FINAL_ANSWER_MARK = "####"
@@ -63,11 +63,6 @@ def name_columns(row: Any) -> str:
     if isinstance(row, Mapping):
         return f"; the columns are: {', '.join(sorted(map(str, row)))}" if row else "; the object is empty"
     return f"; the row is {describe(row)}"
-
-
-def row_id(location: str) -> str:
-    """Return the id of a row without one: "line-3" for "train.jsonl, line 3"."""
-    return location.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
 
 
 def read_id(location: str, value: Any) -> str:
@@ -210,11 +205,6 @@ def is_solution(answer: str) -> bool:
         return True
     boxes = list(find_boxes(answer))
     return len(boxes) > 1 or (len(boxes) == 1 and _WHOLE_BOX.fullmatch(answer) is None)
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value is null, or NaN, which pandas writes for it."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def encodable(location: str, name: str, value: str) -> str:

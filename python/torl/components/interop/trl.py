@@ -13,7 +13,7 @@ from torl.base.options import load_object
 from torl.base.runtime.processes.supervision import call_function, run_in_thread
 from torl.base.types import Outcome, OutcomeStatus, Problem, ToolRequest
 from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
-from torl.components.interop.shared import score
+from torl.components.interop.verl import score
 from torl.components.text.templates import Messages
 from torl.components.tools.function import describe_function
 from torl_sandbox.execution import render_transcript

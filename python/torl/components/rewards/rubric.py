@@ -23,7 +23,7 @@ PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
         "math": "torl.components.rewards.math:MathReward",
         "judge": "torl.components.rewards.judge:JudgeReward",
-        "environment": "torl.components.rewards.environment:EnvironmentReward",
+        "environment": "torl.components.rewards.reward:EnvironmentReward",
         "exact_match": "torl.recipes.search_r1:ExactMatchReward",
         "expected_calls": "torl.recipes.toolrl:ExpectedCallsReward",
         "turn_scores": "torl.recipes.agent_prm:TurnScores",
@@ -144,7 +144,11 @@ class Rubric(Reward):
 
     def __init__(self, options: RubricOptions | None = None) -> None:
         self.options = options or RubricOptions()
-        self._parts = {name: _Part(_make_part(choice), _weight(choice)) for name, choice in self.options.parts.items()}
+        self._parts: dict[str, _Part] = {}
+        for name, choice in self.options.parts.items():
+            reward = choice.make() if makes_reward(choice.target) else FunctionPart(choice)
+            common = choice.common_options
+            self._parts[name] = _Part(reward, common.weight if isinstance(common, PartOptions) else 1.0)
 
     async def grade(self, group: Group) -> list[Grade]:
         """Return one grade for each trajectory.
@@ -226,15 +230,3 @@ def make_reward(choice: Choice[Reward]) -> Reward:
         return choice.make()
     name = choice.name.rpartition(":")[2].rpartition(".")[2]
     return Rubric(RubricOptions(parts={name: replace(choice, common_options=PartOptions())}))
-
-
-def _make_part(choice: Choice[Any]) -> Reward | FunctionPart:
-    if makes_reward(choice.target):
-        reward: Reward = choice.make()
-        return reward
-    return FunctionPart(choice)
-
-
-def _weight(choice: Choice[Any]) -> float:
-    options = choice.common_options
-    return options.weight if isinstance(options, PartOptions) else 1.0

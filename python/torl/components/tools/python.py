@@ -102,7 +102,9 @@ class PythonTool(StatefulTool):
             return
         cluster = context.cluster
         if cluster.is_remote:
-            self._sandbox = ClusterSandbox(functools.partial(make_pool, self._node_options(cluster.nodes)))
+            workers = self.options.workers
+            per_node = {"workers": None if workers is None else -(-workers // cluster.nodes)}
+            self._sandbox = ClusterSandbox(functools.partial(make_pool, self.options.model_copy(update=per_node)))
             await self._sandbox.start(cluster)
         else:
             self._sandbox = SandboxHost(functools.partial(make_pool, self.options))
@@ -128,11 +130,6 @@ class PythonTool(StatefulTool):
             return {}
         counts = self._sandbox.stats()
         return {name: counts[name] for name in _COUNTS}
-
-    def _node_options(self, nodes: int) -> PythonOptions:
-        """Return the options of the pool of one node, with its part of the workers."""
-        workers = self.options.workers
-        return self.options.model_copy(update={"workers": None if workers is None else -(-workers // nodes)})
 
     def _running(self) -> Interpreter:
         interpreter = self._interpreter or self._sandbox

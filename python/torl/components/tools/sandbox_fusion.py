@@ -178,11 +178,8 @@ class FusionClient:
                 lambda: self._attempt(body),
                 retries=self._options.retries,
                 failure=f"the SandboxFusion server at {self._url} returned no outcome",
-                on_retry=self._count_retry,
+                counts=self,
             )
-
-    def _count_retry(self) -> None:
-        self.retried += 1
 
     async def _attempt(self, body: bytes) -> Json:
         import aiohttp
@@ -201,7 +198,8 @@ class FusionClient:
             raise TransientError(f"{type(error).__name__}: {error}") from error
         text = reply[:_MAX_SHOWN].decode(errors="replace")
         if response.status in _TRANSIENT_STATUSES or response.status >= 500:
-            raise TransientError(f"HTTP {response.status}: {text}", _seconds(response.headers.get("Retry-After")))
+            pause = response.headers.get("Retry-After", "")
+            raise TransientError(f"HTTP {response.status}: {text}", float(pause) if pause.isdecimal() else 0.0)
         if response.status != 200:
             raise SandboxError(f"the SandboxFusion server at {self._url} refuses: HTTP {response.status}: {text}")
         return _run_result(reply, text)
@@ -233,10 +231,6 @@ def _exception(stderr: str, code: int) -> tuple[str | None, str, str]:
     if found := _EXCEPTION.fullmatch(line):  # a SyntaxError has no frames
         return None, line, found.group(1)
     return None, f"SystemExit: {line or code}", "SystemExit"
-
-
-def _seconds(text: str | None) -> float:
-    return float(text) if text is not None and text.isdecimal() else 0.0
 
 
 def _run_result(reply: bytes, text: str) -> Json:

@@ -138,7 +138,7 @@ class BoundedTool(WrappedTool):
                         lambda: self._attempt(session.fork(), arguments),
                         retries=self.limits.retries,
                         failure=f"the tool {self.name!r} returned no outcome",
-                        on_retry=self._count_retry,
+                        counts=self._counts,
                     )
                 except ToolUnavailableError:
                     self._counts.unavailable += 1
@@ -163,9 +163,6 @@ class BoundedTool(WrappedTool):
             return outcome
         self._counts.cut += 1
         return replace(outcome, text=outcome.text[:limit] + TRUNCATION)
-
-    def _count_retry(self) -> None:
-        self._counts.retried += 1
 
     @contextmanager
     def _named(self) -> Iterator[None]:

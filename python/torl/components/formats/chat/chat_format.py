@@ -9,8 +9,16 @@ from torl._core import StopCondition
 from torl.base.errors import ConfigError
 from torl.base.options import PositiveInt, Section
 from torl.base.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
-from torl.components.formats.chat.calls import TRUNCATED_CALL, ChatCall, json_end
-from torl.components.formats.chat.message import THINKING_BEGINS, THINKING_ENDS, ChatMessage, Tag, split_thinking
+from torl.components.formats.chat.calls import (
+    THINKING_BEGINS,
+    THINKING_ENDS,
+    TRUNCATED_CALL,
+    ChatCall,
+    ChatMessage,
+    Tag,
+    json_end,
+    split_thinking,
+)
 from torl.components.formats.format import Format
 from torl.components.formats.observation import ErrorStyle, render_outcome
 
