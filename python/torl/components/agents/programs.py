@@ -16,7 +16,7 @@ from torl.base.options import load_object
 from torl.base.runtime.processes.children import command_words, describe_exit, dying_with_parent
 from torl.base.trust import require_trust
 from torl.base.types import Problem
-from torl.components.agents.agent import Agent, check_answer
+from torl.components.agents import Agent, check_answer
 
 MAX_OUTPUT_BYTES = 1 << 20
 _API_KEY = "any"  # required by clients

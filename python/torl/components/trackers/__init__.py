@@ -10,10 +10,10 @@ from torl.components.trackers.tracker import TrackerFeed as TrackerFeed
 
 TRACKERS: Final[Mapping[str, Callable[..., Tracker] | str]] = MappingProxyType(
     {
-        "tensorboard": "torl.components.trackers.tensorboard:TensorBoard",
-        "wandb": "torl.components.trackers.wandb:WeightsAndBiases",
-        "trackio": "torl.components.trackers.wandb:Trackio",
-        "mlflow": "torl.components.trackers.mlflow:MLflow",
+        "tensorboard": "torl.components.trackers.backends:TensorBoard",
+        "wandb": "torl.components.trackers.backends:WeightsAndBiases",
+        "trackio": "torl.components.trackers.backends:Trackio",
+        "mlflow": "torl.components.trackers.backends:MLflow",
     }
 )
 """Trackers by the names that configurations use."""
