@@ -41,11 +41,7 @@ def limits_of(_: Any) -> type[AgentLimits]:
 
 
 def check_answer(answer: object, *_: object, **__: object) -> None:
-    """Check the result of `Agent.run`.
-
-    Raises:
-        InvalidResultError: `answer` is not a text or None.
-    """
+    """Raise `InvalidResultError` if the result of `Agent.run` is not a text or None."""
     if not isinstance(answer, str | None):
         raise InvalidResultError(f"expected str or None, got {describe(answer)}")
 

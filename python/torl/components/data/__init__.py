@@ -47,11 +47,7 @@ PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyTy
 
 
 def check_problem(problem: object) -> None:
-    """Check a problem of a source.
-
-    Raises:
-        InvalidResultError: `problem` is not a `Problem` of texts.
-    """
+    """Raise `InvalidResultError` if `problem`, of a source, is not a `Problem` of texts."""
     if not isinstance(problem, Problem):
         raise InvalidResultError(f"expected Problem(id, question, answer), got {describe(problem)}")
     for name, value in (("id", problem.id), ("question", problem.question), ("answer", problem.answer)):

@@ -224,11 +224,7 @@ def _text_of_part(where: str, part: Any) -> str:
 
 
 def _weight(where: str, message: Mapping[str, Any], *, is_trained: bool) -> float:
-    """Return the weight of a message.
-
-    Raises:
-        DataError: A mark is invalid, or asks to train a message that cannot be trained.
-    """
+    """Return the weight of a message, whose marks must not ask to train what cannot be trained."""
     if _MARKED.isdisjoint(message):
         return float(is_trained)
     marks = {name: read_mark(where, name, message[name]) for name in _MARKS if name in message}

@@ -137,11 +137,7 @@ EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProx
 
 
 def check_example(example: object) -> None:
-    """Check an example of a custom source.
-
-    Raises:
-        InvalidResultError: `example` is not a pair of an id and fields.
-    """
+    """Raise `InvalidResultError` if an example of a custom source is not a pair of an id and fields."""
     pair = example if isinstance(example, tuple) and len(example) == 2 else (None, None)
     if not isinstance(pair[0], str) or not isinstance(pair[1], Mapping | DataError):
         raise InvalidResultError(

@@ -98,11 +98,7 @@ def read_call(where: str, call: Mapping[str, Any], unread: set[str]) -> dict[str
 
 
 def written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
-    """Return the thinking before calls that are written as JSON, and the calls.
-
-    Raises:
-        DataError: The text is not JSON.
-    """
+    """Return the thinking before calls that are written as JSON, and the calls; raise `DataError` for other texts."""
     thinking = ""
     if isinstance(value, str):
         is_json = value.lstrip().startswith(("{", "["))
@@ -112,11 +108,7 @@ def written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
 
 
 def _parse(where: str, field: str, text: str) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        DataError: The text is not JSON.
-    """
+    """Return the value of a JSON text."""
     try:
         return parse_json(text)
     except ValueError as error:
@@ -124,11 +116,7 @@ def _parse(where: str, field: str, text: str) -> Any:
 
 
 def read_objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
-    """Read a list of objects; the list and each object may be JSON.
-
-    Raises:
-        DataError: The value is not a list of objects.
-    """
+    """Read a list of objects; the list and each object may be JSON. Raises `DataError` for other values."""
     if isinstance(value, str):
         value = _parse(where, field, value)
     if not isinstance(value, list):

@@ -45,11 +45,7 @@ class Sampler(Protocol):
 
 
 def require_available(count: int, available: int) -> None:
-    """Check the size of a `take`.
-
-    Raises:
-        ValueError: `count` exceeds `available`.
-    """
+    """Raise `ValueError` if a `take` asks for more prompts than there are."""
     if count > available:
         raise ValueError(f"cannot take {count} prompts at once: only {available} are available")
 

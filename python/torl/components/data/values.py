@@ -47,11 +47,7 @@ def find_value(row: Any, path: str, default: Any = None) -> Any:
 
 
 def require_value(location: str, row: Any, path: str) -> Any:
-    """Return the value of a column.
-
-    Raises:
-        InvalidRowError: The row lacks the column.
-    """
+    """Return the value of a column; raise `InvalidRowError` if the row lacks it."""
     value = find_value(row, path, _MISSING)
     if value is _MISSING:
         raise InvalidRowError(location, "missing_column", f"the column {path!r} is missing{name_columns(row)}")
@@ -154,11 +150,7 @@ def read_answer(location: str, value: Any) -> str:
 
 
 def read_alternatives(location: str, values: Sequence[Any]) -> str:
-    """Return a list of answers, each of which is correct, as one text.
-
-    Raises:
-        InvalidRowError: The list is empty, or a member is not an answer.
-    """
+    """Return a list of answers, each of which is correct, as one text; raise `InvalidRowError` for an empty list."""
     return ALTERNATIVE.join(dict.fromkeys(read_answer(location, value) for value in values or [None]))
 
 
@@ -208,11 +200,7 @@ def is_solution(answer: str) -> bool:
 
 
 def encodable(location: str, name: str, value: str) -> str:
-    """Return the text.
-
-    Raises:
-        InvalidRowError: The text has a lone surrogate, which JSON allows and tokenizers do not.
-    """
+    """Return the text; raise `InvalidRowError` for a lone surrogate, which JSON allows and tokenizers do not."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -97,11 +97,7 @@ class BoundedEnvironment:
         return BoundedSession(session, self), opening
 
     async def within_timeout(self, action: str, result: Awaitable[Result]) -> Result:
-        """Return an awaited result.
-
-        Raises:
-            ToolUnavailableError: The result was not available within the time limit.
-        """
+        """Return an awaited result; raise `ToolUnavailableError` if the time limit is reached."""
         limit = self.limits.timeout_seconds
         try:
             async with asyncio.timeout(limit):

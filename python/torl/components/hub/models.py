@@ -45,11 +45,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def dataset_name(path: str) -> str:
-    """Return the name of a dataset without its prefix.
-
-    Raises:
-        DataError: The name is malformed.
-    """
+    """Return the name of a dataset without its prefix; raise `DataError` if it is malformed."""
     name = path.removeprefix(DATASET_PREFIX)
     if not _NAME.fullmatch(name):
         raise DataError(f"{path}: a dataset of the Hub is hf:owner/name or hf:owner/name@revision")
@@ -143,11 +139,7 @@ def require_plain_model(directory: Path) -> None:
 
 
 def require_regular_files(directory: Path) -> None:
-    """Check that no file of a model directory is a named pipe, a socket or a device, at which its readers would wait.
-
-    Raises:
-        DataError: A file is one of them, or cannot be examined. The message names it.
-    """
+    """Raise `DataError` if a file of a model directory is a named pipe or a device: its readers would wait."""
     for path in sorted(_files_to_read(directory)):
         try:
             if path.exists() and not path.is_dir():

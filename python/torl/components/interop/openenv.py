@@ -154,11 +154,7 @@ class OpenEnvSession(EnvironmentSession):
         return self._text(result.observation)
 
     def _text(self, observation: Mapping[str, Any]) -> str:
-        """Return the text of an observation.
-
-        Raises:
-            ConfigError: The observation lacks a field that the options name.
-        """
+        """Return the text of an observation, which must have the fields that the options name."""
         fields = self._options.visible_fields
         if not fields:
             return as_text(dict(observation))

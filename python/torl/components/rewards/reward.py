@@ -13,11 +13,7 @@ from torl.base.types import Grade, Group, Trajectory
 
 
 def check_grades(grades: object, group: Group) -> None:
-    """Check the result of `Reward.grade`.
-
-    Raises:
-        InvalidResultError: `grades` is not a sequence with one valid grade for each trajectory.
-    """
+    """Raise `InvalidResultError` unless `grades` is a sequence with one valid grade for each trajectory."""
     if not isinstance(grades, Sequence) or isinstance(grades, str):
         raise InvalidResultError(f"expected a list with one Grade for each trajectory, got {describe(grades)}")
     if len(grades) != len(group.trajectories):

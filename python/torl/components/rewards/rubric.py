@@ -61,11 +61,7 @@ def makes_reward(target: Any) -> bool:
 
 
 def check_value(value: object, trajectory: Trajectory) -> None:
-    """Check the result of a reward function.
-
-    Raises:
-        InvalidResultError: `value` is neither a finite number nor a `Grade`.
-    """
+    """Raise `InvalidResultError` if a reward function returned neither a finite number nor a `Grade`."""
     if isinstance(value, Grade):
         return
     try:
@@ -151,11 +147,7 @@ class Rubric(Reward):
             self._parts[name] = _Part(reward, common.weight if isinstance(common, PartOptions) else 1.0)
 
     async def grade(self, group: Group) -> list[Grade]:
-        """Return one grade for each trajectory.
-
-        Raises:
-            RewardError: A part failed.
-        """
+        """Return one grade for each trajectory; raise `RewardError` if a part fails."""
         drafts = [_Draft() for _ in group.trajectories]
         for name, part in self._parts.items():
             graded = replace(group, grades=tuple(draft.grade(self.options.correct_threshold) for draft in drafts))

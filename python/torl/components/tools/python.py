@@ -116,11 +116,7 @@ class PythonTool(StatefulTool):
             await sandbox.close()
 
     async def check(self) -> None:
-        """Run the self-test of the pool.
-
-        Raises:
-            SandboxError: The self-test failed.
-        """
+        """Run the self-test of the pool; raise `SandboxError` if it fails."""
         if self._sandbox is not None:
             await self._sandbox.check()
 

@@ -13,11 +13,7 @@ _SCALARS = (str, bool, int, float, type(None))
 
 
 def check_outcome(outcome: object, *_: object, **__: object) -> None:
-    """Check the outcome of a custom component's call.
-
-    Raises:
-        InvalidResultError: The result is not an `Outcome`, or one of its attributes has another type.
-    """
+    """Raise `InvalidResultError` unless the outcome of a custom component's call is a valid `Outcome`."""
     if not isinstance(outcome, Outcome):
         raise InvalidResultError(f"expected Outcome, such as Outcome(OutcomeStatus.OK, text); got {describe(outcome)}")
     if not isinstance(outcome.text, str):
@@ -42,11 +38,7 @@ def _is_json(value: object) -> bool:
 
 
 def as_object(value: object) -> dict[Any, Any]:
-    """Return a mapping as a dict for `json.dumps`.
-
-    Raises:
-        TypeError: The value is something else.
-    """
+    """Return a mapping as a dict, for `json.dumps`; raise `TypeError` for another value."""
     if not isinstance(value, Mapping):
         raise TypeError(f"not JSON: {describe(value)}")
     return dict(value)

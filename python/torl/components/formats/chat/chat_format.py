@@ -247,11 +247,7 @@ class ChatFormat(Format):
 
 
 def require_chat_format(format: Format) -> ChatFormat:
-    """Return the format of a chat model, which environments and agents require.
-
-    Raises:
-        ConfigError: The format is not a chat model's.
-    """
+    """Return a format of a chat model, which environments and agents require; raise `ConfigError` for another."""
     if not isinstance(format, ChatFormat):
         raise ConfigError(f"rollout.format = {format.name!r} must be the format of a chat model")
     return format
