@@ -454,8 +454,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/components/data/example_files.py", " if name not in columns.values()", "", _FIELDS),
     (
         "torl/components/data/dialogues.py",
-        "all(map(_is_plain_text, conversation))",
-        "False",
+        "if is_list and all(",
+        "if False and all(",
         "torl/components/data/test_public_rows.py",
     ),
     ("torl/training/example_reader.py", "require_whole_question(problem.id, unread)", "pass", _FIELDS),
@@ -975,8 +975,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     (
         "torl/components/formats/results.py",
-        "name != format.name and _has_call(each, rest)",
-        "False",
+        "if not all(call.is_malformed for call in each.calls)",
+        "if False",
         "torl/components/formats/test_results.py",
     ),
     ("torl/rollout/transcript.py", "self.is_closed or (self.scan.overshoot", "(self.scan.overshoot", _CHAT),
@@ -1420,8 +1420,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/rollout/agents/player.py", "if episode.host_failure.done():", "if False:", _AGENT_PROGRAMS),
     (
         "torl/components/agents/programs.py",
-        "os.killpg(leader, signal.SIGKILL)",
-        "os.kill(leader, signal.SIGKILL)",
+        "os.killpg(process.pid, signal.SIGKILL)",
+        "os.kill(process.pid, signal.SIGKILL)",
         _AGENT_PROGRAMS,
     ),
     (

@@ -89,7 +89,8 @@ class CommandAgent(Agent):
             try:
                 status = await process.wait()
             finally:
-                _kill_group(process.pid)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
                 if status != 0:
                     self._append_to_log(problem, status, stderr.text())
@@ -211,9 +212,3 @@ def _question(text: str) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _kill_group(leader: int) -> None:
-    """Kill the process group of a program, if it still exists."""
-    with suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)

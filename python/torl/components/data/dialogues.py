@@ -112,7 +112,8 @@ def read_conversation(location: str, conversation: Any, unread: set[str]) -> Mes
     Raises:
         DataError: A message is invalid, or a field would change the prompt or the loss and is not read.
     """
-    if isinstance(conversation, list) and conversation and all(map(_is_plain_text, conversation)):
+    is_list = isinstance(conversation, list) and bool(conversation)
+    if is_list and all(isinstance(turn, str) and not turn.lstrip().startswith("{") for turn in conversation):
         conversation = [
             {"role": role, "content": text}
             for role, text in zip(cycle(("user", "assistant")), conversation, strict=False)
@@ -136,8 +137,9 @@ def read_conversation(location: str, conversation: Any, unread: set[str]) -> Mes
             own |= {"content": thinking, "tool_calls": calls}
         if twice := [name for name in own if name in message and message[name] != own[name]]:
             raise DataError(f"{where}: {twice[0]!r} contradicts 'from' and 'value'")
-        is_result = own["role"] == "tool"
-        contents = _unwrapped(value) if is_result else [own["content"]]
+        contents = [own["content"]]
+        if own["role"] == "tool" and isinstance(value, str) and _RESULTS.fullmatch(value):  # of parallel calls
+            contents = [result.strip() for result in _RESULT.findall(value)]  # the chat template adds the tags
         messages += [{**message, **own, "content": content} for content in contents]
     return read_messages(location, "conversations", messages, unread)
 
@@ -165,17 +167,6 @@ def with_system(location: str, field: str, row: Mapping[str, Any], read: Message
         else:
             messages, weights = ({"role": "system", "content": system}, *messages), (0.0, *weights)
     return messages, weights
-
-
-def _is_plain_text(turn: Any) -> bool:
-    return isinstance(turn, str) and not turn.lstrip().startswith("{")
-
-
-def _unwrapped(results: Any) -> list[Any]:
-    """Return the results of parallel calls without the tags around each, which the chat template adds."""
-    if not isinstance(results, str) or _RESULTS.fullmatch(results) is None:
-        return [results]
-    return [result.strip() for result in _RESULT.findall(results)]
 
 
 def _calls(where: str, role: str, message: Mapping[str, Any], unread: set[str]) -> list[dict[str, Any]]:

@@ -157,7 +157,9 @@ def _conjunction(text: str) -> tuple[str, str] | None:
 def _chain(text: str) -> tuple[str, str, str] | None:
     """Return the variable of a chain, its lower bound ("[1") and its upper bound ("3)"); "!3" excludes a value."""
     signs = [sign.lastgroup or "" for sign in _SIGN.finditer(text)]
-    sides = [re.sub(r"^\{\}|\{\}$", "", side.strip()).strip() for side in _split(text)]
+    ends = [0, *(position for sign in _SIGN.finditer(text) for position in sign.span()), len(text)]
+    sides = [text[start:stop].strip() for start, stop in zip(ends[::2], ends[1::2], strict=True)]
+    sides = [re.sub(r"^\{\}|\{\}$", "", side).strip() for side in sides]
     if len(sides) not in (2, 3) or not all(sides) or any("=" in side or "," in side for side in sides):
         return None
     if len(sides) == 2 and not _VARIABLE.fullmatch(sides[0]):
@@ -185,11 +187,6 @@ def _chain(text: str) -> tuple[str, str, str] | None:
 def _without_parentheses(text: str) -> str:
     found = _PARENTHESES.fullmatch(text.strip())
     return text if found is None or not _SIGN.search(found[1]) else found[1].removesuffix("\\right")
-
-
-def _split(text: str) -> list[str]:
-    ends = [0, *(position for sign in _SIGN.finditer(text) for position in sign.span()), len(text)]
-    return [text[start:stop] for start, stop in zip(ends[::2], ends[1::2], strict=True)]
 
 
 def _flip(sign: str) -> str:

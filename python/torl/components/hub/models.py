@@ -202,19 +202,15 @@ def untrainable_reason(settings: Any) -> str | None:
     if layers or not hasattr(decoder, "num_attention_heads"):
         kinds = ", ".join(sorted(layers)) or "no attention"
         return f"its layers ({kinds}) would mix the samples of a packed row; only causal attention separates them"
-    if varying := sorted(_rope_types(decoder) & _VARYING_ROPE_TYPES):
+    parameters = getattr(decoder, "rope_parameters", None) or {}  # for all layers, or by the type of a layer
+    found = [each for each in (parameters, *parameters.values()) if isinstance(each, dict)]
+    rope_types: set[Any] = {each.get("rope_type") for each in found if not each.get(_FIXED_BASE)}
+    if varying := sorted(rope_types & _VARYING_ROPE_TYPES):
         return (
             f"its rotary positions (rope_type = {varying[0]}) depend on the longest sample of a row, and are others in "
             "the engine"
         )
     return None
-
-
-def _rope_types(decoder: Any) -> set[Any]:
-    """Return the types of rotary positions without a fixed base, which may differ between types of layers."""
-    parameters = getattr(decoder, "rope_parameters", None) or {}
-    found = [each for each in (parameters, *parameters.values()) if isinstance(each, dict)]
-    return {each.get("rope_type") for each in found if not each.get(_FIXED_BASE)}
 
 
 def pinned_model(path: str) -> str:

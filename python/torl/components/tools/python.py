@@ -81,8 +81,12 @@ class PythonTool(StatefulTool):
         self.parameters = make_parameters(self.options.code_description)
         self._interpreter = interpreter
         self._sandbox: SandboxHost | ClusterSandbox | None = None
-        if interpreter is not None:
-            self._require_state(interpreter)
+        state = self.options.interpreter_state
+        if interpreter is not None and state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
+            raise ConfigError(
+                f"interpreter_state = {state!r} requires an interpreter with sessions, "
+                f"which {type(interpreter).__name__} lacks"
+            )
 
     def session(self, seed: int) -> ToolSession:
         interpreter = self._running()
@@ -132,14 +136,6 @@ class PythonTool(StatefulTool):
         if interpreter is None:
             raise SandboxError("the Python tool is not running: start it first")
         return interpreter
-
-    def _require_state(self, interpreter: Interpreter) -> None:
-        state = self.options.interpreter_state
-        if state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
-            raise ConfigError(
-                f"interpreter_state = {state!r} requires an interpreter with sessions, "
-                f"which {type(interpreter).__name__} lacks"
-            )
 
 
 def make_pool(options: PythonOptions) -> SandboxPool:

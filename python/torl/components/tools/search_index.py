@@ -93,7 +93,10 @@ class Bm25Index:
 
     def search(self, query: str, top_k: int) -> list[str]:
         """Return the `top_k` passages with the highest scores, best first. All share a word with the query."""
-        words = [word for word in _words([query])[0] if word in self._ranking.vocab_dict]
+        import bm25s
+
+        (tokens,) = bm25s.tokenize([query], stopwords="en", return_ids=False, show_progress=False)
+        words = [word for word in tokens if word in self._ranking.vocab_dict]
         if not words:
             return []
         scores = self._ranking.get_scores(words)
@@ -157,10 +160,3 @@ def _build(corpus: Corpus, path: Path, progress: Progress) -> None:
             raise ConfigError(
                 f"{path}: cannot be written: {error}; link the corpus into a directory that can be"
             ) from error
-
-
-def _words(texts: list[str]) -> list[list[str]]:
-    import bm25s
-
-    words: list[list[str]] = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-    return words
