@@ -13,10 +13,10 @@ from torl.base.errors import DataError
 from torl.base.options import import_object
 from torl.base.types import ScoredTrajectory, TrainingSample
 from torl.components.data.examples import (
-    Completion,
     Dialogue,
     ExampleContent,
     Passages,
+    PromptCompletion,
     RecordedTrajectory,
     SolvedProblem,
     read_example,
@@ -131,7 +131,7 @@ class ExampleReader:
                 return [self._sample(each) for each in self._encoder.dialogue(messages, weights, tools)], None
             case Passages(texts, weights):
                 return [self._sample(self._encoder.passages(texts, weights))], None
-            case Completion(prompt, completion):
+            case PromptCompletion(prompt, completion):
                 opening = opening_ids(self._model.tokenizer, prompt)
                 return [self._sample(self._encoder.response(opening, completion))], None
             case SolvedProblem(problem, response):

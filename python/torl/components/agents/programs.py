@@ -73,8 +73,8 @@ class CommandAgent(Agent):
             environment["TORL_PROBLEM"] = problem.question
         with (
             _question(problem.question) as question,
-            _Output(MAX_OUTPUT_BYTES) as stdout,
-            _Output(MAX_OUTPUT_BYTES) as stderr,
+            _ProcessOutput(MAX_OUTPUT_BYTES) as stdout,
+            _ProcessOutput(MAX_OUTPUT_BYTES) as stderr,
         ):
             async with self._starts:  # each start blocks the event loop for some milliseconds
                 process = await asyncio.create_subprocess_exec(
@@ -165,7 +165,7 @@ class FunctionAgent(Agent):
         return answer
 
 
-class _Output:
+class _ProcessOutput:
     """The last bytes that a process writes, read without waiting for other processes that share its output."""
 
     def __init__(self, max_bytes: int) -> None:

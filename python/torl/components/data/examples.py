@@ -68,7 +68,7 @@ class Passages:
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class PromptCompletion:
     """A text, and the response that a model continues it with."""
 
     prompt: str
@@ -90,7 +90,7 @@ class RecordedTrajectory:
     row: Mapping[str, Any]
 
 
-ExampleContent: TypeAlias = Dialogue | Passages | Completion | SolvedProblem | RecordedTrajectory
+ExampleContent: TypeAlias = Dialogue | Passages | PromptCompletion | SolvedProblem | RecordedTrajectory
 ExampleParser: TypeAlias = Callable[[str, Mapping[str, Any], set[str]], ExampleContent]
 """A function of the location of a row, its fields, and a set that receives the fields inside others that are not
 read."""
@@ -193,7 +193,7 @@ def _completion_reader(name: str) -> ExampleParser:
         prompt, completion = row["prompt"], row[name]
         if isinstance(prompt, str) and not _is_conversation(prompt):
             note_unread(location, row, row.keys() - {*SYSTEM_FIELDS, *TOOL_FIELDS}, unread)
-            return Completion(_text(location, "prompt", prompt), _text(location, name, completion))
+            return PromptCompletion(_text(location, "prompt", prompt), _text(location, name, completion))
         if isinstance(completion, str) and not _is_conversation(completion):
             completion = [{"role": "assistant", "content": completion}]
         before, zeros = read_messages(location, "prompt", prompt, unread, trained=False)

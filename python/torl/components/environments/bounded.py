@@ -43,7 +43,7 @@ def make_environment(choice: Choice[Environment]) -> "BoundedEnvironment":
 
 
 @dataclass(slots=True)
-class _Counts:
+class _EpisodeCounts:
     episodes: int = 0  # started
     retried: int = 0  # resets
     failed: int = 0  # episodes
@@ -63,7 +63,7 @@ class BoundedEnvironment:
                     raise InvalidResultError(f"expected ToolSchema for each tool, got {name!r}: {describe(tool)}")
         with calling("environment", environment, "reward_parts"):
             self.reward_parts = tuple(environment.reward_parts)
-        self.counts = _Counts()
+        self.counts = _EpisodeCounts()
         self.slots = asyncio.Semaphore(self.limits.max_concurrent)
         """One for each concurrent episode."""
 

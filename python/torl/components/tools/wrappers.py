@@ -82,7 +82,7 @@ class WrappedTool(BaseTool):
 
 
 @dataclass(slots=True)
-class _Counts:
+class _CallCounts:
     calls: int = 0
     retried: int = 0
     unavailable: int = 0  # calls that failed after all retries
@@ -108,7 +108,7 @@ class BoundedTool(WrappedTool):
         super().__init__(tool)
         self.name, self.limits = name, limits
         self._validator = None if tool.checks_arguments else _validator_of(tool)
-        self._counts = _Counts()
+        self._counts = _CallCounts()
         self._slots = slots or asyncio.Semaphore(limits.max_concurrent)
 
     def session(self, seed: int) -> ToolSession:
