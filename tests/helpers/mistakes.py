@@ -36,6 +36,12 @@ class AnyArguments(Calculator):
     parameters = MappingProxyType({"type": "object"})
 
 
+class TextOrNothing(Calculator):
+    parameters = MappingProxyType(
+        {"type": "object", "properties": {"code": {"type": ["string", "null"]}, "other": True}, "required": ["code"]}
+    )
+
+
 def run_program(program: str, seed: int = 0) -> str:
     """Run a program."""
     return program * seed

@@ -604,7 +604,10 @@ def test_format_of_blocks_refuses_a_tool_with_other_arguments(tool: str, found: 
         load_config(TrainConfig, path)
 
 
-@pytest.mark.parametrize("tool", ['name = "mistakes:AnyArguments"', 'function = "mistakes:run_code"'])
+@pytest.mark.parametrize(
+    "tool",
+    ['name = "mistakes:AnyArguments"', 'name = "mistakes:TextOrNothing"', 'function = "mistakes:run_code"'],
+)
 def test_format_of_blocks_accepts_a_tool_with_its_argument(tool: str, tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(BASE.format(directory=tmp_path / "run", section=f"[rollout.tools.python]\n{tool}"))

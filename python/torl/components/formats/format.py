@@ -159,8 +159,10 @@ def tool_mismatch(format: Format, name: str, parameters: Any) -> str | None:
         return None
     argument = format.tools[name]
     required = parameters.get("required", ())
-    types = {each: schema.get("type", "any") for each, schema in properties.items()}
-    if types.get(argument) in ("string", "any") and set(required) <= {argument}:
+    types = {each: schema.get("type", "any") if schema is not True else "any" for each, schema in properties.items()}
+    kind = types.get(argument, "none")
+    takes_text = not {"string", "any"}.isdisjoint([kind] if isinstance(kind, str) else kind)
+    if takes_text and set(required) <= {argument}:
         return None
     found = [f"{each} ({kind}{', required' if each in required else ''})" for each, kind in types.items()]
     return f"a call has one argument, the string {argument!r}, and the tool has {', '.join(found) or 'none'}"

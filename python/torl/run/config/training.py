@@ -4,7 +4,7 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 `Choice` is a section with a `name`; its other keys are options of the chosen class or function (`torl.base.options`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
 import tomli_w
@@ -154,7 +154,8 @@ class ModelRunConfig(Section):
             return self
         form = self.rollout.format.make()
         for name, tool in self.rollout.tools.items():
-            if provides_itself(tool.target) and (reason := tool_mismatch(form, name, declared_parameters(tool))):
+            parameters = declared_parameters(tool) if isinstance(form.tools, Mapping) else None
+            if provides_itself(tool.target) and (reason := tool_mismatch(form, name, parameters)):
                 raise ValueError(
                     f"rollout.tools.{name} cannot be called in the format {self.rollout.format.name!r}: {reason}; "
                     "rename the section, leave it out, or choose another rollout.format"
