@@ -1,20 +1,18 @@
 """The command `torl COMMAND ...`, also `python -m torl COMMAND ...`."""
 
-import os
-import select
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 from importlib.metadata import EntryPoint
-from typing import IO, Final
+from typing import Final
 
 from torl.base.errors import ConfigError
 from torl.base.plugins import COMMANDS, load_function, load_plugin, plugins, subject
 from torl.base.trust import NOT_TRUSTED, import_from_here, importing_nothing_from_here, reading
 from torl.base.version import __version__
 from torl.commands.command import Command, Files, reports_errors
+from torl_sandbox.output import ends_with_its_reader
 
 OWN: Final[Mapping[str, Command]] = {
     "train": Command("torl.commands.launch:train", "train a model", Files.OWN),
@@ -32,58 +30,24 @@ OWN: Final[Mapping[str, Command]] = {
 """The commands of the trainer. Installed packages add others, as torl_lab does."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status: 128 + SIGPIPE if the reader of the output disconnects."""
-    try:
-        try:
-            status = _main(sys.argv[1:] if arguments is None else arguments)
-        except SystemExit:
-            _flush()
-            raise
-        _flush()  # here, not at the exit of the interpreter, which has another status
-    except (BrokenPipeError, BaseExceptionGroup) as error:
-        if isinstance(error, BaseExceptionGroup) and error.subgroup(BrokenPipeError) is None:
-            raise
-        without_reader = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
-        if not without_reader:  # another pipe, such as the pipe to a child process
-            raise
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # where the rest of the buffers goes
-        for stream in without_reader:
-            os.dup2(nowhere, stream.fileno())
-        return 128 + signal.SIGPIPE
-    return status
-
-
+@ends_with_its_reader
 @reports_errors
-def _main(arguments: Sequence[str] | None) -> int:
-    words = list(arguments or ())
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] == "--version":
         print(__version__)
         return 0
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
+    found = plugins(COMMANDS, OWN)  # for torl's own commands, too: a package that takes a name is refused
     if words[0] in OWN:
         return run(OWN[words[0]], words[1:])
-    found = plugins(COMMANDS, OWN)
     if words[0] not in found:
         raise ConfigError(f"torl {words[0]}: no such command; the commands are: {', '.join([*OWN, *found])}")
     point = found[words[0]]
     return run(load_plugin(point, Command), words[1:], point)
-
-
-def _flush() -> None:
-    if sys.stdout is not None:  # as it is in `torl COMMAND >&-`
-        sys.stdout.flush()
-
-
-def _has_no_reader(stream: IO[str] | None) -> bool:
-    """Return whether the reader of an output has closed it, as in `torl COMMAND | head`."""
-    if stream is None:
-        return False
-    output = select.poll()
-    output.register(stream, 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
 
 
 def run(command: Command, arguments: Sequence[str] | None = None, point: EntryPoint | None = None) -> int:

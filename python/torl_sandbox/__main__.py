@@ -16,11 +16,13 @@ from torl_sandbox.errors import SandboxError
 from torl_sandbox.execution import Execution
 from torl_sandbox.guest import cache_directory, prepare_guest
 from torl_sandbox.outcome import OutcomeStatus
+from torl_sandbox.output import ends_with_its_reader
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers.commands import SERVERS, add_server_commands, run_server
 from torl_sandbox.version import __version__
 
 
+@ends_with_its_reader
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     options = _parser().parse_args(arguments)

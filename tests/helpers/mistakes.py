@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,36 @@ class Calculator(torl.Tool):
 
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
         return Outcome(OutcomeStatus.OK, str(1 / arguments["divisor"]))
+
+
+class RunsProgram(Calculator):
+    parameters = MappingProxyType(
+        {
+            "type": "object",
+            "properties": {"code": {"type": "integer"}, "program": {"type": "string"}},
+            "required": ["code", "program"],
+        }
+    )
+
+
+class AnyArguments(Calculator):
+    parameters = MappingProxyType({"type": "object"})
+
+
+class TextOrNothing(Calculator):
+    parameters = MappingProxyType(
+        {"type": "object", "properties": {"code": {"type": ["string", "null"]}, "other": True}, "required": ["code"]}
+    )
+
+
+def run_program(program: str, seed: int = 0) -> str:
+    """Run a program."""
+    return program * seed
+
+
+def run_code(code: str, seed: int = 0) -> str:
+    """Run a program."""
+    return code * seed
 
 
 class WithoutCall(torl.Tool):

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "python" / "torl_sandbox"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # A module may import modules of lower layers, and a server its neighbors.
 FLOORS: list[set[str]] = [
-    {"_core", "errors", "outcome", "paths", "version"},
+    {"_core", "errors", "outcome", "output", "paths", "version"},
     {"execution", "guest", "options"},
     {"session"},
     {"notebook", "pool"},

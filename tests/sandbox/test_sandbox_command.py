@@ -1,6 +1,7 @@
 """`python -m torl_sandbox`: what it prints and how it exits."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,22 @@ def test_a_terminal_without_its_letters_gets_them_escaped() -> None:
     code = "import sys\nprint('π = 3')\nprint('∞', file=sys.stderr)"
     done = sandbox("run", "-", stdin=code, PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stdout, done.stderr) == (0, "\\u03c0 = 3\n", "\\u221e\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [(["--help"], ""), (["run", "-"], ""), (["run", "-"], "1"), (["check"], ""), (["check"], "1")],
+)
+def test_a_command_ends_quietly_when_its_reader_disconnects(words: list[str], unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "torl_sandbox", *words],
+        input="print('x' * 100)", stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    os.close(writing)
+    assert (ended.stderr, ended.returncode) == ("", 128 + signal.SIGPIPE)
 
 
 @pytest.mark.parametrize("seconds", ["-1", "0", "nan", "soon"])

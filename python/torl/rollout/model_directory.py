@@ -15,9 +15,8 @@ from torl.components.environments import ToolSchema, make_environment
 from torl.components.hub import resolve_model
 from torl.components.text.prompt_encoder import ToolSchemas
 from torl.components.text.prompts import EncodedPrompts, PromptStream, encode_prompts
-from torl.components.text.sources import SourceDigest
+from torl.components.text.sources import SourceDigest, UnreadFields
 from torl.components.text.tokenizer import load_tokenizer, stop_token_ids
-from torl.components.text.unread_fields import UnreadFields
 from torl.components.tools import BaseTool, make_tool
 from torl.run.config import EvaluationConfig, LearningConfig, ModelRunConfig, ProblemChoice, PromptConfig
 from torl.run.config.choices import EnvironmentChoice, ToolChoice

@@ -1,7 +1,7 @@
 """Startup of the components that play episodes: tools, environment, agent, engine and reward."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from torl.components.agents import Agent
 from torl.components.engine import EngineSetup
 from torl.components.environments import BoundedEnvironment, make_environment
 from torl.components.formats import Format, require_chat_format
+from torl.components.formats.format import tool_mismatch
 from torl.components.rewards import Reward, make_reward
 from torl.components.text.prompt_encoder import PromptEncoder
 from torl.components.text.tokenizer import PlainTextEncoder, control_token_ids, stop_token_ids
@@ -156,7 +157,9 @@ async def start_rollouts(
                 await environment.start(context)
         if components.shuffle_observations:
             tools = {name: ShuffledTool(tool, context.seed) for name, tool in tools.items()}
-        _require_supported((*tools, *(environment.tools if environment else ())), config.rollout.format)
+        parameters = {name: tool.parameters for name, tool in tools.items()}
+        parameters |= {name: tool.parameters for name, tool in (environment.tools if environment else {}).items()}
+        _require_supported(parameters, config.rollout.format)
         player = _make_player(resolved, model, tools, environment, context, load_weights=load_weights)
         if agent is not None:
             stack.push_async_callback(agent.close)
@@ -207,14 +210,15 @@ def _require_unique(section: str, tools: Mapping[str, object], provided: Mapping
         raise ConfigError(f"{section} provides a second tool with the name {min(duplicates)!r}; rename one")
 
 
-def _require_supported(tools: Iterable[str], choice: Choice[Format]) -> None:
-    """Raise `ConfigError` for a tool that the run's format cannot call."""
+def _require_supported(tools: Mapping[str, object], choice: Choice[Format]) -> None:
+    """Raise `ConfigError` for a tool that the run's format cannot call. `tools` holds their arguments' JSON schemas."""
     form = choice.make()
-    if unsupported := [tool for tool in tools if form.tools is not None and tool not in form.tools]:
-        raise ConfigError(
-            f"rollout.format = {choice.name!r} cannot call the tool {unsupported[0]!r}; rename the tool, remove it (a "
-            "tool of an MCP server by listing the others in `tools`), or choose another format"
-        )
+    for tool, parameters in tools.items():
+        if reason := tool_mismatch(form, tool, parameters):
+            raise ConfigError(
+                f"rollout.format = {choice.name!r} cannot call the tool {tool!r}: {reason}; rename the tool, remove it "
+                "(a tool of an MCP server by listing the others in `tools`), or choose another format"
+            )
 
 
 def _make_player(

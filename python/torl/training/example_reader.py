@@ -13,23 +13,22 @@ from torl.base.errors import DataError
 from torl.base.options import import_object
 from torl.base.types import ScoredTrajectory, TrainingSample
 from torl.components.data.examples import (
-    Completion,
     Dialogue,
     ExampleContent,
     Passages,
+    PromptCompletion,
     RecordedTrajectory,
     SolvedProblem,
     read_example,
 )
-from torl.components.data.files import SkippedRowError
-from torl.components.data.row_fields import require_whole_question
+from torl.components.data.rows import SkippedRowError, require_whole_question
 from torl.components.formats import FORMATS
 from torl.components.formats.results import split_results, unread_markup
 from torl.components.text.example_encoder import ExampleEncoder, WeightedTokens
 from torl.components.text.prompt_encoder import opening_ids
 from torl.components.text.prompts import PromptStream
+from torl.components.text.sources import UnreadFields
 from torl.components.text.tokenizer import stop_token_ids
-from torl.components.text.unread_fields import UnreadFields
 from torl.components.text.vocabulary import build_vocabulary
 from torl.rollout.model_directory import ModelDirectory, context_window
 from torl.run.config import FinetuneConfig
@@ -132,7 +131,7 @@ class ExampleReader:
                 return [self._sample(each) for each in self._encoder.dialogue(messages, weights, tools)], None
             case Passages(texts, weights):
                 return [self._sample(self._encoder.passages(texts, weights))], None
-            case Completion(prompt, completion):
+            case PromptCompletion(prompt, completion):
                 opening = opening_ids(self._model.tokenizer, prompt)
                 return [self._sample(self._encoder.response(opening, completion))], None
             case SolvedProblem(problem, response):

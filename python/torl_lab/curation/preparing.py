@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 
 from torl.base.errors import DataError
 from torl.base.types import Problem
-from torl.components.data.files import InvalidRowError, SkippedRowError
-from torl.components.data.values import row_id
+from torl.components.data.rows import InvalidRowError, SkippedRowError, row_id
 from torl.components.grading import Grader
 from torl.components.grading.verdict import compare_exactly
-from torl.components.text.unread_fields import UnreadFields
+from torl.components.text.sources import UnreadFields
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write, record_errors
 from torl_lab.curation.candidates import CandidateFile, DroppedRows

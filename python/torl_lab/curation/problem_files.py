@@ -11,7 +11,7 @@ from torl.base.types import Problem
 from torl.components.data.layout import FIELDS, Layout
 from torl.components.data.problems import make_layout
 from torl.components.data.public_sets import public_sets
-from torl.components.hub.dataset_files import without_suffixes
+from torl.components.hub.datasets import without_suffixes
 
 _READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
 """Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""

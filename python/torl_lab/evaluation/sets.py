@@ -11,7 +11,7 @@ from torl.base.options import suggestion
 from torl.components.data.layout import Layout
 from torl.components.data.public_sets import public_sets
 from torl.components.hub import DATASET_PREFIX
-from torl.components.hub.dataset_files import FILE_SUFFIXES, is_readable, without_suffixes
+from torl.components.hub.datasets import FILE_SUFFIXES, is_readable, without_suffixes
 from torl.run.config import ProblemChoice
 from torl.run.config.choices import PROBLEMS
 

@@ -176,6 +176,24 @@ def test_a_name_that_is_taken_is_refused(
 
 
 @pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("words", [("train", "demo", "--show"), ("presets",), ("--help",), ("report", "run")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("train", "has a name of torl itself"), ("report", "uninstall one of the packages")]
+)
+def test_every_command_refuses_a_name_that_is_taken(
+    name: str,
+    message: str,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (error,) = refusal(words, {"torl.commands": {name: "my_lab:HELLO"}}, tmp_path, monkeypatch, capsys)
+    assert error.startswith("error: torl.commands: ")
+    assert message in error
+
+
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize(
     ("name", "message"),
     [

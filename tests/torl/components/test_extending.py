@@ -585,6 +585,36 @@ def test_format_that_cannot_call_a_tool_of_the_run_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("tool", "found"),
+    [
+        ('name = "mistakes:Calculator"', "none"),
+        ('name = "custom_components:LineCounter"', r"text \(string\)"),
+        ('name = "mistakes:RunsProgram"', r"code \(integer, required\), program \(string, required\)"),
+        ('function = "mistakes:run_program"', r"program \(string, required\), seed \(integer\)"),
+    ],
+)
+def test_format_of_blocks_refuses_a_tool_with_other_arguments(tool: str, found: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section=f"[rollout.tools.python]\n{tool}"))
+    message = (
+        r"rollout\.tools\.python cannot be called in the format 'torl': a call has one argument, the string 'code', "
+        f"and the tool has {found}; rename"
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_config(TrainConfig, path)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    ['name = "mistakes:AnyArguments"', 'name = "mistakes:TextOrNothing"', 'function = "mistakes:run_code"'],
+)
+def test_format_of_blocks_accepts_a_tool_with_its_argument(tool: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(BASE.format(directory=tmp_path / "run", section=f"[rollout.tools.python]\n{tool}"))
+    assert load_config(TrainConfig, path).rollout.tools["python"].is_imported
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("wrong_shape", r"returned an invalid value .*\nexpected advantages_M of shape \(48,\), got \(8,\)"),

@@ -19,7 +19,7 @@ from torl.base.options import Choice
 from torl.base.seeds import derive_seed
 from torl.base.types import FinishReason, Problem, Prompt, SampledTurn, StopReason, ToolRequest, Trajectory
 from torl.components.environments import Message, bounded
-from torl.components.rewards.environment import EnvironmentReward, EnvironmentRewardOptions
+from torl.components.rewards.reward import EnvironmentReward, EnvironmentRewardOptions
 from torl.components.text.templates import PromptVariant, chat
 from torl.rollout.grading import score_group
 from torl.rollout.group_file import GroupFile

@@ -325,6 +325,28 @@ async def test_tool_name_unsupported_by_the_format_is_refused(tmp_path: Path) ->
     assert "start engine" not in events
 
 
+class RunsProgram(Part):
+    """A tool whose arguments are known when it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parameters = {"type": "object", "properties": {"program": {"type": "string"}}}
+
+
+async def test_tool_with_other_arguments_than_the_format_writes_is_refused(
+    model: ModelDirectory, tmp_path: Path
+) -> None:
+    config = configuration(tools={"python": {"name": f"{__name__}:RunsProgram"}}, format="torl")
+    message = (
+        r"rollout\.format = 'torl' cannot call the tool 'python': a call has one argument, the string 'code', and the "
+        r"tool has program \(string\); rename the tool"
+    )
+    with pytest.raises(ConfigError, match=message):
+        async with open_rollouts(config, model, Console(io.StringIO()), log_directory=tmp_path):
+            raise AssertionError("unreachable")
+    assert events == ["start tool 0", "close tool 0"]
+
+
 async def test_an_environment_that_does_not_start_or_has_a_tool_of_the_run_is_an_error(tmp_path: Path) -> None:
     config, model = with_environment()
     failing.add("start environment")

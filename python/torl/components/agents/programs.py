@@ -16,7 +16,7 @@ from torl.base.options import load_object
 from torl.base.runtime.processes.children import command_words, describe_exit, dying_with_parent
 from torl.base.trust import require_trust
 from torl.base.types import Problem
-from torl.components.agents.agent import Agent, check_answer
+from torl.components.agents import Agent, check_answer
 
 MAX_OUTPUT_BYTES = 1 << 20
 _API_KEY = "any"  # required by clients
@@ -73,8 +73,8 @@ class CommandAgent(Agent):
             environment["TORL_PROBLEM"] = problem.question
         with (
             _question(problem.question) as question,
-            _Output(MAX_OUTPUT_BYTES) as stdout,
-            _Output(MAX_OUTPUT_BYTES) as stderr,
+            _ProcessOutput(MAX_OUTPUT_BYTES) as stdout,
+            _ProcessOutput(MAX_OUTPUT_BYTES) as stderr,
         ):
             async with self._starts:  # each start blocks the event loop for some milliseconds
                 process = await asyncio.create_subprocess_exec(
@@ -89,7 +89,8 @@ class CommandAgent(Agent):
             try:
                 status = await process.wait()
             finally:
-                _kill_group(process.pid)
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
                 if status != 0:
                     self._append_to_log(problem, status, stderr.text())
@@ -164,7 +165,7 @@ class FunctionAgent(Agent):
         return answer
 
 
-class _Output:
+class _ProcessOutput:
     """The last bytes that a process writes, read without waiting for other processes that share its output."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -211,9 +212,3 @@ def _question(text: str) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _kill_group(leader: int) -> None:
-    """Kill the process group of a program, if it still exists."""
-    with suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)

@@ -7,9 +7,11 @@ from typing import Protocol
 from torl.base.guard import InvalidResultError, describe
 from torl.base.types import Problem
 from torl.components.data.curriculum import CurriculumSampler
-from torl.components.data.problems import load_problems, stream_problems
-from torl.components.data.sampler import PromptSampler, Sampler
-from torl.components.data.stream import StreamSampler
+from torl.components.data.problems import load_problems as load_problems
+from torl.components.data.problems import stream_problems as stream_problems
+from torl.components.data.sampler import PromptSampler as PromptSampler
+from torl.components.data.sampler import Sampler as Sampler
+from torl.components.data.stream import StreamSampler as StreamSampler
 
 
 class ProblemSource(Protocol):
@@ -45,11 +47,7 @@ PROBLEM_SOURCES: Mapping[str, Callable[..., Iterable[Problem]]] = MappingProxyTy
 
 
 def check_problem(problem: object) -> None:
-    """Check a problem of a source.
-
-    Raises:
-        InvalidResultError: `problem` is not a `Problem` of texts.
-    """
+    """Raise `InvalidResultError` if `problem`, of a source, is not a `Problem` of texts."""
     if not isinstance(problem, Problem):
         raise InvalidResultError(f"expected Problem(id, question, answer), got {describe(problem)}")
     for name, value in (("id", problem.id), ("question", problem.question), ("answer", problem.answer)):
@@ -61,15 +59,3 @@ SAMPLERS: Mapping[str, Callable[..., Sampler]] = MappingProxyType(
     {"shuffled": PromptSampler, "curriculum": CurriculumSampler, "stream": StreamSampler}
 )
 """Samplers by name in the configuration."""
-
-__all__ = [
-    "PROBLEM_SOURCES",
-    "SAMPLERS",
-    "ProblemSource",
-    "PromptSampler",
-    "Sampler",
-    "StreamSampler",
-    "check_problem",
-    "load_problems",
-    "stream_problems",
-]

@@ -35,7 +35,10 @@ class CurriculumSampler(PromptSampler):
         Raises:
             DataError: No problem is left, or a problem lacks a required number.
         """
-        super().__init__([prompt for prompt in prompts if _is_in_range(prompt, pass_rate_range)], seed)
+        if pass_rate_range is not None:
+            lowest, highest = pass_rate_range
+            prompts = [prompt for prompt in prompts if lowest <= _number(prompt, PASS_RATE) <= highest]
+        super().__init__(prompts, seed)
         self._weights = {prompt.problem.id: _number(prompt, weight_field) for prompt in self._prompts if weight_field}
         self._cooldown_after, self._cooldown_epochs = cooldown
         self._carried: list[str] = []  # ids that a take drew twice, which the next take starts with
@@ -103,10 +106,6 @@ class CurriculumSampler(PromptSampler):
         weight = self._weights.get(name, 1.0)
         digest = hashlib.blake2b(f"{self._seed}/{self.epoch}/{name}/weight".encode(), digest_size=8).digest()
         return weight >= 1 or int.from_bytes(digest) < weight * 2**64
-
-
-def _is_in_range(prompt: Prompt, pass_rate_range: tuple[float, float] | None) -> bool:
-    return pass_rate_range is None or pass_rate_range[0] <= _number(prompt, PASS_RATE) <= pass_rate_range[1]
 
 
 def _number(prompt: Prompt, field: str | None) -> float:

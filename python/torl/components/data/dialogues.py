@@ -9,9 +9,16 @@ from typing import Any, TypeAlias
 
 from torl.base.errors import DataError
 from torl.components.data.example_tools import read_call, read_objects, written_calls
-from torl.components.data.files import describe
-from torl.components.data.row_fields import SYSTEM_FIELDS, has_value, is_given, read_mark, require_harmless
-from torl.components.data.values import is_missing, name_columns
+from torl.components.data.rows import (
+    SYSTEM_FIELDS,
+    describe,
+    has_value,
+    is_given,
+    is_missing,
+    read_mark,
+    require_harmless,
+)
+from torl.components.data.values import name_columns
 from torl.components.text.example_encoder import REASONING
 
 Messages: TypeAlias = tuple[tuple[Mapping[str, Any], ...], tuple[float, ...]]
@@ -105,7 +112,8 @@ def read_conversation(location: str, conversation: Any, unread: set[str]) -> Mes
     Raises:
         DataError: A message is invalid, or a field would change the prompt or the loss and is not read.
     """
-    if isinstance(conversation, list) and conversation and all(map(_is_plain_text, conversation)):
+    is_list = isinstance(conversation, list) and bool(conversation)
+    if is_list and all(isinstance(turn, str) and not turn.lstrip().startswith("{") for turn in conversation):
         conversation = [
             {"role": role, "content": text}
             for role, text in zip(cycle(("user", "assistant")), conversation, strict=False)
@@ -129,8 +137,9 @@ def read_conversation(location: str, conversation: Any, unread: set[str]) -> Mes
             own |= {"content": thinking, "tool_calls": calls}
         if twice := [name for name in own if name in message and message[name] != own[name]]:
             raise DataError(f"{where}: {twice[0]!r} contradicts 'from' and 'value'")
-        is_result = own["role"] == "tool"
-        contents = _unwrapped(value) if is_result else [own["content"]]
+        contents = [own["content"]]
+        if own["role"] == "tool" and isinstance(value, str) and _RESULTS.fullmatch(value):  # of parallel calls
+            contents = [result.strip() for result in _RESULT.findall(value)]  # the chat template adds the tags
         messages += [{**message, **own, "content": content} for content in contents]
     return read_messages(location, "conversations", messages, unread)
 
@@ -158,17 +167,6 @@ def with_system(location: str, field: str, row: Mapping[str, Any], read: Message
         else:
             messages, weights = ({"role": "system", "content": system}, *messages), (0.0, *weights)
     return messages, weights
-
-
-def _is_plain_text(turn: Any) -> bool:
-    return isinstance(turn, str) and not turn.lstrip().startswith("{")
-
-
-def _unwrapped(results: Any) -> list[Any]:
-    """Return the results of parallel calls without the tags around each, which the chat template adds."""
-    if not isinstance(results, str) or _RESULTS.fullmatch(results) is None:
-        return [results]
-    return [result.strip() for result in _RESULT.findall(results)]
 
 
 def _calls(where: str, role: str, message: Mapping[str, Any], unread: set[str]) -> list[dict[str, Any]]:
@@ -217,11 +215,7 @@ def _text_of_part(where: str, part: Any) -> str:
 
 
 def _weight(where: str, message: Mapping[str, Any], *, is_trained: bool) -> float:
-    """Return the weight of a message.
-
-    Raises:
-        DataError: A mark is invalid, or asks to train a message that cannot be trained.
-    """
+    """Return the weight of a message, whose marks must not ask to train what cannot be trained."""
     if _MARKED.isdisjoint(message):
         return float(is_trained)
     marks = {name: read_mark(where, name, message[name]) for name in _MARKS if name in message}

@@ -11,11 +11,11 @@ from torl.base.guard import InvalidResultError
 from torl.base.guard import describe as describe_value
 from torl.base.options import suggestion
 from torl.components.data.examples import EXAMPLE_FIELDS, EXAMPLE_FORMATS
-from torl.components.data.files import InvalidRowError, describe, find_files, numbered_rows
-from torl.components.data.row_fields import TOOL_FIELDS
-from torl.components.data.values import PlainRow, is_missing, plain, require_value
+from torl.components.data.files import find_files, numbered_rows
+from torl.components.data.rows import TOOL_FIELDS, InvalidRowError, describe, is_missing
+from torl.components.data.values import PlainRow, plain, require_value
 from torl.components.hub import resolve_dataset
-from torl.components.hub.dataset_files import file_format
+from torl.components.hub.datasets import file_format
 
 ExampleRow: TypeAlias = tuple[str, Mapping[str, Any] | DataError]
 """The id of an example, such as its location ("train.jsonl, line 3"), and its fields, or why the row is invalid."""
@@ -137,11 +137,7 @@ EXAMPLE_SOURCES: Mapping[str, Callable[..., Iterable[ExampleRow]]] = MappingProx
 
 
 def check_example(example: object) -> None:
-    """Check an example of a custom source.
-
-    Raises:
-        InvalidResultError: `example` is not a pair of an id and fields.
-    """
+    """Raise `InvalidResultError` if an example of a custom source is not a pair of an id and fields."""
     pair = example if isinstance(example, tuple) and len(example) == 2 else (None, None)
     if not isinstance(pair[0], str) or not isinstance(pair[1], Mapping | DataError):
         raise InvalidResultError(

@@ -8,9 +8,8 @@ from typing import Any
 from torl.base.errors import DataError
 from torl.base.inputs import parse_json
 from torl.base.types.tools import ARGUMENT_KEYS
-from torl.components.data.files import describe
-from torl.components.data.row_fields import TOOL_FIELDS, has_value, is_given, note_unread
-from torl.components.data.values import is_missing, name_columns
+from torl.components.data.rows import TOOL_FIELDS, describe, has_value, is_given, is_missing, note_unread
+from torl.components.data.values import name_columns
 
 _FUNCTION = ("name", "description", "parameters")
 """Fields of a tool in their order in a rollout, which is that of the text of a chat template."""
@@ -99,11 +98,7 @@ def read_call(where: str, call: Mapping[str, Any], unread: set[str]) -> dict[str
 
 
 def written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
-    """Return the thinking before calls that are written as JSON, and the calls.
-
-    Raises:
-        DataError: The text is not JSON.
-    """
+    """Return the thinking before calls that are written as JSON, and the calls; raise `DataError` for other texts."""
     thinking = ""
     if isinstance(value, str):
         is_json = value.lstrip().startswith(("{", "["))
@@ -113,11 +108,7 @@ def written_calls(where: str, value: Any) -> tuple[str, list[Any]]:
 
 
 def _parse(where: str, field: str, text: str) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        DataError: The text is not JSON.
-    """
+    """Return the value of a JSON text."""
     try:
         return parse_json(text)
     except ValueError as error:
@@ -125,11 +116,7 @@ def _parse(where: str, field: str, text: str) -> Any:
 
 
 def read_objects(where: str, field: str, value: Any) -> list[dict[str, Any]]:
-    """Read a list of objects; the list and each object may be JSON.
-
-    Raises:
-        DataError: The value is not a list of objects.
-    """
+    """Read a list of objects; the list and each object may be JSON. Raises `DataError` for other values."""
     if isinstance(value, str):
         value = _parse(where, field, value)
     if not isinstance(value, list):

@@ -28,18 +28,20 @@ from torl.base.inputs import parse_json
 from torl.base.types import Problem
 from torl.components.data.dialogues import Messages, read_conversation, read_messages, with_system
 from torl.components.data.example_tools import read_tools
-from torl.components.data.files import SkippedRowError, describe
-from torl.components.data.row_fields import (
+from torl.components.data.rows import (
     LABEL,
     QUESTION_PARTS,
     SYSTEM_FIELDS,
     TOOL_FIELDS,
+    SkippedRowError,
+    describe,
     has_value,
+    is_missing,
     note_unread,
     read_mark,
     require_whole_question,
 )
-from torl.components.data.values import PlainRow, is_missing, name_columns, plain
+from torl.components.data.values import PlainRow, name_columns, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Passages:
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class PromptCompletion:
     """A text, and the response that a model continues it with."""
 
     prompt: str
@@ -88,7 +90,7 @@ class RecordedTrajectory:
     row: Mapping[str, Any]
 
 
-ExampleContent: TypeAlias = Dialogue | Passages | Completion | SolvedProblem | RecordedTrajectory
+ExampleContent: TypeAlias = Dialogue | Passages | PromptCompletion | SolvedProblem | RecordedTrajectory
 ExampleParser: TypeAlias = Callable[[str, Mapping[str, Any], set[str]], ExampleContent]
 """A function of the location of a row, its fields, and a set that receives the fields inside others that are not
 read."""
@@ -152,10 +154,6 @@ def _require_unicode(location: str, row: Mapping[str, Any]) -> None:
         raise DataError(f"{location}: has a lone surrogate: {error.object[error.start :][:1]!r}") from error
 
 
-def _read_trajectory(location: str, row: Mapping[str, Any], unread: set[str]) -> RecordedTrajectory:
-    return RecordedTrajectory(row)
-
-
 def _dialogue(location: str, field: str, row: Mapping[str, Any], read: Messages) -> Dialogue:
     """Return messages with the system message and the tools of the row."""
     messages, weights = with_system(location, field, row, read)
@@ -195,7 +193,7 @@ def _completion_reader(name: str) -> ExampleParser:
         prompt, completion = row["prompt"], row[name]
         if isinstance(prompt, str) and not _is_conversation(prompt):
             note_unread(location, row, row.keys() - {*SYSTEM_FIELDS, *TOOL_FIELDS}, unread)
-            return Completion(_text(location, "prompt", prompt), _text(location, name, completion))
+            return PromptCompletion(_text(location, "prompt", prompt), _text(location, name, completion))
         if isinstance(completion, str) and not _is_conversation(completion):
             completion = [{"role": "assistant", "content": completion}]
         before, zeros = read_messages(location, "prompt", prompt, unread, trained=False)
@@ -256,10 +254,6 @@ def _conversation_of(location: str, row: Mapping[str, Any], question: str, reply
     return _dialogue(location, "history", row, read_messages(location, "history", turns, unread))
 
 
-def _read_document(location: str, row: Mapping[str, Any], unread: set[str]) -> Passages:
-    return Passages((_text(location, "text", row["text"]),), (1.0,))
-
-
 def _text(location: str, field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise DataError(f"{location}: {field!r} must be text, got {describe(value)}")
@@ -270,7 +264,9 @@ _OF_DIALOGUES = (LABEL, *SYSTEM_FIELDS, *TOOL_FIELDS)
 _OF_CONVERSATIONS = (*SYSTEM_FIELDS, *TOOL_FIELDS, "history")
 
 EXAMPLE_FORMATS: Sequence[ExampleFormat] = (
-    ExampleFormat(("prompt_token_ids", "token_ids", "loss_mask"), _read_trajectory, optional=None),
+    ExampleFormat(
+        ("prompt_token_ids", "token_ids", "loss_mask"), lambda _, row, __: RecordedTrajectory(row), optional=None
+    ),
     ExampleFormat(("messages",), _read_messages, _OF_DIALOGUES),
     ExampleFormat(("conversations",), _read_conversation, _OF_DIALOGUES),
     ExampleFormat(("segments",), _read_segments, (LABEL,)),
@@ -286,7 +282,7 @@ EXAMPLE_FORMATS: Sequence[ExampleFormat] = (
         )
         for output in ("output", "response")
     ),
-    ExampleFormat(("text",), _read_document),
+    ExampleFormat(("text",), lambda location, row, _: Passages((_text(location, "text", row["text"]),), (1.0,))),
 )
 """The formats of examples: the first whose fields a row has reads it."""
 EXAMPLE_FIELDS = frozenset(name for form in EXAMPLE_FORMATS for name in (*form.fields, *(form.optional or ())))

@@ -1,60 +1,88 @@
 """Readers of the rows of .jsonl, .json, .parquet, .csv and .arrow files.
 
-JSON lines, CSV and the batches of parquet and arrow files are streamed, so files may exceed memory. A JSON list is
-loaded completely. A row that cannot be decoded is an `InvalidRowError`; only an unreadable file raises an error.
+JSON lines, CSV and the batches of parquet and arrow files (of `save_to_disk` of `datasets`) are streamed, so files may
+exceed memory. A JSON list is loaded completely. A row that cannot be decoded is an `InvalidRowError`. Only an
+unreadable file, or one whose content is far larger than itself, raises a `DataError`.
 """
 
 import csv
 import io
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from datetime import date, time, timedelta
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
+from torl.base.columnar import parquet_rows, stream_rows
 from torl.base.errors import DataError
-from torl.base.inputs import parse_json
-from torl.components.data.row_files import Fields, Row, RowFile, opened_file, read_arrow, read_parquet, require_content
-from torl.components.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, files_in, hub_errors, resolve_file
-from torl.components.hub.dataset_files import FILE_SUFFIXES, file_format, is_readable
+from torl.base.inputs import BoundedReader, open_file, parse_json, reason
+from torl.components.data.rows import InvalidRowError, NumberLiteral, describe
+from torl.components.hub import DATASET_PREFIX, IN_PLACE_OF_NAME, RemoteFile, files_in, hub_errors, resolve_file
+from torl.components.hub.datasets import COMPRESSIONS, FILE_SUFFIXES, file_format, is_readable
+
+RowFile: TypeAlias = Path | RemoteFile
+"""A file on disk, or a file on the Hub that is read over the network."""
+Row: TypeAlias = tuple[str, Any]
+"""The location of a row ("train.jsonl, line 3") and its value, or the `InvalidRowError` that replaces the value."""
+Fields: TypeAlias = Collection[str] | None
+"""Names of the columns to read; None reads all. A reader may return more columns."""
+_CODECS = dict(zip(COMPRESSIONS, ("gzip", "zstd"), strict=True))
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"  # the first bytes
+
+
+@contextmanager
+def _opened_file(path: RowFile) -> Iterator[IO[bytes]]:
+    """Open a file for reading, which is decompressed if its name has the suffix of a compression."""
+    compression = file_format(path.name)[1]
+    if not compression:
+        with path.open("rb") as file:
+            yield file
+        return
+    import pyarrow
+
+    with _arrow_errors(path, compression), path.open("rb") as file:
+        decompressed = pyarrow.CompressedInputStream(file, _CODECS[compression])
+        yield io.BufferedReader(BoundedReader(file, decompressed))
+
+
+@contextmanager
+def _arrow_errors(path: RowFile, kind: str) -> Iterator[None]:
+    """Convert an error of pyarrow, or of the file that it reads, to a `DataError`."""
+    import pyarrow
+
+    try:
+        yield
+    except ConnectionError:
+        raise
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable {kind} file: {reason(error)}") from error
+
+
+def _require_content(file: RowFile) -> None:
+    """Raise `DataError` if a file is the pointer to itself that Git LFS leaves in a repository."""
+    if isinstance(file, Path):
+        try:
+            with open_file(file) as opened:
+                is_pointer = opened.read(len(_LFS_POINTER)) == _LFS_POINTER
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read: {error.strerror}") from error
+        if is_pointer:
+            raise DataError(f"{file}: a pointer of Git LFS, not the file: run `git lfs pull` in its repository")
+
 
 DatasetFinder: TypeAlias = Callable[[str, str, Sequence[str]], Sequence[RowFile]]
 """A function of the name of a dataset on the Hub, a split, and patterns, that returns the files."""
 
-_TIMES = (date, time, timedelta)  # a datetime is a date
 _LISTS = ("data", "rows", "examples", "problems", "questions", "items", "instances", "train")
 """Names of the rows in a .json file that is an object; an object with other lists is a row."""
 _MAX_CSV_FIELD = 2**31 - 1  # characters; the default of 131,072 ends the file at a longer field
 
 
-class InvalidRowError(DataError):
-    """A row that is not a problem. The message has its location and the reason."""
-
-    def __init__(self, location: str, reason: str, message: str) -> None:
-        """Describe the row.
-
-        Args:
-            location: Location of the row.
-            reason: Short name of the reason, by which such rows are counted.
-            message: The reason in full.
-        """
-        super().__init__(f"{location}: {message}")
-        self.location, self.reason = location, reason
-
-
-class SkippedRowError(InvalidRowError):
-    """A row that is left out on purpose: a copy, or a row that a filter excludes."""
-
-
-class NumberLiteral(str):
-    """A JSON number in its original spelling."""
-
-
 def _read_json_lines(path: RowFile, fields: Fields) -> Iterator[Row]:
-    with opened_file(path) as file:
+    with _opened_file(path) as file:
         yield from _rows_of_lines(path, file)
 
 
@@ -72,7 +100,7 @@ def _rows_of_lines(path: RowFile, lines: Iterable[bytes]) -> Iterator[Row]:
 
 
 def _read_json(path: RowFile, fields: Fields) -> Iterator[Row]:
-    with opened_file(path) as file:
+    with _opened_file(path) as file:
         first, second = file.readline(), file.readline()
         if second.strip() and _is_object(first):  # `to_json` of `datasets` writes JSON lines
             yield from _rows_of_lines(path, chain((first, second), file))
@@ -100,7 +128,7 @@ def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:
     csv.field_size_limit(_MAX_CSV_FIELD)
     # A byte that is not UTF-8 becomes a lone surrogate, which makes the field invalid instead of the file.
     with (
-        opened_file(path) as opened,
+        _opened_file(path) as opened,
         io.TextIOWrapper(opened, encoding="utf-8-sig", errors="surrogateescape", newline="") as file,
     ):
         reader = csv.DictReader(file)
@@ -116,13 +144,21 @@ def _read_csv(path: RowFile, fields: Fields) -> Iterator[Row]:
             raise DataError(f"{path}: not a readable CSV file: {error}") from error
 
 
+def _read_columns(
+    kind: str, read: Callable[[IO[bytes], Fields], Iterator[Any]], path: RowFile, fields: Fields
+) -> Iterator[Row]:
+    with _arrow_errors(path, kind), path.open("rb") as opened:
+        for number, row in enumerate(read(opened, fields), start=1):
+            yield f"{path}, row {number}", row
+
+
 _READERS: Mapping[str, Callable[[RowFile, Fields], Iterator[Row]]] = MappingProxyType(
     {
         ".jsonl": _read_json_lines,
         ".json": _read_json,
-        ".parquet": read_parquet,
+        ".parquet": partial(_read_columns, "parquet", parquet_rows),
         ".csv": _read_csv,
-        ".arrow": read_arrow,
+        ".arrow": partial(_read_columns, "arrow", stream_rows),
     }
 )
 """Readers by the suffix of a file. The second argument selects columns."""
@@ -159,7 +195,7 @@ def numbered_rows(files: Sequence[RowFile], fields: Fields = None) -> Iterator[R
     """Yield the rows of all files. Row numbers continue from file to file."""
     number = 0
     for file in files:
-        require_content(file)
+        _require_content(file)
         with (
             nullcontext()
             if isinstance(file, Path)
@@ -174,8 +210,8 @@ def _decode(location: str, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        reason = f"not UTF-8: {error.reason} at byte {error.start}"
-        raise InvalidRowError(location, "not_utf8", reason) from error
+        message = f"not UTF-8: {error.reason} at byte {error.start}"
+        raise InvalidRowError(location, "not_utf8", message) from error
 
 
 def _parse_json(location: str, text: str) -> Any:
@@ -185,9 +221,3 @@ def _parse_json(location: str, text: str) -> Any:
         return parse_json(text, parse_float=NumberLiteral, parse_int=NumberLiteral, parse_constant=lambda _: None)
     except ValueError as error:
         raise InvalidRowError(location, "not_json", f"not valid JSON: {error}") from error
-
-
-def describe(value: Any) -> str:
-    """Return the type of a value of a row, for error messages."""
-    kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text", bytes: "bytes"}
-    return kinds.get(type(value)) or ("a date or a time" if isinstance(value, _TIMES) else "a number")

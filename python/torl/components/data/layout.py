@@ -13,14 +13,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from torl.base.types import ALTERNATIVE, Problem
-from torl.components.data.files import InvalidRowError, describe
-from torl.components.data.row_fields import require_read
+from torl.components.data.rows import InvalidRowError, describe, is_missing, require_read
 from torl.components.data.values import (
     PASS_RATE,
     as_text,
     derive_answer,
     find_value,
-    is_missing,
     is_solution,
     name_columns,
     plain,

@@ -16,10 +16,10 @@ from pydantic import AfterValidator
 from torl.base.errors import ConfigError, DataError
 from torl.base.options import suggestion
 from torl.base.types import Problem
-from torl.components.data.earlier_rows import EarlierRows
-from torl.components.data.files import InvalidRowError, SkippedRowError, find_files, numbered_rows
+from torl.components.data.files import find_files, numbered_rows
 from torl.components.data.layout import FIELDS, Layout
 from torl.components.data.public_sets import ProblemFile, find_problem_file
+from torl.components.data.rows import EarlierRows, InvalidRowError, SkippedRowError
 from torl.components.hub import resolve_dataset, stream_dataset
 
 MAX_INVALID_FRACTION = 0.01

@@ -69,11 +69,7 @@ class ProblemFile:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Add to the error of a public set that is unavailable how to name a copy of it.
-
-        Raises:
-            DataError: The block raised one.
-        """
+        """Add to the `DataError` of a public set that is unavailable how to name a copy of it."""
         try:
             yield
         except DataError as error:

@@ -45,13 +45,15 @@ class Sampler(Protocol):
 
 
 def require_available(count: int, available: int) -> None:
-    """Check the size of a `take`.
-
-    Raises:
-        ValueError: `count` exceeds `available`.
-    """
+    """Raise `ValueError` if a `take` asks for more prompts than there are."""
     if count > available:
         raise ValueError(f"cannot take {count} prompts at once: only {available} are available")
+
+
+def require_equal(name: str, recorded: object, value: object) -> None:
+    """Raise `CheckpointError` if a checkpoint was written with another value."""
+    if recorded != value:
+        raise CheckpointError(f"the checkpoint was written with {name} {recorded}, not {value}")
 
 
 class PromptSampler:
@@ -136,14 +138,10 @@ class PromptSampler:
         Raises:
             CheckpointError: The state has other problems, another seed or another sampler, or is damaged.
         """
-        if state.get("sampler") != self.kind:
-            raise CheckpointError(
-                f"the checkpoint was written with data.sampler {state.get('sampler')}, not {self.kind}"
-            )
+        require_equal("data.sampler", state.get("sampler"), self.kind)
         if state.get("problems") != self._fingerprint:
             raise CheckpointError(f"the checkpoint was written with other {self.contents} now")
-        if state.get("seed") != self._seed:
-            raise CheckpointError(f"the checkpoint was written with seed {state.get('seed')}, not {self._seed}")
+        require_equal("seed", state.get("seed"), self._seed)
         numbers = [state.get(name) for name in ("epoch", "position", "shared")]
         deferred = state.get("deferred")
         known = {prompt.problem.id for prompt in self._prompts}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torl.base.errors import CheckpointError, DataError
 from torl.base.types import Prompt
-from torl.components.data.sampler import require_available
+from torl.components.data.sampler import require_available, require_equal
 
 
 class StreamSampler:
@@ -91,18 +91,13 @@ class StreamSampler:
             CheckpointError: The state has other problems, another seed, buffer or sampler, or is damaged.
             DataError: A row is invalid.
         """
-        if state.get("sampler") != self.kind:
-            raise CheckpointError(
-                f"the checkpoint was written with data.sampler {state.get('sampler')}, not {self.kind}"
-            )
-        for name, value in (("seed", self._seed), ("buffer_size", self._size)):
-            if state.get(name) != value:
-                raise CheckpointError(f"the checkpoint was written with {name} {state.get(name)}, not {value}")
+        require_equal("data.sampler", state.get("sampler"), self.kind)
+        require_equal("seed", state.get("seed"), self._seed)
+        require_equal("buffer_size", state.get("buffer_size"), self._size)
         numbers = [state.get(name) for name in ("epoch", "drawn", "shared")]
         deferred = state.get("deferred")
-        if not all(isinstance(number, int) and number >= 0 for number in numbers) or not isinstance(deferred, list):
-            raise CheckpointError(f"the checkpoint's data position is damaged: {dict(state)}")
-        if len(deferred) > len(self):
+        is_position = all(isinstance(number, int) and number >= 0 for number in numbers)
+        if not is_position or not isinstance(deferred, list) or len(deferred) > len(self):
             raise CheckpointError(f"the checkpoint's data position is damaged: {dict(state)}")
         self._begin(state["epoch"], deferred=frozenset(deferred), shared=state["shared"])
         while self._drawn < state["drawn"] and self._buffer:

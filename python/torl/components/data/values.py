@@ -9,7 +9,7 @@ from typing import Any
 
 from torl.base.inputs import parse_json
 from torl.base.types import ALTERNATIVE
-from torl.components.data.files import InvalidRowError, NumberLiteral, describe
+from torl.components.data.rows import InvalidRowError, NumberLiteral, describe, is_missing, row_id
 from torl.components.text.answers import find_boxes
 
 FINAL_ANSWER_MARK = "####"
@@ -47,11 +47,7 @@ def find_value(row: Any, path: str, default: Any = None) -> Any:
 
 
 def require_value(location: str, row: Any, path: str) -> Any:
-    """Return the value of a column.
-
-    Raises:
-        InvalidRowError: The row lacks the column.
-    """
+    """Return the value of a column; raise `InvalidRowError` if the row lacks it."""
     value = find_value(row, path, _MISSING)
     if value is _MISSING:
         raise InvalidRowError(location, "missing_column", f"the column {path!r} is missing{name_columns(row)}")
@@ -63,11 +59,6 @@ def name_columns(row: Any) -> str:
     if isinstance(row, Mapping):
         return f"; the columns are: {', '.join(sorted(map(str, row)))}" if row else "; the object is empty"
     return f"; the row is {describe(row)}"
-
-
-def row_id(location: str) -> str:
-    """Return the id of a row without one: "line-3" for "train.jsonl, line 3"."""
-    return location.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
 
 
 def read_id(location: str, value: Any) -> str:
@@ -159,11 +150,7 @@ def read_answer(location: str, value: Any) -> str:
 
 
 def read_alternatives(location: str, values: Sequence[Any]) -> str:
-    """Return a list of answers, each of which is correct, as one text.
-
-    Raises:
-        InvalidRowError: The list is empty, or a member is not an answer.
-    """
+    """Return a list of answers, each of which is correct, as one text; raise `InvalidRowError` for an empty list."""
     return ALTERNATIVE.join(dict.fromkeys(read_answer(location, value) for value in values or [None]))
 
 
@@ -212,17 +199,8 @@ def is_solution(answer: str) -> bool:
     return len(boxes) > 1 or (len(boxes) == 1 and _WHOLE_BOX.fullmatch(answer) is None)
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is null, or NaN, which pandas writes for it."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
 def encodable(location: str, name: str, value: str) -> str:
-    """Return the text.
-
-    Raises:
-        InvalidRowError: The text has a lone surrogate, which JSON allows and tokenizers do not.
-    """
+    """Return the text; raise `InvalidRowError` for a lone surrogate, which JSON allows and tokenizers do not."""
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -8,9 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from torl.components.data.files import InvalidRowError, describe
-from torl.components.data.row_fields import has_value, require_read
-from torl.components.data.values import find_value, is_missing, name_columns
+from torl.components.data.rows import InvalidRowError, describe, has_value, is_missing, require_read
+from torl.components.data.values import find_value, name_columns
 
 # ToRL's, verl's for MATH and GSM8K, Qwen2.5-Math's, Eurus-2's and DAPO's.
 INSTRUCTIONS = (

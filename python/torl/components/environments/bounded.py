@@ -1,7 +1,7 @@
 """The limits of an environment. A failure of the environment fails its episode, and nothing else."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -43,7 +43,7 @@ def make_environment(choice: Choice[Environment]) -> "BoundedEnvironment":
 
 
 @dataclass(slots=True)
-class _Counts:
+class _EpisodeCounts:
     episodes: int = 0  # started
     retried: int = 0  # resets
     failed: int = 0  # episodes
@@ -63,7 +63,7 @@ class BoundedEnvironment:
                     raise InvalidResultError(f"expected ToolSchema for each tool, got {name!r}: {describe(tool)}")
         with calling("environment", environment, "reward_parts"):
             self.reward_parts = tuple(environment.reward_parts)
-        self.counts = _Counts()
+        self.counts = _EpisodeCounts()
         self.slots = asyncio.Semaphore(self.limits.max_concurrent)
         """One for each concurrent episode."""
 
@@ -78,7 +78,7 @@ class BoundedEnvironment:
                 lambda: self._reset(problem, seed, messages),
                 retries=self.limits.retries,
                 failure="the episode did not start",
-                on_retry=self._count_retry,
+                counts=self.counts,
                 retry_component_errors=True,
             )
         except ToolUnavailableError:
@@ -96,15 +96,8 @@ class BoundedEnvironment:
             raise
         return BoundedSession(session, self), opening
 
-    def _count_retry(self) -> None:
-        self.counts.retried += 1
-
     async def within_timeout(self, action: str, result: Awaitable[Result]) -> Result:
-        """Return an awaited result.
-
-        Raises:
-            ToolUnavailableError: The result was not available within the time limit.
-        """
+        """Return an awaited result; raise `ToolUnavailableError` if the time limit is reached."""
         limit = self.limits.timeout_seconds
         try:
             async with asyncio.timeout(limit):
@@ -174,8 +167,13 @@ class BoundedSession:
         """
         with self._failures_counted():
             rewards = await self._environment.within_timeout("return rewards", self._session.rewards(last_message))
-            _require_known_parts(rewards, self._environment.reward_parts)
-        missing = dict.fromkeys(self._environment.reward_parts, 0.0)
+            parts = self._environment.reward_parts
+            if parts and (unknown := rewards.keys() - set(parts)):
+                name = min(unknown, key=str)
+                raise ToolUnavailableError(
+                    f"the environment gave a reward {name!r}, and its parts are {', '.join(parts)}"
+                )
+        missing = dict.fromkeys(parts, 0.0)
         return missing | {name: float(value) for name, value in rewards.items()}
 
     async def close(self) -> None:
@@ -189,9 +187,3 @@ class BoundedSession:
         except ToolUnavailableError:
             self._environment.counts.failed += 1
             raise
-
-
-def _require_known_parts(rewards: Mapping[str, float], parts: Sequence[str]) -> None:
-    if parts and (unknown := rewards.keys() - set(parts)):
-        name = min(unknown, key=str)
-        raise ToolUnavailableError(f"the environment gave a reward {name!r}, and its parts are {', '.join(parts)}")

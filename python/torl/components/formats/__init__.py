@@ -4,18 +4,20 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from torl.components.formats.blocks import FencedFormat, TaggedFormat, TaggedOptions
+from torl.components.formats.blocks import FencedFormat as FencedFormat
+from torl.components.formats.blocks import TaggedFormat as TaggedFormat
+from torl.components.formats.blocks import TaggedOptions as TaggedOptions
+from torl.components.formats.chat import ChatFormat as ChatFormat
 from torl.components.formats.chat import (
-    ChatFormat,
     DeepSeekFormat,
     HarmonyFormat,
     HermesFormat,
     KimiFormat,
     LlamaFormat,
     MistralFormat,
-    require_chat_format,
 )
-from torl.components.formats.format import Format
+from torl.components.formats.chat import require_chat_format as require_chat_format
+from torl.components.formats.format import Format as Format
 
 FORMATS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
@@ -35,13 +37,3 @@ FORMATS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     }
 )
 """The formats by the names that a configuration calls them."""
-
-__all__ = [
-    "FORMATS",
-    "ChatFormat",
-    "FencedFormat",
-    "Format",
-    "TaggedFormat",
-    "TaggedOptions",
-    "require_chat_format",
-]

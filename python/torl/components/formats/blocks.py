@@ -1,6 +1,7 @@
 """Formats of calls in a text: fenced ```python blocks, and code between tags."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from torl._core import StopCondition
@@ -26,7 +27,7 @@ def run_block(code: str) -> ToolRequest:
 class _BlockFormat(Format):
     """Base of formats whose turns run their last block of code."""
 
-    tools = (PYTHON,)
+    tools = MappingProxyType({PYTHON: "code"})
 
     def parse_calls(self, turn: Turn) -> Sequence[ToolRequest | MalformedCall]:
         return [self.speculative_call(turn.blocks[-1].code) if turn.blocks else NO_CODE]

@@ -1,8 +1,8 @@
 """The base class of formats: the protocol between a model and its tools."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import Any, ClassVar
 
 from torl._core import StopCondition
 from torl.base.guard import Guarded, InvalidResultError, describe, guarded
@@ -43,13 +43,14 @@ class Format(Guarded, ABC, kind="format"):
     text between tags:
 
         from collections.abc import Sequence
+        from types import MappingProxyType
 
         import torl
         from torl import MalformedCall, ObservationText, Outcome, StopCondition, ToolRequest, Turn
 
         class TaggedSearch(torl.Format):
             name = "tagged_search"
-            tools = ("search",)
+            tools = MappingProxyType({"search": "query"})
 
             def stop_condition(self) -> StopCondition:
                 return StopCondition.marker(b"</search>")
@@ -71,7 +72,8 @@ class Format(Guarded, ABC, kind="format"):
 
     Attributes:
         name: Name of the format in the records.
-        tools: Names of the tools that a call can be written for; None if any name can be written.
+        tools: Names of the tools that a call can be written for; None if any name can be written. A mapping names, for
+            each tool, the one argument that a call has, a string.
         end_tokens: Tokens of the model's vocabulary that end a turn with or without calls, in addition to its
             end-of-sequence tokens.
         control_tokens: All tokens that the model's vocabulary must have.
@@ -137,6 +139,33 @@ class Format(Guarded, ABC, kind="format"):
             fits: Whether a text is within the limit.
         """
         raise NotImplementedError(f"{type(self).__name__} has max_observation_tokens and no shorten_observation")
+
+
+def tool_mismatch(format: Format, name: str, parameters: Any) -> str | None:
+    """Return why a format cannot call a tool, or None.
+
+    Args:
+        format: Format.
+        name: Name of the tool.
+        parameters: JSON schema of the tool's arguments, if it is known.
+    """
+    if format.tools is None:
+        return None
+    if name not in format.tools:
+        names = f"{', '.join(format.tools)} alone" if isinstance(format.tools, Collection) else "no tool of this name"
+        return f"it calls {names}"
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    if not isinstance(format.tools, Mapping) or not isinstance(properties, Mapping):
+        return None
+    argument = format.tools[name]
+    required = parameters.get("required", ())
+    types = {each: schema.get("type", "any") if schema is not True else "any" for each, schema in properties.items()}
+    kind = types.get(argument, "none")
+    takes_text = not {"string", "any"}.isdisjoint([kind] if isinstance(kind, str) else kind)
+    if takes_text and set(required) <= {argument}:
+        return None
+    found = [f"{each} ({kind}{', required' if each in required else ''})" for each, kind in types.items()]
+    return f"a call has one argument, the string {argument!r}, and the tool has {', '.join(found) or 'none'}"
 
 
 def turn_stop_condition(format: Format, stop: Sequence[str], *, calls_left: bool) -> StopCondition:

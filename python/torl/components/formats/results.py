@@ -73,17 +73,14 @@ def unread_markup(text: str, format: Format) -> Iterator[str]:
         errors = [call.request.error for call in message.calls if isinstance(call.request, MalformedCall)]
         if set(errors) - {TRUNCATED_CALL}:  # which may be the mention of a tag
             yield f"with calls that rollout.format = {format.name!r} cannot read"
-    other = next((name for name, each in _chat_formats() if name != format.name and _has_call(each, rest)), None)
+    readings = ((name, each.read_message(rest)) for name, each in _chat_formats() if name != format.name)
+    other = next((name for name, each in readings if not all(call.is_malformed for call in each.calls)), None)
     if other is not None:
         yield f"with calls that rollout.format = {format.name!r} cannot read, as {other!r} reads them"
     elif _PYTHONIC_CALLS.search(rest) is not None:
         yield "with calls written as [NAME(KEY=VALUE)], which no format reads"
     elif _LISTED_CALLS.search(rest) is not None:
         yield "with calls in a list of JSON, which no format reads"
-
-
-def _has_call(format: ChatFormat, text: str) -> bool:
-    return any(not call.is_malformed for call in format.read_message(text).calls)
 
 
 @cache

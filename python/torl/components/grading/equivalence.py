@@ -13,9 +13,14 @@ from torl.base.types import ALTERNATIVE
 from torl.components.grading.comparison import same
 from torl.components.grading.differences import is_bare_list, is_clearly_different
 from torl.components.grading.expressions import letters_of, read
-from torl.components.grading.inequalities import as_sets
 from torl.components.grading.layout import have_same_words, is_vector, plain_layout
-from torl.components.grading.lists import value_of_chain, with_plain_members, with_spaced_members, without_zero_groups
+from torl.components.grading.lists import (
+    as_sets,
+    value_of_chain,
+    with_plain_members,
+    with_spaced_members,
+    without_zero_groups,
+)
 from torl.components.grading.notation import (
     as_latex,
     as_tuple,

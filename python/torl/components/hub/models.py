@@ -45,11 +45,7 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def dataset_name(path: str) -> str:
-    """Return the name of a dataset without its prefix.
-
-    Raises:
-        DataError: The name is malformed.
-    """
+    """Return the name of a dataset without its prefix; raise `DataError` if it is malformed."""
     name = path.removeprefix(DATASET_PREFIX)
     if not _NAME.fullmatch(name):
         raise DataError(f"{path}: a dataset of the Hub is hf:owner/name or hf:owner/name@revision")
@@ -143,11 +139,7 @@ def require_plain_model(directory: Path) -> None:
 
 
 def require_regular_files(directory: Path) -> None:
-    """Check that no file of a model directory is a named pipe, a socket or a device, at which its readers would wait.
-
-    Raises:
-        DataError: A file is one of them, or cannot be examined. The message names it.
-    """
+    """Raise `DataError` if a file of a model directory is a named pipe or a device: its readers would wait."""
     for path in sorted(_files_to_read(directory)):
         try:
             if path.exists() and not path.is_dir():
@@ -210,19 +202,15 @@ def untrainable_reason(settings: Any) -> str | None:
     if layers or not hasattr(decoder, "num_attention_heads"):
         kinds = ", ".join(sorted(layers)) or "no attention"
         return f"its layers ({kinds}) would mix the samples of a packed row; only causal attention separates them"
-    if varying := sorted(_rope_types(decoder) & _VARYING_ROPE_TYPES):
+    parameters = getattr(decoder, "rope_parameters", None) or {}  # for all layers, or by the type of a layer
+    found = [each for each in (parameters, *parameters.values()) if isinstance(each, dict)]
+    rope_types: set[Any] = {each.get("rope_type") for each in found if not each.get(_FIXED_BASE)}
+    if varying := sorted(rope_types & _VARYING_ROPE_TYPES):
         return (
             f"its rotary positions (rope_type = {varying[0]}) depend on the longest sample of a row, and are others in "
             "the engine"
         )
     return None
-
-
-def _rope_types(decoder: Any) -> set[Any]:
-    """Return the types of rotary positions without a fixed base, which may differ between types of layers."""
-    parameters = getattr(decoder, "rope_parameters", None) or {}
-    found = [each for each in (parameters, *parameters.values()) if isinstance(each, dict)]
-    return {each.get("rope_type") for each in found if not each.get(_FIXED_BASE)}
 
 
 def pinned_model(path: str) -> str:

@@ -129,11 +129,7 @@ def _announce(line: str) -> None:
 
 
 def _installed_parts(path: str, model: PackagedModel) -> list[Path]:
-    """Return the parts of the GGUF file in the installed packages.
-
-    Raises:
-        DataError: A package or the reader of GGUF files is missing, or another version is installed.
-    """
+    """Return the parts of the GGUF file in the installed packages, which must have the model's versions."""
     parts, missing = [], []
     for requirement in model.requirements:
         name, _, version = requirement.partition("==")

@@ -73,7 +73,8 @@ class ModelShape:
                 f"the memory of a model of type {kind!r} cannot be predicted; supported types: "
                 f"{', '.join(sorted(SUPPORTED_MODEL_TYPES))}"
             )
-        if _has_windows(config):
+        uses_windows = kind == "mistral" or config.get("use_sliding_window")  # the defaults of transformers
+        if uses_windows and config.get("sliding_window", _DEFAULT_WINDOW) is not None:
             raise ConfigError(
                 f"the memory of a model of type {kind!r} with sliding windows cannot be predicted: its attention masks "
                 "grow with the square of a row"
@@ -174,9 +175,3 @@ class ModelShape:
         norms += (2 * self.hidden + self.head_norms * (self.query + self.key)) * (itemsize if fused else 4 + itemsize)
         gates = (3 if fused else 4) * self.intermediate
         return norms + itemsize * (2 * self.query + 2 * self.key + gates)
-
-
-def _has_windows(config: Mapping[str, Any]) -> bool:
-    """Whether layers have sliding windows, by the defaults of transformers."""
-    uses_windows = config["model_type"] == "mistral" or config.get("use_sliding_window")
-    return bool(uses_windows) and config.get("sliding_window", _DEFAULT_WINDOW) is not None

@@ -12,8 +12,8 @@ from torl.base.trust import require_trust
 from torl.base.types import Outcome, OutcomeStatus, Problem, ToolRequest
 from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.components.text.templates import Messages
+from torl.components.tools.function import as_text
 from torl.components.tools.retry import STARTUP_TIMEOUT_SECONDS
-from torl.components.tools.tool import as_text
 
 if TYPE_CHECKING:
     from openenv.core.generic_client import GenericEnvClient
@@ -154,11 +154,7 @@ class OpenEnvSession(EnvironmentSession):
         return self._text(result.observation)
 
     def _text(self, observation: Mapping[str, Any]) -> str:
-        """Return the text of an observation.
-
-        Raises:
-            ConfigError: The observation lacks a field that the options name.
-        """
+        """Return the text of an observation, which must have the fields that the options name."""
         fields = self._options.visible_fields
         if not fields:
             return as_text(dict(observation))

@@ -13,9 +13,9 @@ from torl.base.options import load_object
 from torl.base.runtime.processes.supervision import call_function, run_in_thread
 from torl.base.types import Outcome, OutcomeStatus, Problem, ToolRequest
 from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
-from torl.components.interop.shared import score
+from torl.components.interop.verl import score
 from torl.components.text.templates import Messages
-from torl.components.tools.tool import describe_function
+from torl.components.tools.function import describe_function
 from torl_sandbox.execution import render_transcript
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.session import Session
@@ -47,7 +47,11 @@ class TrlEnvironment(Environment):
         if not callable(getattr(first, "reset", None)):
             raise ConfigError(f"the environment {trl!r}: its instances have no reset")
         try:
-            self._tools = {name: ToolSchema(*describe_function(getattr(first, name))) for name in _methods(first)}
+            self._tools = {
+                name: ToolSchema(*describe_function(getattr(first, name)))
+                for name, _ in inspect.getmembers(type(first), predicate=inspect.isfunction)
+                if not name.startswith("_") and name not in _NOT_TOOLS
+            }
         except ValueError as error:
             raise ConfigError(f"the environment {trl!r}: {error}") from error
         self._free = [first]
@@ -178,11 +182,6 @@ def reward_func(
         RewardError: The grader failed.
     """
     return [score(_text(completion), reference) for completion, reference in zip(completions, answer, strict=True)]
-
-
-def _methods(instance: Any) -> list[str]:
-    members = inspect.getmembers(type(instance), predicate=inspect.isfunction)
-    return [name for name, _ in members if not name.startswith("_") and name not in _NOT_TOOLS]
 
 
 def _text(completion: str | Sequence[Mapping[str, str]]) -> str:

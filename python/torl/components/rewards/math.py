@@ -79,11 +79,7 @@ class MathReward(Reward):
         self._has_format = None if required is None else required.bind()
 
     async def grade(self, group: Group) -> list[Grade]:
-        """Return one grade for each trajectory, graded concurrently.
-
-        Raises:
-            RewardError: The grader processes have failed.
-        """
+        """Return one grade for each trajectory, graded concurrently."""
         return list(await asyncio.gather(*map(self._grade, group.trajectories)))
 
     async def start(self, context: RunContext) -> None:

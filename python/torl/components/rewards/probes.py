@@ -21,7 +21,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RewardFault:
     """A fault of a reward function: it raised, rewarded a wrong response in full, or a right response in part."""
 
     kind: str
@@ -85,7 +85,7 @@ def as_reward_function(function: Callable[..., Any]) -> RewardFunction:
     return function
 
 
-def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[Finding]:
+def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[RewardFault]:
     """Return the faults of a reward function on probes of these problems (question, reference).
 
     A wrong response must have a lower reward than the plain right one, and a right response the same.
@@ -105,12 +105,12 @@ def audit(reward: RewardFunction, problems: Sequence[tuple[str, str]]) -> list[F
                         f"the function raised {type(error).__name__} for a right response: {error}"
                     ) from error
                 findings.append(
-                    Finding(probe.kind, reference, probe.response, f"raised {type(error).__name__}: {error}")
+                    RewardFault(probe.kind, reference, probe.response, f"raised {type(error).__name__}: {error}")
                 )
                 continue
             full = paid["right"]
             if probe.right and paid[probe.kind] < full:
-                findings.append(Finding(probe.kind, reference, probe.response, "is right and paid less"))
+                findings.append(RewardFault(probe.kind, reference, probe.response, "is right and paid less"))
             if not probe.right and paid[probe.kind] >= full:
-                findings.append(Finding(probe.kind, reference, probe.response, "is wrong and paid in full"))
+                findings.append(RewardFault(probe.kind, reference, probe.response, "is wrong and paid in full"))
     return findings

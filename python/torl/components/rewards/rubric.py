@@ -23,7 +23,7 @@ PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
         "math": "torl.components.rewards.math:MathReward",
         "judge": "torl.components.rewards.judge:JudgeReward",
-        "environment": "torl.components.rewards.environment:EnvironmentReward",
+        "environment": "torl.components.rewards.reward:EnvironmentReward",
         "exact_match": "torl.recipes.search_r1:ExactMatchReward",
         "expected_calls": "torl.recipes.toolrl:ExpectedCallsReward",
         "turn_scores": "torl.recipes.agent_prm:TurnScores",
@@ -61,11 +61,7 @@ def makes_reward(target: Any) -> bool:
 
 
 def check_value(value: object, trajectory: Trajectory) -> None:
-    """Check the result of a reward function.
-
-    Raises:
-        InvalidResultError: `value` is neither a finite number nor a `Grade`.
-    """
+    """Raise `InvalidResultError` if a reward function returned neither a finite number nor a `Grade`."""
     if isinstance(value, Grade):
         return
     try:
@@ -144,14 +140,14 @@ class Rubric(Reward):
 
     def __init__(self, options: RubricOptions | None = None) -> None:
         self.options = options or RubricOptions()
-        self._parts = {name: _Part(_make_part(choice), _weight(choice)) for name, choice in self.options.parts.items()}
+        self._parts: dict[str, _Part] = {}
+        for name, choice in self.options.parts.items():
+            reward = choice.make() if makes_reward(choice.target) else FunctionPart(choice)
+            common = choice.common_options
+            self._parts[name] = _Part(reward, common.weight if isinstance(common, PartOptions) else 1.0)
 
     async def grade(self, group: Group) -> list[Grade]:
-        """Return one grade for each trajectory.
-
-        Raises:
-            RewardError: A part failed.
-        """
+        """Return one grade for each trajectory; raise `RewardError` if a part fails."""
         drafts = [_Draft() for _ in group.trajectories]
         for name, part in self._parts.items():
             graded = replace(group, grades=tuple(draft.grade(self.options.correct_threshold) for draft in drafts))
@@ -226,15 +222,3 @@ def make_reward(choice: Choice[Reward]) -> Reward:
         return choice.make()
     name = choice.name.rpartition(":")[2].rpartition(".")[2]
     return Rubric(RubricOptions(parts={name: replace(choice, common_options=PartOptions())}))
-
-
-def _make_part(choice: Choice[Any]) -> Reward | FunctionPart:
-    if makes_reward(choice.target):
-        reward: Reward = choice.make()
-        return reward
-    return FunctionPart(choice)
-
-
-def _weight(choice: Choice[Any]) -> float:
-    options = choice.common_options
-    return options.weight if isinstance(options, PartOptions) else 1.0

@@ -156,11 +156,7 @@ class ExampleEncoder:
     def _add_message(
         self, sequence: WeightedTokens, text: str, escaped: Sequence[str], weight: float, place: int
     ) -> None:
-        """Add a message of the model, which ends with a stop token; text after it, such as a line end, is not trained.
-
-        Raises:
-            DataError: The message has no stop token.
-        """
+        """Add a message of the model, up to its stop token. Text after it, such as a line end, is not trained."""
         *parts, (end, _) = [*self._split_results(text)] or [(text, False)]
         for part, observed in parts:
             sequence.add(self._encode(part, escaped), 0.0 if observed else weight, observed=observed)

@@ -76,7 +76,8 @@ class PromptEncoder:
         """
         escaped = [*escaped]
         if isinstance(prompt, Markup):
-            prompt, escaped = "".join(map(_text, unescape(prompt.text, escaped))), []
+            parts = unescape(prompt.text, escaped)
+            prompt, escaped = "".join(part if isinstance(part, str) else part.text for part in parts), []
         if isinstance(prompt, str):
             try:
                 if not escaped:
@@ -116,10 +117,6 @@ class PromptEncoder:
     @cached_property
     def _plain(self) -> PlainTextEncoder:
         return self._encoder or PlainTextEncoder(cast("PreTrainedTokenizerFast", self.tokenizer))
-
-
-def _text(part: str | Markup) -> str:
-    return part if isinstance(part, str) else part.text
 
 
 class ControlTokenEscaper:

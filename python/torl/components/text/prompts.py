@@ -9,9 +9,8 @@ from typing import Any
 from torl.base.errors import DataError
 from torl.base.types import Markup, Problem, Prompt
 from torl.components.text.prompt_encoder import PromptEncoder, TextTokenizer, ToolSchemas
-from torl.components.text.sources import SourceDigest
-from torl.components.text.templates import PromptTemplate, PromptText, PromptVariant
-from torl.components.text.unread_fields import UnreadFields, WatchedFields
+from torl.components.text.sources import SourceDigest, UnreadFields, WatchedFields
+from torl.components.text.templates import PromptTemplate, PromptText
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +127,11 @@ class PromptStream:
         output = self._template(replace(shown, metadata=WatchedFields(shown.metadata, self.fields.read)))
         if not isinstance(output, Mapping):
             return Prompt(problem, self._token_ids(problem, output, escaped))
-        first, *others = (self._variant(problem, name, variant, escaped) for name, variant in output.items())
+        first, *others = (
+            Prompt(problem, self._token_ids(problem, each.prompt, escaped), name, each.weight)
+            for name, each in output.items()
+        )
         return replace(first, variants=tuple(others))
-
-    def _variant(self, problem: Problem, name: str, variant: PromptVariant, escaped: list[str]) -> Prompt:
-        return Prompt(problem, self._token_ids(problem, variant.prompt, escaped), name, variant.weight)
 
     def _token_ids(self, problem: Problem, prompt: PromptText, escaped: list[str]) -> tuple[int, ...]:
         tools = () if isinstance(prompt, str | Markup) else self._tools()

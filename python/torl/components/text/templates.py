@@ -125,11 +125,7 @@ TEMPLATES: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
 
 
 def check_prompt(output: object, problem: Problem) -> None:
-    """Check the result of a template.
-
-    Raises:
-        InvalidResultError: `output` is not a `TemplateOutput`.
-    """
+    """Raise `InvalidResultError` if the result of a template is not a `TemplateOutput`."""
     outputs = [output]
     if isinstance(output, Mapping):
         outputs = [each.prompt if isinstance(each, PromptVariant) else each for each in output.values()] or [output]

@@ -107,6 +107,8 @@ class McpServer(StatefulTool):
 class McpTool(Tool):
     """A tool of a server. The server does not know which episode calls it."""
 
+    checks_arguments = True
+
     def __init__(self, connection: McpConnection, description: "ToolDescription") -> None:
         """Wrap a tool that a server has described."""
         self._connection = connection

@@ -81,8 +81,12 @@ class PythonTool(StatefulTool):
         self.parameters = make_parameters(self.options.code_description)
         self._interpreter = interpreter
         self._sandbox: SandboxHost | ClusterSandbox | None = None
-        if interpreter is not None:
-            self._require_state(interpreter)
+        state = self.options.interpreter_state
+        if interpreter is not None and state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
+            raise ConfigError(
+                f"interpreter_state = {state!r} requires an interpreter with sessions, "
+                f"which {type(interpreter).__name__} lacks"
+            )
 
     def session(self, seed: int) -> ToolSession:
         interpreter = self._running()
@@ -102,7 +106,9 @@ class PythonTool(StatefulTool):
             return
         cluster = context.cluster
         if cluster.is_remote:
-            self._sandbox = ClusterSandbox(functools.partial(make_pool, self._node_options(cluster.nodes)))
+            workers = self.options.workers
+            per_node = {"workers": None if workers is None else -(-workers // cluster.nodes)}
+            self._sandbox = ClusterSandbox(functools.partial(make_pool, self.options.model_copy(update=per_node)))
             await self._sandbox.start(cluster)
         else:
             self._sandbox = SandboxHost(functools.partial(make_pool, self.options))
@@ -114,11 +120,7 @@ class PythonTool(StatefulTool):
             await sandbox.close()
 
     async def check(self) -> None:
-        """Run the self-test of the pool.
-
-        Raises:
-            SandboxError: The self-test failed.
-        """
+        """Run the self-test of the pool; raise `SandboxError` if it fails."""
         if self._sandbox is not None:
             await self._sandbox.check()
 
@@ -129,24 +131,11 @@ class PythonTool(StatefulTool):
         counts = self._sandbox.stats()
         return {name: counts[name] for name in _COUNTS}
 
-    def _node_options(self, nodes: int) -> PythonOptions:
-        """Return the options of the pool of one node, with its part of the workers."""
-        workers = self.options.workers
-        return self.options.model_copy(update={"workers": None if workers is None else -(-workers // nodes)})
-
     def _running(self) -> Interpreter:
         interpreter = self._interpreter or self._sandbox
         if interpreter is None:
             raise SandboxError("the Python tool is not running: start it first")
         return interpreter
-
-    def _require_state(self, interpreter: Interpreter) -> None:
-        state = self.options.interpreter_state
-        if state != "fresh" and not isinstance(interpreter, StatefulInterpreter):
-            raise ConfigError(
-                f"interpreter_state = {state!r} requires an interpreter with sessions, "
-                f"which {type(interpreter).__name__} lacks"
-            )
 
 
 def make_pool(options: PythonOptions) -> SandboxPool:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from torl.base.errors import ComponentError, ToolUnavailableError
 
@@ -23,12 +23,18 @@ class TransientError(ToolUnavailableError):
         self.min_pause_seconds = min_pause_seconds
 
 
+class Retries(Protocol):
+    """Anything that counts retries."""
+
+    retried: int
+
+
 async def retry(
     attempt: Callable[[], Awaitable[Result]],
     *,
     retries: int,
     failure: str,
-    on_retry: Callable[[], object],
+    counts: Retries,
     retry_component_errors: bool = False,
 ) -> Result:
     """Call `attempt` until it succeeds, and return its result.
@@ -40,7 +46,7 @@ async def retry(
         attempt: Coroutine function that raises `ToolUnavailableError` if it may be retried.
         retries: Maximum number of retries.
         failure: Start of the message of the last error, such as "the tool 'search' returned no outcome".
-        on_retry: Callback before each retry.
+        counts: Object that counts the retries.
         retry_component_errors: Whether an exception of a custom component is retried as well.
 
     Raises:
@@ -57,7 +63,7 @@ async def retry(
                 raise ToolUnavailableError(f"{failure} in {attempts}; the last error: {error}") from error
             backoff = INITIAL_BACKOFF_SECONDS * 2**number * random.uniform(0.5, 1)
             pause = max(backoff, getattr(error, "min_pause_seconds", 0.0))
-            on_retry()
+            counts.retried += 1
         await asyncio.sleep(min(pause, MAX_BACKOFF_SECONDS))
     raise AssertionError("unreachable")
 

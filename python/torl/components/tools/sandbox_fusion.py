@@ -4,9 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import model_validator
@@ -74,17 +72,18 @@ class SandboxFusionTool(StatefulTool):
     def __init__(self, options: SandboxFusionOptions) -> None:
         require_trust(options.url, "connected to")
         self.options = options
-        self._exit_stack = AsyncExitStack()
-        self._client: FusionClient | None = None
+        self.requests = self.retried = 0
+        self._url = options.url.rstrip("/").removesuffix("/run_code")
+        self._slots = asyncio.Semaphore(options.max_concurrent)
+        self._session: aiohttp.ClientSession | None = None
 
     def session(self, seed: int) -> ToolSession:
         """Open a session of independent calls. torl's server uses the seed; SandboxFusion's own ignores it."""
-        if self._client is None:
-            raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
+        self._running()
         request: Json = {"language": "python", "run_timeout": self.options.wall_seconds, "seed": seed}
         if self.options.memory_mib is not None:
             request["memory_limit_MB"] = self.options.memory_mib
-        return _FusionSession(self._client, request)
+        return _FusionSession(self, request)
 
     async def start(self, context: RunContext) -> None:
         """Connect to the server and run a health check.
@@ -94,12 +93,20 @@ class SandboxFusionTool(StatefulTool):
             ToolUnavailableError: The server cannot be reached.
             ConfigError: aiohttp is not installed.
         """
-        self._client = await self._exit_stack.enter_async_context(FusionClient(self.options))
+        try:
+            import aiohttp
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[search]'") from error
+        # The slots limit the connections. A limit here would count the wait for a connection as time of the request.
+        self._session = client_session(
+            connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=self.options.timeout_seconds)
+        )
         await self.check()
 
     async def close(self) -> None:
-        self._client = None
-        await self._exit_stack.aclose()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def check(self) -> None:
         """Run a program with a known result.
@@ -115,58 +122,12 @@ class SandboxFusionTool(StatefulTool):
 
     def metrics(self) -> Mapping[str, float]:
         """Return the number of requests, and of retries among them."""
-        return {} if self._client is None else {"requests": self._client.requests, "retried": self._client.retried}
-
-
-@dataclass(frozen=True, slots=True)
-class _FusionSession(ToolSession):
-    client: "FusionClient"
-    request: Json
-
-    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        code = code_argument(arguments)
-        if code is None:
-            return MISSING_CODE
-        return outcome_of_result(await self.client.run_code({**self.request, "code": code}))
-
-    def fork(self) -> Self:
-        return self
-
-
-class FusionClient:
-    """The connections to a server. Requests without an outcome are retried."""
-
-    def __init__(self, options: SandboxFusionOptions) -> None:
-        self._options = options
-        self._url = options.url.rstrip("/").removesuffix("/run_code")
-        self._slots = asyncio.Semaphore(options.max_concurrent)
-        self._session: aiohttp.ClientSession | None = None
-        self.requests = 0
-        self.retried = 0
-
-    async def __aenter__(self) -> Self:
-        try:
-            import aiohttp
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"the tool 'sandbox_fusion' needs {error.name}: pip install 'torl[search]'") from error
-        # The slots limit the connections. A limit here would count the wait for a connection as time of the request.
-        self._session = client_session(
-            connector=aiohttp.TCPConnector(limit=0),
-            timeout=aiohttp.ClientTimeout(total=self._options.timeout_seconds),
-        )
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        return {} if self._session is None else {"requests": self.requests, "retried": self.retried}
 
     async def run_code(self, request: Json) -> Json:
         """Run a program and return its `run_result`: status, return_code, stdout, stderr, execution_time.
 
-        Cancellation closes the connection.
+        Requests without an outcome are retried. Cancellation closes the connection.
 
         Raises:
             ToolUnavailableError: The server returned no outcome, after all retries.
@@ -176,35 +137,51 @@ class FusionClient:
         async with self._slots:
             return await retry(
                 lambda: self._attempt(body),
-                retries=self._options.retries,
+                retries=self.options.retries,
                 failure=f"the SandboxFusion server at {self._url} returned no outcome",
-                on_retry=self._count_retry,
+                counts=self,
             )
-
-    def _count_retry(self) -> None:
-        self.retried += 1
 
     async def _attempt(self, body: bytes) -> Json:
         import aiohttp
 
         self.requests += 1
-        if self._session is None:
-            raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
         try:
-            async with self._session.post(
+            async with self._running().post(
                 f"{self._url}/run_code", data=body, headers={"Content-Type": "application/json"}
             ) as response:
                 reply = await read_reply(response)
         except TimeoutError as error:
-            raise TransientError(f"no reply within {self._options.timeout_seconds:g} s") from error
+            raise TransientError(f"no reply within {self.options.timeout_seconds:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise TransientError(f"{type(error).__name__}: {error}") from error
         text = reply[:_MAX_SHOWN].decode(errors="replace")
         if response.status in _TRANSIENT_STATUSES or response.status >= 500:
-            raise TransientError(f"HTTP {response.status}: {text}", _seconds(response.headers.get("Retry-After")))
+            pause = response.headers.get("Retry-After", "")
+            raise TransientError(f"HTTP {response.status}: {text}", float(pause) if pause.isdecimal() else 0.0)
         if response.status != 200:
             raise SandboxError(f"the SandboxFusion server at {self._url} refuses: HTTP {response.status}: {text}")
         return _run_result(reply, text)
+
+    def _running(self) -> "aiohttp.ClientSession":
+        if self._session is None:
+            raise SandboxError("the tool 'sandbox_fusion' is not running: start it first")
+        return self._session
+
+
+@dataclass(frozen=True, slots=True)
+class _FusionSession(ToolSession):
+    tool: SandboxFusionTool
+    request: Json
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        code = code_argument(arguments)
+        if code is None:
+            return MISSING_CODE
+        return outcome_of_result(await self.tool.run_code({**self.request, "code": code}))
+
+    def fork(self) -> Self:
+        return self
 
 
 def outcome_of_result(result: Json) -> Outcome:
@@ -233,10 +210,6 @@ def _exception(stderr: str, code: int) -> tuple[str | None, str, str]:
     if found := _EXCEPTION.fullmatch(line):  # a SyntaxError has no frames
         return None, line, found.group(1)
     return None, f"SystemExit: {line or code}", "SystemExit"
-
-
-def _seconds(text: str | None) -> float:
-    return float(text) if text is not None and text.isdecimal() else 0.0
 
 
 def _run_result(reply: bytes, text: str) -> Json:

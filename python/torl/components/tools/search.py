@@ -51,6 +51,7 @@ class Bm25Tool(Tool):
     description = DESCRIPTION
     parameters = PARAMETERS
     speculative = True
+    checks_arguments = True
 
     def __init__(self, options: Bm25Options) -> None:
         require_trust(options.corpus, "indexed")  # the index is a new directory, anywhere
@@ -109,6 +110,7 @@ class RetrievalTool(Tool):
     description = DESCRIPTION
     parameters = PARAMETERS
     speculative = True
+    checks_arguments = True
 
     def __init__(self, options: RetrievalOptions) -> None:
         require_trust(options.url, "connected to")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bm25s import BM25
 
 _STARTS = "starts.npy"
-_CHUNK = 1 << 24  # bytes
 _K1, _B = 1.5, 0.75  # term frequency saturation and length normalization, as in Lucene and bm25s
 Progress = Callable[[str, float], object] | None
 
@@ -94,7 +93,10 @@ class Bm25Index:
 
     def search(self, query: str, top_k: int) -> list[str]:
         """Return the `top_k` passages with the highest scores, best first. All share a word with the query."""
-        words = [word for word in _words([query])[0] if word in self._ranking.vocab_dict]
+        import bm25s
+
+        (tokens,) = bm25s.tokenize([query], stopwords="en", return_ids=False, show_progress=False)
+        words = [word for word in tokens if word in self._ranking.vocab_dict]
         if not words:
             return []
         scores = self._ranking.get_scores(words)
@@ -118,7 +120,9 @@ def open_index(corpus: Corpus, directory: Path, progress: Progress = None) -> Bm
         import bm25s
     except ModuleNotFoundError as error:
         raise ConfigError(f"the tool 'search' needs {error.name}: pip install 'torl[search]'") from error
-    key = hashlib.sha256(f"{bm25s.__version__} {_K1!r} {_B!r} {_digest(corpus.path)}".encode()).hexdigest()[:16]
+    with open_file(corpus.path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    key = hashlib.sha256(f"{bm25s.__version__} {_K1!r} {_B!r} {digest}".encode()).hexdigest()[:16]
     path = directory / f"{corpus.path.name}.bm25-{key}"
     if not path.is_dir():
         _build(corpus, path, progress)
@@ -156,18 +160,3 @@ def _build(corpus: Corpus, path: Path, progress: Progress) -> None:
             raise ConfigError(
                 f"{path}: cannot be written: {error}; link the corpus into a directory that can be"
             ) from error
-
-
-def _words(texts: list[str]) -> list[list[str]]:
-    import bm25s
-
-    words: list[list[str]] = bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-    return words
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open_file(path) as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -1,32 +1,19 @@
-"""The base classes of tools, and functions as tools."""
+"""The base classes of tools."""
 
-import inspect
 import json
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
-from pydantic import PydanticUserError, ValidationError
-from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import CoreSchema, to_json
-
 from torl.base.component import Component
-from torl.base.errors import ConfigError, TorlError
 from torl.base.guard import Guarded, InvalidResultError, describe, guarded
-from torl.base.options import arguments_of, load_object, suggestion
-from torl.base.runtime.processes.supervision import call_function
 from torl.base.types import Outcome, OutcomeStatus
 
 _SCALARS = (str, bool, int, float, type(None))
 
 
 def check_outcome(outcome: object, *_: object, **__: object) -> None:
-    """Check the outcome of a custom component's call.
-
-    Raises:
-        InvalidResultError: The result is not an `Outcome`, or one of its attributes has another type.
-    """
+    """Raise `InvalidResultError` unless the outcome of a custom component's call is a valid `Outcome`."""
     if not isinstance(outcome, Outcome):
         raise InvalidResultError(f"expected Outcome, such as Outcome(OutcomeStatus.OK, text); got {describe(outcome)}")
     if not isinstance(outcome.text, str):
@@ -44,13 +31,14 @@ def check_outcome(outcome: object, *_: object, **__: object) -> None:
 
 def _is_json(value: object) -> bool:
     try:
-        json.dumps(value, default=_as_object)
+        json.dumps(value, default=as_object)
     except (TypeError, ValueError, RecursionError):
         return False
     return True
 
 
-def _as_object(value: object) -> dict[Any, Any]:
+def as_object(value: object) -> dict[Any, Any]:
+    """Return a mapping as a dict, for `json.dumps`; raise `TypeError` for another value."""
     if not isinstance(value, Mapping):
         raise TypeError(f"not JSON: {describe(value)}")
     return dict(value)
@@ -67,7 +55,7 @@ class ToolSession(Guarded, ABC, kind="tool"):
     @guarded(check_outcome, fails_episode=True)
     @abstractmethod
     async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        """Execute a call. Mistakes of the model, such as invalid arguments, are outcomes with an error.
+        """Execute a call. Its arguments fit the tool's `parameters`. Other mistakes of the model are outcomes.
 
         Raises:
             ToolUnavailableError: The call has no outcome this time. It is retried in another fork of the session; after
@@ -92,12 +80,16 @@ class BaseTool(Component, kind="tool"):
         parameters: JSON schema of the arguments.
         speculative: Whether a call may start before its turn ends, in a fork of the session. The call is cancelled if
             the turn does not make it.
-        has_own_limits: Whether the tool enforces its own limits. All other tools are wrapped in `BoundedTool`.
+        checks_arguments: Whether the tool checks the arguments of a call itself. Otherwise a call whose arguments do
+            not fit `parameters` does not reach the tool: its outcome is an error.
+        has_own_limits: Whether the tool enforces its own limits, and checks its arguments. All other tools are wrapped
+            in `BoundedTool`.
     """
 
     description: str
     parameters: Mapping[str, Any]
     speculative: bool = False
+    checks_arguments: bool = False
     has_own_limits: bool = False
 
     @guarded(_check_session, fails_episode=True)
@@ -198,92 +190,3 @@ class StatefulTool(BaseTool):
 
     `fork` must copy the state: a call is retried, or started early, in a fork of the session.
     '''
-
-
-_SECTION = re.compile(r"^(Args|Arguments|Returns|Yields|Raises|Examples?):$", re.MULTILINE)
-
-
-class FunctionTool(Tool):
-    """Calls a function: a coroutine function in the event loop, any other function in a thread.
-
-    The schema comes from the type hints, and the descriptions from the docstring and its "Args:". The model sees the
-    result as text, and an exception as an error: the call is the model's own. A `TorlError` is a failure of the host.
-    """
-
-    def __init__(self, function: str) -> None:
-        """Import the function.
-
-        Args:
-            function: Location of the function, as package.module:look_up.
-
-        Raises:
-            ConfigError: `function` cannot be imported, or lacks a docstring or a type hint.
-        """
-        try:
-            self._function = load_object(function)
-            self._arguments = arguments_of(self._function)
-            self.description, self.parameters = describe_function(self._function)
-        except ValueError as error:
-            raise ConfigError(f"the tool {function!r}: {error}") from error
-
-    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        try:
-            validated = self._arguments.model_validate(dict(arguments))
-        except ValidationError as errors:
-            return Outcome(OutcomeStatus.ERROR, f"TypeError: {self._explain(errors)}", "TypeError")
-        values = {name: getattr(validated, name) for name in type(validated).model_fields}
-        try:
-            return Outcome(OutcomeStatus.OK, as_text(await call_function(self._function, **values)))
-        except TorlError:
-            raise
-        except Exception as error:
-            name = type(error).__name__
-            return Outcome(OutcomeStatus.ERROR, f"{name}: {error}", name)
-
-    def _explain(self, errors: ValidationError) -> str:
-        names = list(self._arguments.model_fields)
-        return "; ".join(_explain(error, names) for error in errors.errors())
-
-
-def describe_function(function: Callable[..., Any]) -> tuple[str, dict[str, Any]]:
-    """Return the description of a function for the model, and the JSON schema of its arguments.
-
-    Raises:
-        ValueError: The function lacks a docstring or a type hint, or has a parameter without a JSON schema.
-    """
-    try:
-        parameters = arguments_of(function).model_json_schema(schema_generator=_UntitledSchema)
-    except PydanticUserError as error:
-        raise ValueError(f"a parameter has no JSON schema: {error}") from error
-    description = _SECTION.split(inspect.getdoc(function) or "")[0].strip()
-    if not description:
-        raise ValueError("it has no docstring, which the model needs as the description")
-    return description, parameters
-
-
-class _UntitledSchema(GenerateJsonSchema):
-    """JSON schemas without titles, which repeat the names."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def generate(self, schema: CoreSchema, mode: Any = "validation") -> dict[str, Any]:
-        generated = super().generate(schema, mode)
-        generated.pop("title", None)
-        return generated
-
-
-def as_text(value: Any) -> str:
-    """Return a result as text for the model: text unchanged, None as an empty text, other values as JSON."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else to_json(value, fallback=str).decode()
-
-
-def _explain(error: Any, names: list[str]) -> str:
-    argument = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        return f"there is no argument {argument!r}{suggestion(argument, names)}"
-    if error["type"] == "missing":
-        return f"the argument {argument!r} is missing"
-    return f"the argument {argument!r}: {error['msg']}"

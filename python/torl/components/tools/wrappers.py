@@ -1,20 +1,24 @@
 """Tools that wrap other tools: limits and retries, and shuffled outcomes for an ablation."""
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torl.base.component import RunContext
 from torl.base.errors import ComponentError, ToolUnavailableError
 from torl.base.guard import describe, location
 from torl.base.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.base.types import Outcome
+from torl.base.types import Outcome, OutcomeStatus
 from torl.components.tools.retry import retry
-from torl.components.tools.tool import BaseTool, ToolSession
+from torl.components.tools.tool import BaseTool, ToolSession, as_object
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 _MAX_SHUFFLED = 256  # outcomes that are kept
 TRUNCATION = "..."
@@ -78,7 +82,7 @@ class WrappedTool(BaseTool):
 
 
 @dataclass(slots=True)
-class _Counts:
+class _CallCounts:
     calls: int = 0
     retried: int = 0
     unavailable: int = 0  # calls that failed after all retries
@@ -103,7 +107,8 @@ class BoundedTool(WrappedTool):
         """
         super().__init__(tool)
         self.name, self.limits = name, limits
-        self._counts = _Counts()
+        self._validator = None if tool.checks_arguments else _validator_of(tool)
+        self._counts = _CallCounts()
         self._slots = slots or asyncio.Semaphore(limits.max_concurrent)
 
     def session(self, seed: int) -> ToolSession:
@@ -124,6 +129,8 @@ class BoundedTool(WrappedTool):
             ToolUnavailableError: The call failed after all retries.
         """
         self._counts.calls += 1
+        if mistakes := self._mistakes(arguments):
+            return self._truncate(Outcome(OutcomeStatus.ERROR, f"TypeError: {mistakes}", "TypeError")), session
         with self._named():
             async with self._slots:
                 try:
@@ -131,11 +138,16 @@ class BoundedTool(WrappedTool):
                         lambda: self._attempt(session.fork(), arguments),
                         retries=self.limits.retries,
                         failure=f"the tool {self.name!r} returned no outcome",
-                        on_retry=self._count_retry,
+                        counts=self._counts,
                     )
                 except ToolUnavailableError:
                     self._counts.unavailable += 1
                     raise
+
+    def _mistakes(self, arguments: Mapping[str, Any]) -> str:
+        errors = () if self._validator is None else self._validator.iter_errors(dict(arguments))
+        where = ((".".join(map(str, error.absolute_path)), error.message) for error in errors)
+        return "; ".join(f"the argument {path!r}: {message}" if path else message for path, message in where)
 
     async def _attempt(self, session: ToolSession, arguments: Mapping[str, Any]) -> tuple[Outcome, ToolSession]:
         limit = self.limits.timeout_seconds
@@ -151,9 +163,6 @@ class BoundedTool(WrappedTool):
             return outcome
         self._counts.cut += 1
         return replace(outcome, text=outcome.text[:limit] + TRUNCATION)
-
-    def _count_retry(self) -> None:
-        self._counts.retried += 1
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -183,6 +192,20 @@ class _BoundedSession(ToolSession):
     def fork(self) -> Self:
         forked = self.session.fork()
         return self if forked is self.session else type(self)(self.bounded, forked)
+
+
+def _validator_of(tool: BaseTool) -> "Draft202012Validator":
+    """Return what checks the arguments of a tool, against its schema alone: no other schema is fetched."""
+    from jsonschema import Draft202012Validator, SchemaError
+    from referencing import Registry
+
+    try:
+        schema = json.loads(json.dumps(tool.parameters, default=as_object))
+        Draft202012Validator.check_schema(schema)
+    except (TypeError, ValueError, SchemaError) as error:
+        reason = error.message if isinstance(error, SchemaError) else error
+        raise ComponentError(f"the tool ({location(tool)}) needs a JSON schema as its parameters: {reason}") from error
+    return Draft202012Validator(schema, registry=Registry())
 
 
 class ShuffledTool(WrappedTool):

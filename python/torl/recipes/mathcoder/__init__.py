@@ -1,6 +1,7 @@
 """MathCoder: its prompt template and its format."""
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from torl import (
@@ -40,7 +41,7 @@ class MathCoderFormat(Format):
     """
 
     name: ClassVar[str] = "mathcoder"
-    tools = ("python",)
+    tools = MappingProxyType({"python": "code"})
     end_tokens = ("<|endofmessage|>",)
     control_tokens = (CODE, "<|execution|>", CLOSED, "<|endofmessage|>")
     visible_tokens = (CODE, CLOSED)

@@ -3,6 +3,7 @@
 import re
 import string
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from torl import (
@@ -57,7 +58,7 @@ class SearchR1Format(Format):
     """
 
     name: ClassVar[str] = "search_r1"
-    tools = ("search",)
+    tools = MappingProxyType({"search": "query"})
     result_tags = ("<information>", "</information>")
     result_line_ends = 2
 

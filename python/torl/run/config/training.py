@@ -4,7 +4,7 @@ Sizes carry their unit in the name. Paths beginning with `torl:` name files insi
 `Choice` is a section with a `name`; its other keys are options of the chosen class or function (`torl.base.options`).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self
 
 import tomli_w
@@ -25,8 +25,10 @@ from torl.components.algorithms.masks import wants_reference
 from torl.components.algorithms.requirements import requirements_of
 from torl.components.algorithms.selection import zero_variance
 from torl.components.engine import EngineOptions
+from torl.components.formats.format import tool_mismatch
 from torl.components.rewards import Reward
 from torl.components.tools import Tool
+from torl.components.tools.function import declared_parameters
 from torl.run.config.choices import EngineChoice, RewardChoice
 from torl.run.config.learning import AlgorithmConfig, CriticConfig, LearnerConfig, PlacementConfig, SelectionConfig
 from torl.run.config.rollout import DataConfig, EvaluationSets, ModelConfig, PromptConfig, RolloutConfig
@@ -152,11 +154,11 @@ class ModelRunConfig(Section):
             return self
         form = self.rollout.format.make()
         for name, tool in self.rollout.tools.items():
-            if form.tools is not None and name not in form.tools and provides_itself(tool.target):
-                names = f": it calls {', '.join(form.tools)} alone" if isinstance(form.tools, Collection) else ""
+            parameters = declared_parameters(tool) if isinstance(form.tools, Mapping) else None
+            if provides_itself(tool.target) and (reason := tool_mismatch(form, name, parameters)):
                 raise ValueError(
-                    f"rollout.tools.{name} cannot be called in the format {self.rollout.format.name!r}{names}; rename "
-                    "the section, leave it out, or choose another rollout.format"
+                    f"rollout.tools.{name} cannot be called in the format {self.rollout.format.name!r}: {reason}; "
+                    "rename the section, leave it out, or choose another rollout.format"
                 )
         return self
 

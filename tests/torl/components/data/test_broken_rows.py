@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from torl.base.errors import DataError
 from torl.components.data import load_problems
-from torl.components.data.files import InvalidRowError
 from torl.components.data.problems import read_problems
 from torl.components.data.public_sets import find_problem_file
+from torl.components.data.rows import InvalidRowError
 from torl.run.display.console import Console
 from torl_lab.curation.preparing import PrepareOptions, RawSource, prepare
 

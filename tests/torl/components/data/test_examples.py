@@ -11,9 +11,9 @@ import pytest
 from torl.base.errors import DataError
 from torl.components.data.example_files import example_rows
 from torl.components.data.examples import (
-    Completion,
     Dialogue,
     Passages,
+    PromptCompletion,
     RecordedTrajectory,
     SolvedProblem,
     read_example,
@@ -203,8 +203,8 @@ def test_earlier_turns_of_alpaca_are_messages() -> None:
 
 
 def test_completion_alone_is_trained() -> None:
-    assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == Completion("1 + 1 =", " 2")
-    assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == Completion("1 + 1 =", " 2")
+    assert read_example("x", {"prompt": "1 + 1 =", "completion": " 2"}) == PromptCompletion("1 + 1 =", " 2")
+    assert read_example("x", {"prompt": "1 + 1 =", "response": " 2"}) == PromptCompletion("1 + 1 =", " 2")
     earlier = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
     asked = [*earlier, {"role": "user", "content": "1 + 1?"}]
     for completion in ("2", [{"role": "assistant", "content": "2"}]):
@@ -361,7 +361,7 @@ def test_named_columns_decide_the_format(tmp_path: Path, columns: dict[str, str]
     trained = {
         Dialogue: lambda: content.messages[-1]["content"],
         SolvedProblem: lambda: content.response,
-        Completion: lambda: content.completion,
+        PromptCompletion: lambda: content.completion,
     }
     assert trained[type(content)]() == read
 

@@ -6,8 +6,8 @@ import pytest
 
 from torl.components.grading.differences import is_clearly_different
 from torl.components.grading.equivalence import UndecidedError, equivalent
-from torl.components.grading.inequalities import solution_set
 from torl.components.grading.layout import have_same_words, plain_layout
+from torl.components.grading.lists import solution_set
 from torl.components.grading.numerals import as_decimal, multiplied, plain_numbers, without_noise
 from torl.components.grading.units import have_other_units, without_currency
 

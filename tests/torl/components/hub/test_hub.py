@@ -17,7 +17,7 @@ from torl.base.types import Problem
 from torl.components.data import load_problems, stream_problems
 from torl.components.data.public_sets import pinned_problems
 from torl.components.hub import pinned_dataset, pinned_model, resolve_dataset, resolve_model, resolve_model_config
-from torl.components.hub.dataset_files import select_files
+from torl.components.hub.datasets import select_files
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.display.console import Console

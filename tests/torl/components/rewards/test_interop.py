@@ -14,9 +14,8 @@ import pytest
 
 from cli import running
 from torl.commands.grader import main
-from torl.components.interop.shared import score
 from torl.components.interop.trl import reward_func
-from torl.components.interop.verl import compute_score
+from torl.components.interop.verl import compute_score, score
 from torl.components.rewards.probes import audit
 
 PROBLEMS = [("What is 17 times 3?", "51"), ("What is one half of one?", "\\frac{1}{2}")]

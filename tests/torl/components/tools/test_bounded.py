@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 import pytest
 
-from torl.base.errors import EpisodeComponentError, SandboxError, ToolUnavailableError
+from torl.base.errors import ComponentError, EpisodeComponentError, SandboxError, ToolUnavailableError
 from torl.base.types import Outcome, OutcomeStatus
 from torl.components.tools import (
     BoundedTool,
     PythonTool,
     SandboxFusionTool,
     StatefulTool,
+    Tool,
     ToolLimits,
     ToolSession,
     tool_limits,
@@ -165,6 +167,61 @@ async def test_giving_a_call_up_frees_its_place() -> None:
     assert isinstance(tool.tool, Counter)
     tool.tool.trouble = lambda _: None
     assert (await tool.session(0).call({})).text == "1"
+
+
+class Dictionary(Tool):
+    description = "The meaning of a word."
+    parameters = MappingProxyType(
+        {
+            "type": "object",
+            "properties": {"word": {"type": "string"}, "senses": {"type": "integer"}, "any": {"$ref": "https://a.b/c"}},
+            "required": ("word",),
+            "additionalProperties": False,
+        }
+    )
+
+    async def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        return Outcome(OutcomeStatus.OK, arguments["word"].upper())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mistake"),
+    [
+        ({}, "'word' is a required property"),
+        ({"word": 3}, "the argument 'word': 3 is not of type 'string'"),
+        ({"word": "a", "senses": "two"}, "the argument 'senses': 'two' is not of type 'integer'"),
+        ({"word": "a", "x": 1}, "Additional properties are not allowed ('x' was unexpected)"),
+        ({"senses": None}, "'word' is a required property; the argument 'senses': None is not of type 'integer'"),
+    ],
+)
+async def test_a_call_that_does_not_fit_the_schema_is_the_mistake_of_the_model(
+    arguments: dict[str, Any], mistake: str
+) -> None:
+    tool = BoundedTool("dictionary", Dictionary(), ToolLimits())
+    session = tool.session(0)
+    outcome = await session.call(arguments)
+    assert (outcome.status, outcome.error) == (OutcomeStatus.ERROR, "TypeError")
+    assert sorted(outcome.text.removeprefix("TypeError: ").split("; ")) == sorted(mistake.split("; "))
+    assert await session.call({"word": "torus"}) == Outcome(OutcomeStatus.OK, "TORUS")
+    assert tool.metrics() == {"calls": 2, "retried": 0, "unavailable": 0, "cut": 0}
+
+
+async def test_a_tool_that_checks_its_arguments_receives_them_as_they_are() -> None:
+    tool = Dictionary()
+    tool.checks_arguments = True
+    with pytest.raises(EpisodeComponentError, match="KeyError: 'word'"):
+        await BoundedTool("dictionary", tool, ToolLimits()).session(0).call({})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "reason"),
+    [({"type": "text"}, "'text' is not valid"), ({"properties": [1]}, r"\[1\] is not of type"), ({"x": {1}}, "set")],
+)
+def test_parameters_that_are_not_a_schema_are_refused(parameters: dict[str, Any], reason: str) -> None:
+    with pytest.raises(
+        ComponentError, match=rf"the tool \(.*Counter\) needs a JSON schema as its parameters: .*{reason}"
+    ):
+        BoundedTool("counter", Counter(parameters), ToolLimits())
 
 
 def test_tools_with_limits_of_their_own_keep_them() -> None:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from agent_programs import TEMPLATE, agent_player
 from chat_models import ChatModel
 from torl.base.errors import ConfigError, DataError
-from torl.components.agents import AgentLimits, CommandAgent
+from torl.components.agents import AgentLimits
+from torl.components.agents.programs import CommandAgent
 from torl.rollout.agents.player import open_agent_player
 from torl.run.config import SampleConfig
 from torl.run.config.loading import find_config, load_config

@@ -16,7 +16,8 @@ from scripted_engine import ScriptedEngine
 from torl.base.component import RunContext
 from torl.base.errors import AgentProgramError, ConfigError, EngineError
 from torl.base.types import Problem
-from torl.components.agents import CommandAgent, FunctionAgent, programs
+from torl.components.agents import programs
+from torl.components.agents.programs import CommandAgent, FunctionAgent
 
 
 def program(tmp_path: Path, text: str) -> CommandAgent:

@@ -13,7 +13,7 @@ import pytest
 from agent_programs import MODEL, agent_player, opened, turns, user
 from builders import asked, play_all
 from torl.base.types import Group, Problem
-from torl.components.agents import CommandAgent
+from torl.components.agents.programs import CommandAgent
 from torl.rollout.slots import EpisodeSlots
 
 pytestmark = pytest.mark.slow

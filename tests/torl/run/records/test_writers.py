@@ -16,8 +16,8 @@ from builders import grade, trajectory
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import Choice, ChosenFrom
 from torl.components.trackers import TRACKERS, Example, Tracker
-from torl.components.trackers.feed import LOG_FILE
-from torl.components.trackers.tensorboard import TensorBoard
+from torl.components.trackers.backends import TensorBoard
+from torl.components.trackers.tracker import LOG_FILE
 from torl.run.config import TrainConfig
 from torl.run.config.loading import load_config
 from torl.run.records.reading import find_damage, read_metrics

@@ -9,8 +9,16 @@ from torl._core import StopCondition
 from torl.base.errors import ConfigError
 from torl.base.options import PositiveInt, Section
 from torl.base.types import MalformedCall, Markup, ObservationText, Outcome, ToolRequest, Turn
-from torl.components.formats.chat.calls import TRUNCATED_CALL, ChatCall, json_end
-from torl.components.formats.chat.message import THINKING_BEGINS, THINKING_ENDS, ChatMessage, Tag, split_thinking
+from torl.components.formats.chat.calls import (
+    THINKING_BEGINS,
+    THINKING_ENDS,
+    TRUNCATED_CALL,
+    ChatCall,
+    ChatMessage,
+    Tag,
+    json_end,
+    split_thinking,
+)
 from torl.components.formats.format import Format
 from torl.components.formats.observation import ErrorStyle, render_outcome
 
@@ -239,11 +247,7 @@ class ChatFormat(Format):
 
 
 def require_chat_format(format: Format) -> ChatFormat:
-    """Return the format of a chat model, which environments and agents require.
-
-    Raises:
-        ConfigError: The format is not a chat model's.
-    """
+    """Return a format of a chat model, which environments and agents require; raise `ConfigError` for another."""
     if not isinstance(format, ChatFormat):
         raise ConfigError(f"rollout.format = {format.name!r} must be the format of a chat model")
     return format

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from torl.base.types import MalformedCall, Markup
 from torl.components.formats.blocks import PYTHON, run_block
-from torl.components.formats.chat.calls import INVALID_CALL, ChatCall, json_end, make_call
+from torl.components.formats.chat.calls import INVALID_CALL, ChatCall, ChatMessage, json_end, make_call
 from torl.components.formats.chat.chat_format import ChatFormat, ChatOptions
-from torl.components.formats.chat.message import ChatMessage
 
 _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 _HEADER_END = re.compile(r"<\|(?:message|start)\|>|<\|call\|>\Z|\Z")

@@ -1,17 +1,50 @@
-"""The fields of the rows of others: which have a value, and which would change a prompt or the loss.
+"""Rows of files: errors, copies, and fields that have a value or would change a prompt or the loss.
 
 A reader names the fields that it knows. Another field is refused if its name says that it would change the prompt or
 the loss, and reported otherwise: no field is dropped silently.
 """
 
+import math
 import re
+from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import date, time, timedelta
 from functools import cache
 from typing import Any
 
 from torl.base.errors import DataError
-from torl.components.data.files import InvalidRowError, describe
-from torl.components.data.values import is_missing
+from torl.base.types import Problem
+
+
+class InvalidRowError(DataError):
+    """A row that is not a problem. The message has its location and the reason."""
+
+    def __init__(self, location: str, reason: str, message: str) -> None:
+        """Describe the row.
+
+        Args:
+            location: Location of the row.
+            reason: Short name of the reason, by which such rows are counted.
+            message: The reason in full.
+        """
+        super().__init__(f"{location}: {message}")
+        self.location, self.reason = location, reason
+
+
+class SkippedRowError(InvalidRowError):
+    """A row that is left out on purpose: a copy, or a row that a filter excludes."""
+
+
+def row_id(location: str) -> str:
+    """Return the id of a row without one: "line-3" for "train.jsonl, line 3"."""
+    return location.rsplit(", ", maxsplit=1)[1].replace(" ", "-")
+
+
+class NumberLiteral(str):
+    """A JSON number in its original spelling."""
+
 
 SYSTEM_FIELDS = ("system", "system_prompt", "system_message")
 """Names of a row's system message."""
@@ -31,7 +64,20 @@ _LOSS = frozenset(("loss", "mask", "masks", "masked", "train", "trained", "train
 _LOSS_FIELDS = frozenset(("labels",))
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _WRITTEN_MARK = re.compile(r"\s*(?:[\[{].*|true|false|yes|no|[-+]?[\d.]+(?:e[-+]?\d+)?)\s*", re.DOTALL | re.IGNORECASE)
+_MAX_DIGITS = 19  # of the number of a row
 _IGNORE = "name it in finetune.train.ignore"
+_TIMES = (date, time, timedelta)  # a datetime is a date
+
+
+def describe(value: Any) -> str:
+    """Return the type of a value of a row, for error messages."""
+    kinds = {dict: "an object", list: "a list", bool: "true or false", type(None): "null", str: "text", bytes: "bytes"}
+    return kinds.get(type(value)) or ("a date or a time" if isinstance(value, _TIMES) else "a number")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is null, or NaN, which pandas writes for it."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def has_value(value: Any) -> bool:
@@ -158,3 +204,48 @@ def require_read(location: str, fields: Mapping[str, Any], known: Collection[str
         if name not in known and effect_of(name) == "the prompt" and not changes_nothing(name, value):
             message = f"{name!r} would change the prompt and is not read, got {describe(value)}; {hint}"
             raise InvalidRowError(location, "unread_field", message)
+
+
+class EarlierRows:
+    """The earlier rows of a file: 130 bytes for each row with an id, and 8 for each row without."""
+
+    def __init__(self) -> None:
+        self._contents: dict[int, int] = {}  # hashes of the contents of rows with an id, by hashes of the ids
+        self._unnamed = array("Q")  # numbers of the rows without an id
+
+    def add(self, location: str, problem: Problem, *, replaceable: bool = False) -> Problem:
+        """Remember a row, and return its problem.
+
+        Args:
+            location: Location of the row.
+            problem: Problem of the row.
+            replaceable: Whether the row gets the id of its location if another row has its id.
+
+        Raises:
+            SkippedRowError: The row is a copy.
+            InvalidRowError: Another row has its id.
+        """
+        kind, _, number = row_id(location).rpartition("-")
+        if problem.id == row_id(location) and hash(problem.id) not in self._contents:
+            self._unnamed.append(int(number))
+            return problem
+        content, before = hash((problem.question, problem.answer)), len(self._contents)
+        first = self._contents.setdefault(hash(problem.id), content)
+        if first != content and replaceable:
+            self._contents.setdefault(hash((problem.id, content)), content)  # so that copies of this row are found
+            if len(self._contents) > before:
+                return self.add(location, replace(problem, id=row_id(location)))
+        elif first != content or self._has_unnamed(problem.id, kind):
+            message = f"the id {problem.id!r} was already used for another problem"
+            raise InvalidRowError(location, "repeated_id", message)
+        if len(self._contents) == before:
+            raise SkippedRowError(location, "copy", f"a copy of the row with the id {problem.id!r}")
+        return problem
+
+    def _has_unnamed(self, identifier: str, kind: str) -> bool:
+        """Whether an earlier row without an id is called so: "line-3" of the third line."""
+        number = identifier.removeprefix(f"{kind}-")
+        if number == identifier or not number.isdecimal() or len(number) > _MAX_DIGITS:
+            return False
+        place = bisect_left(self._unnamed, int(number))
+        return place < len(self._unnamed) and f"{kind}-{self._unnamed[place]}" == identifier
