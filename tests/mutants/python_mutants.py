@@ -438,7 +438,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _PREPARING,
     ),
     ("torl_lab/curation/contamination.py", "place - ngram.offset", "place", _PREPARING),
-    ("torl_lab/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
+    ("torl_lab/curation/verifiability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
     ("torl/components/data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
     ("torl/components/data/row_fields.py", "words & _LOSS:", "False:", _FIELDS),
     ("torl/components/data/row_fields.py", "if name in known or not has_value(value):", "if True:", _FIELDS),

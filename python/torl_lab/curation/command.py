@@ -29,9 +29,14 @@ from torl.run.display.console import Console
 from torl.run.records.files import atomic_write
 from torl_lab.curation.difficulty import accuracies_of_run, measure_difficulty
 from torl_lab.curation.preparing import PrepareOptions, RawSource, format_examples, prepare
-from torl_lab.curation.problem_files import add_layout_arguments, encode_problems, find_layouts, label_files
+from torl_lab.curation.problem_files import (
+    add_layout_arguments,
+    encode_problems,
+    find_layouts,
+    label_files,
+    list_sources,
+)
 from torl_lab.curation.selecting import SelectOptions, select
-from torl_lab.curation.sources import list_sources
 
 PROGRAM = "torl data"
 

@@ -25,9 +25,14 @@ from torl.run.records.files import atomic_write, record_errors
 from torl_lab.curation.candidates import CandidateFile, DroppedRows
 from torl_lab.curation.contamination import EvaluationSets
 from torl_lab.curation.problem_files import encode_rows
-from torl_lab.curation.readability import AnswerShapes, readable_shapes, usable_graders
 from torl_lab.curation.similarity import Shingles, SimilarTexts, without_letters, words_of
-from torl_lab.curation.verifiability import normalize_answer, rejection_reason
+from torl_lab.curation.verifiability import (
+    AnswerShapes,
+    normalize_answer,
+    readable_shapes,
+    rejection_reason,
+    usable_graders,
+)
 
 _YIELD_EVERY = 500  # rows between two looks at an interrupt
 _Item = TypeVar("_Item")

@@ -23,8 +23,7 @@ from torl_lab.curation.problem_files import add_layout_arguments, find_layouts
 from torl_lab.evaluation.cells import SETTINGS_FILE, models_in
 from torl_lab.evaluation.output import markdown, write_all
 from torl_lab.evaluation.papers import PAPERS
-from torl_lab.evaluation.playing import play_model
-from torl_lab.evaluation.regrading import regrade
+from torl_lab.evaluation.playing import play_model, regrade
 from torl_lab.evaluation.results import read_results, shared_problems
 from torl_lab.evaluation.sets import SUITES, find_locations, make_set
 from torl_lab.evaluation.tables import all_tables

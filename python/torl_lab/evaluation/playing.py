@@ -1,23 +1,32 @@
-"""Play the missing episodes of an evaluation."""
+"""Play the missing episodes of an evaluation, or grade its trajectories again."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from torl.base.errors import ToolUnavailableError
+from torl.base.component import RunContext
+from torl.base.errors import RecordError, ToolUnavailableError
 from torl.base.runtime.processes.supervision import run_with_watchers, task_group
-from torl.base.types import Prompt
+from torl.base.types import Group, Problem, Prompt, ScoredGroup
+from torl.components.rewards import Reward, make_reward
 from torl.components.text.prompts import EncodedPrompts
 from torl.rollout.evaluation import evaluation_player
 from torl.rollout.group_file import append_groups
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
+from torl.rollout.regrading import ProblemsById, grade_again
 from torl.rollout.startup import Rollouts, open_rollouts
 from torl.run.config import EvaluateModelConfig, ProblemChoice
-from torl.run.display.console import Console
+from torl.run.display.console import Console, ProgressLine
 from torl.run.records.locks import locked_directory
-from torl_lab.evaluation.cells import EvaluationCell, write_or_check_problems, write_or_check_settings
+from torl_lab.evaluation.cells import (
+    EvaluationCell,
+    cells_in,
+    read_problem_source,
+    write_or_check_problems,
+    write_or_check_settings,
+)
 
 
 async def play_model(
@@ -135,3 +144,64 @@ def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateMod
 
 def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
     return 1 if cell.mode == "greedy" else config.evaluation.samples_per_problem
+
+
+async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
+    """Grade all trajectories of a model again and return the number of changed verdicts.
+
+    Args:
+        directory: Output directory of the model.
+        config: Configuration with the reward.
+        console: Console for progress.
+
+    Raises:
+        ConfigError: Another command writes the files.
+        RewardError: The reward failed. The remaining files are unchanged.
+        RecordError: The reward reads metadata of problems that their source lacks. The remaining files are unchanged.
+    """
+    with locked_directory(directory, "command"):
+        reward = make_reward(config.evaluation.reward or config.reward)
+        changed = 0
+        try:
+            with console.progress("starting the reward"):
+                await reward.start(RunContext(directory=directory))
+            for cell in cells_in(directory):
+                before = cell.file.read()
+                with console.progress(f"grading {directory.name} {cell.batch_id}", len(before)) as wait:
+                    after = [each async for each in _graded_again(cell, before, reward, config.longest_response, wait)]
+                cell.file.replace(after)
+                changed += sum(
+                    one.grade.correct is not other.grade.correct
+                    for old, new in zip(before, after, strict=True)
+                    for one, other in zip(old.members, new.members, strict=True)
+                )
+        finally:
+            await reward.close()
+        return changed
+
+
+async def _graded_again(
+    cell: EvaluationCell, groups: Sequence[ScoredGroup], reward: Reward, max_response_tokens: int, wait: ProgressLine
+) -> AsyncIterator[ScoredGroup]:
+    """Grade the groups of a cell again, with the metadata of their problems."""
+    problems, reason = await asyncio.to_thread(_find_problems, cell, groups)
+    for group in groups:
+        trajectories = tuple(member.trajectory for member in group.members)
+        graded = await grade_again(reward, Group(group.prompt, trajectories, max_response_tokens), problems)
+        if graded is None:
+            raise RecordError(
+                f"{cell.file.path}: the reward reads the metadata of the problem {group.prompt.problem.id!r}, but "
+                f"{reason}; restore it, or evaluate again with --suite {cell.set_name}=FILE"
+            )
+        wait.advance()
+        yield graded
+
+
+def _find_problems(cell: EvaluationCell, groups: Sequence[ScoredGroup]) -> tuple[dict[str, Problem], str]:
+    """Return the problems of groups with their metadata, by id, and the reason why others are unknown."""
+    try:
+        source = ProblemsById(read_problem_source(cell.directory, cell.set_name))
+    except RecordError as error:
+        return {}, f"their source is unknown ({error})"
+    problems = source.find(group.prompt.problem for group in groups)
+    return problems, f"the source of the set {source.reason or 'contains other problems now'}"

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from torl.base.types import Problem
 from torl_lab.curation.contamination import ContaminationMatch, EvaluationSets, overlap_fraction
 from torl_lab.curation.difficulty import learning_impact
-from torl_lab.curation.readability import AnswerShapes, shape_of
 from torl_lab.curation.selecting import allocate, balanced_sample, bin_of
 from torl_lab.curation.similarity import Shingles, SimilarTexts, without_letters, words_of
-from torl_lab.curation.verifiability import normalize_answer, rejection_reason
+from torl_lab.curation.verifiability import AnswerShapes, normalize_answer, rejection_reason, shape_of
 
 DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour. How far has it gone after 3 hours?"
 
