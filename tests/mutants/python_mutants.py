@@ -461,6 +461,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/training/example_reader.py", "require_whole_question(problem.id, unread)", "pass", _FIELDS),
     (
         "torl_lab/exchange/messages.py",
+        'messages and messages[0].get("role") != "assistant"',
+        "False",
+        "lab/exchange/test_records_exchange.py",
+    ),
+    ("torl_lab/exchange/messages.py", "seen[group] += 1", "pass", "lab/exchange/test_records_exchange.py"),
+    (
+        "torl_lab/exchange/messages.py",
         "next(known, others)",
         "next(known, {})",
         "lab/exchange/test_records_exchange.py",
