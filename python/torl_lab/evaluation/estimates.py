@@ -114,11 +114,6 @@ def estimates(
     return {**found, AVERAGE: Estimate(value, (value - below, value + above))}
 
 
-def overall(found: Mapping[str, Estimate]) -> Estimate:
-    """Return the mean over the sets, or the mean of the only set."""
-    return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
-
-
 def pass_at_k(samples: int, correct: int, k: int) -> float:
     """Return the unbiased estimate of pass@k: the fraction of k-subsets of the samples with a correct one.
 
@@ -208,29 +203,17 @@ def mean_over_seeds(accuracies: Accuracies) -> SeedMean:
     only, by the normal distribution.
     """
     means = [fmean(of_seed.values()) for of_seed in accuracies.values()]
-    if len(means) > 1:
-        return SeedMean(
-            fmean(means), _STUDENT[min(len(means) - 1, len(_STUDENT)) - 1] * stdev(means) / sqrt(len(means))
-        )
-    (values,) = (list(of_seed.values()) for of_seed in accuracies.values())
-    return SeedMean(means[0], half_width(values))
+    if len(means) == 1:
+        (values,) = accuracies.values()
+        return SeedMean(means[0], half_width(list(values.values())))
+    quantile = _STUDENT[min(len(means) - 1, len(_STUDENT)) - 1]
+    return SeedMean(fmean(means), quantile * stdev(means) / sqrt(len(means)))
 
 
 def difference_over_seeds(accuracies: Accuracies, baseline: Accuracies) -> SeedMean | None:
-    """Return the mean difference from the baseline, paired by seed and problem; None without a common seed.
-
-    Args:
-        accuracies: Accuracies of each seed.
-        baseline: Accuracies of the baseline on the same problems.
-    """
-    seeds: Sequence[int] = [seed for seed in accuracies if seed in baseline]
-    pairs = {
-        seed: {
-            problem: value - baseline[seed][problem]
-            for problem, value in accuracies[seed].items()
-            if problem in baseline[seed]
-        }
-        for seed in seeds
-    }
-    pairs = {seed: values for seed, values in pairs.items() if values}
+    """Return the mean difference from the baseline, paired by seed and problem; None without a common seed."""
+    pairs: dict[int, dict[str, float]] = {}
+    for seed, values in accuracies.items():
+        for problem in values.keys() & baseline.get(seed, {}).keys():
+            pairs.setdefault(seed, {})[problem] = values[problem] - baseline[seed][problem]
     return mean_over_seeds(pairs) if pairs else None

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from torl.base.component import RunContext
@@ -36,14 +37,7 @@ async def play_model(
     calls: Sequence[int],
     console: Console,
 ) -> None:
-    """Play the missing episodes of a model on every problem set with every number of calls.
-
-    Args:
-        config: Configuration of the evaluation.
-        directory: Output directory of the model.
-        sets: Problem sets by name.
-        calls: Maximum numbers of tool calls.
-        console: Console for progress.
+    """Play the missing episodes of a model on every problem set with every maximum number of calls.
 
     Raises:
         ConfigError: Existing files have other settings or problems, or are of another model, or another command writes
@@ -61,12 +55,12 @@ async def play_model(
         }
         for name, encoded in problems.items():
             write_or_check_problems(directory, name, encoded, sets[name])
+        modes = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples_per_problem > 0)
         missing = [
             (cell, prompts)
-            for name, encoded in problems.items()
-            for number in calls
-            for cell in _cells(directory, name, number, config)
-            if (prompts := _missing(cell, encoded, config))
+            for name, number, mode in product(problems, calls, modes)
+            for cell in [EvaluationCell(directory, name, number, mode)]
+            if (prompts := _missing(cell, problems[name], config))
         ]
         if not missing:
             console.line(f"{directory.name}: all episodes were already played")
@@ -87,13 +81,7 @@ async def play_cells(
     config: EvaluateModelConfig,
     console: Console,
 ) -> None:
-    """Play all cells together: a cell begins while the last episodes of others are sampled.
-
-    Args:
-        missing: Cells with the prompts that they lack.
-        rollouts: The running components.
-        config: Configuration of the evaluation.
-        console: Console for progress.
+    """Play the prompts that cells lack, all together: a cell begins while the last episodes of others are sampled.
 
     Raises:
         ToolUnavailableError: Episodes failed. All others were played.
@@ -131,11 +119,6 @@ async def play_cells(
         raise failed[0]
 
 
-def _cells(directory: Path, set_name: str, calls: int, config: EvaluateModelConfig) -> list[EvaluationCell]:
-    modes = ["greedy"] * config.evaluation.greedy + ["sampled"] * (config.evaluation.samples_per_problem > 0)
-    return [EvaluationCell(directory, set_name, calls, mode) for mode in modes]
-
-
 def _missing(cell: EvaluationCell, problems: EncodedPrompts, config: EvaluateModelConfig) -> tuple[Prompt, ...]:
     """Return the prompts of a cell without complete groups."""
     done = cell.file.drop_incomplete(_samples(cell, config))
@@ -148,11 +131,6 @@ def _samples(cell: EvaluationCell, config: EvaluateModelConfig) -> int:
 
 async def regrade(directory: Path, config: EvaluateModelConfig, console: Console) -> int:
     """Grade all trajectories of a model again and return the number of changed verdicts.
-
-    Args:
-        directory: Output directory of the model.
-        config: Configuration with the reward.
-        console: Console for progress.
 
     Raises:
         ConfigError: Another command writes the files.

@@ -1,10 +1,9 @@
 """The command line of `torl sweep`, and its table: final accuracies, and their differences from the first row."""
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,14 +17,15 @@ from torl.run.display.changes import accuracy_by_problem
 from torl.run.display.console import Console
 from torl.run.display.series import values_of
 from torl.run.records import metric_names as names
-from torl.run.records.files import atomic_write, evaluation_files
+from torl.run.records.files import evaluation_files
 from torl.run.records.reading import read_metrics
 from torl_lab.evaluation.estimates import Accuracies, SeedMean, difference_over_seeds, mean_over_seeds
-from torl_lab.evaluation.output import Table, latex, markdown
+from torl_lab.evaluation.output import Table, markdown, write_tables
 from torl_lab.report.comparison import WINDOW, write_comparison
 from torl_lab.report.page import read_run
 from torl_lab.sweep.grid import Combination, SweepRun, read_grid, sweep_runs, train_missing
 
+_MEASURES = (names.CODE_RATIO, names.PASS_RATIO, names.CALLS_PER_TRAJECTORY, names.RESPONSE_TOKENS)
 _PROGRAM = "torl sweep"
 _DESCRIPTION = (
     "Train a run for each combination of settings and seed, one after another, and write one table with paired "
@@ -82,26 +82,16 @@ async def sweep(runs: Sequence[SweepRun], output: Path) -> None:
     """
     with Console() as console:
         failed = await train_missing(runs, console)
-    results = read_sweep(runs)
-    if results:
+    if results := read_sweep(runs):
         table = sweep_table(results)
-        for name, text in (
-            ("table.md", markdown(table)),
-            ("table.tex", latex(table)),
-            ("results.json", as_json(results)),
-        ):
-            with atomic_write(output / name) as file:
-                file.write(text.encode("utf-8"))
-        pages = [read_run(label, directory) for label, directory in comparison_labels(runs).items()]
+        write_tables(output, [table], as_json(results))
+        pages = [read_run(run.label, run.directory) for run in runs if run.has_summary]
         write_comparison(pages, output / "comparison.html")
         print(markdown(table))
         print(f"wrote table.md, table.tex, results.json and comparison.html to {output}", flush=True)
     if failed:
         names = ", ".join(str(directory) for directory in failed)
         raise TorlError(f"{len(failed)} of {len(runs)} runs failed: {names}; the same command tries them again")
-
-
-_MEASURES = (names.CODE_RATIO, names.PASS_RATIO, names.CALLS_PER_TRAJECTORY, names.RESPONSE_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +109,11 @@ class CombinationResult:
         """Number of finished runs."""
         return max((len(each) for each in self.accuracies.values()), default=0)
 
+    def change(self, first: "CombinationResult", label: str) -> SeedMean | None:
+        """Return the difference from the first combination; None for that one, and without a common seed."""
+        others = first.accuracies.get(label, {})
+        return None if self is first else difference_over_seeds(self.accuracies[label], others)
+
 
 def read_sweep(runs: Sequence[SweepRun]) -> list[CombinationResult]:
     """Read the finished runs, in the order of the grid. Combinations without one are left out.
@@ -135,75 +130,55 @@ def read_sweep(runs: Sequence[SweepRun]) -> list[CombinationResult]:
 
 def _read(runs: Sequence[SweepRun]) -> CombinationResult:
     accuracies: dict[str, dict[int, Mapping[str, float]]] = {}
-    values: dict[names.Metric, list[float]] = {}
+    values: dict[str, list[float]] = {}
     for run in runs:
         for label, files in evaluation_files(run.directory).items():
             accuracies.setdefault(label, {})[run.seed] = accuracy_by_problem(files[-1])
         rows = read_metrics(run.directory)
         for metric in _MEASURES:
-            values.setdefault(metric, []).extend(values_of(rows, metric)[1][-WINDOW:])
-    means = {metric.label: fmean(each) for metric, each in values.items() if each}
+            values.setdefault(metric.label, []).extend(values_of(rows, metric)[1][-WINDOW:])
+    means = {label: fmean(each) for label, each in values.items() if each}
     return CombinationResult(runs[0].combination, accuracies, means)
 
 
 def sweep_table(results: Sequence[CombinationResult]) -> Table:
     """Build the table. Differences are from the first combination, paired by seed and problem."""
-    first = results[0]
     labels = list(dict.fromkeys(label for result in results for label in result.accuracies))
-    columns = ["run", "seeds"]
-    for label in labels:
-        columns += [label, f"{label} - first", "verdict"]
-    rows = [_row(result, first, labels) for result in results]
-    one_seed = max(result.seeds for result in results) == 1
-    notes = (
-        "Final accuracy, %, and its difference from the first row on the same problems and seeds, with 95 % intervals "
-        + ("over problems: one seed says nothing of others" if one_seed else "over seeds (Student's t)"),
-        f"Other columns: means over the last {WINDOW} training steps",
+    columns = [column for label in labels for column in (label, f"{label} - first", "verdict")]
+    is_one = max(result.seeds for result in results) == 1
+    about = "problems: one seed says nothing of others" if is_one else "seeds (Student's t)"
+    return Table(
+        "Sweep",
+        ("run", "seeds", *columns, *(metric.label for metric in _MEASURES)),
+        tuple(_row(result, results[0], labels) for result in results),
+        (
+            "Final accuracy, %, and its difference from the first row on the same problems and seeds, with 95 % "
+            f"intervals over {about}",
+            f"Other columns: means over the last {WINDOW} training steps",
+        ),
     )
-    return Table("Sweep", (*columns, *(metric.label for metric in _MEASURES)), tuple(rows), notes)
 
 
 def _row(result: CombinationResult, first: CombinationResult, labels: Sequence[str]) -> tuple[str, ...]:
     cells = [result.combination.label, str(result.seeds)]
     for label in labels:
-        found, change = _measured(result, first, label)
-        cells.append("-" if found is None else str(found))
+        change = result.change(first, label) if label in result.accuracies else None
+        cells.append(str(mean_over_seeds(result.accuracies[label])) if label in result.accuracies else "-")
         cells += ["-", ""] if change is None else [f"{'+' * (change.value >= 0)}{change}", change.verdict]
-    cells += [metric.show(result.metrics.get(metric.label)) for metric in _MEASURES]
-    return tuple(cells)
+    return (*cells, *(metric.show(result.metrics.get(metric.label)) for metric in _MEASURES))
 
 
-def _measured(
-    result: CombinationResult, first: CombinationResult, label: str
-) -> tuple[SeedMean | None, SeedMean | None]:
-    accuracies = result.accuracies.get(label)
-    if not accuracies:
-        return None, None
-    others = first.accuracies.get(label, {})
-    return mean_over_seeds(accuracies), None if result is first else difference_over_seeds(accuracies, others)
-
-
-def as_json(results: Sequence[CombinationResult]) -> str:
-    """Return all numbers as JSON. Accuracies are between 0 and 1."""
-    rows: list[dict[str, Any]] = []
-    for result in results:
-        measured = {label: _measured(result, results[0], label) for label in result.accuracies}
-        rows.append(
-            {
-                "settings": dict(result.combination.settings),
-                "seeds": result.seeds,
-                "accuracy": {label: _encoded(found) for label, (found, _) in measured.items()},
-                "difference": {label: _encoded(change) for label, (_, change) in measured.items() if change},
-                "training": dict(result.metrics),
-            }
-        )
-    return json.dumps(rows, indent=1) + "\n"
-
-
-def _encoded(mean: SeedMean | None) -> dict[str, float | None] | None:
-    return None if mean is None else {"value": mean.value, "half_width": mean.half_width}
-
-
-def comparison_labels(runs: Sequence[SweepRun]) -> dict[str, Path]:
-    """Return the directories of the finished runs by their labels on the page of several runs."""
-    return {f"{run.combination.label}, seed {run.seed}": run.directory for run in runs if run.has_summary}
+def as_json(results: Sequence[CombinationResult]) -> list[dict[str, Any]]:
+    """Return all numbers as plain JSON. Accuracies are between 0 and 1."""
+    return [
+        {
+            "settings": dict(result.combination.settings),
+            "seeds": result.seeds,
+            "accuracy": {label: asdict(mean_over_seeds(found)) for label, found in result.accuracies.items()},
+            "difference": {
+                label: asdict(change) for label in result.accuracies if (change := result.change(results[0], label))
+            },
+            "training": dict(result.metrics),
+        }
+        for result in results
+    ]

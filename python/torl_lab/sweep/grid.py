@@ -61,6 +61,11 @@ class SweepRun:
         return self.config.run.directory
 
     @property
+    def label(self) -> str:
+        """Label in messages and on the page of several runs."""
+        return f"{self.combination.label}, seed {self.seed}"
+
+    @property
     def has_summary(self) -> bool:
         """Whether a run in the directory reached its last step."""
         return (self.directory / SUMMARY_FILE).is_file()
@@ -120,7 +125,7 @@ def sweep_runs(
         configs: Names of configurations, of which later ones override earlier ones.
         combinations: Combinations of the grid.
         seeds: Number of seeds, from `run.seed` of the configuration on.
-        output: Directory of the runs.
+        output: Directory of the directories of the runs.
         overrides: Text of further settings by dotted name.
 
     Raises:
@@ -141,9 +146,6 @@ def sweep_runs(
         yield SweepRun(combination, seed, load_config(TrainConfig, files, settings), (*configs, *words))
 
 
-_IGNORED = frozenset({"run.resume"})
-
-
 def is_finished(run: SweepRun) -> bool:
     """Whether the run reached its last step.
 
@@ -151,14 +153,14 @@ def is_finished(run: SweepRun) -> bool:
         ConfigError: The directory contains a run with other settings.
         RecordError: The configuration in the directory cannot be read.
     """
-    changed = [change for change in changed_keys(run.directory, run.config) if change.key not in _IGNORED]
-    if changed:
-        raise ConfigError(f"{run.directory} contains a run with other settings ({changed[0]}): choose another --output")
+    for change in changed_keys(run.directory, run.config):
+        if change.key != "run.resume":
+            raise ConfigError(f"{run.directory} contains a run with other settings ({change}): choose another --output")
     return run.has_summary
 
 
 async def train_missing(runs: Sequence[SweepRun], console: Console) -> dict[Path, int]:
-    """Train the runs that are not finished; those that were interrupted are resumed.
+    """Train the runs that are not finished, one after another. Interrupted runs are resumed.
 
     A run that fails does not stop the others. Its messages are on standard error.
 
@@ -172,7 +174,7 @@ async def train_missing(runs: Sequence[SweepRun], console: Console) -> dict[Path
     failed: dict[Path, int] = {}
     console.line(f"{len(runs)} runs, of which {len(runs) - len(missing)} are finished")
     for number, run in enumerate(missing, start=1):
-        console.line(f"run {number} of {len(missing)}: {run.combination.label}, seed {run.seed}")
+        console.line(f"run {number} of {len(missing)}: {run.label}")
         status = await _train(run)
         if status:
             console.warning(f"{run.directory}: failed with exit status {status}")

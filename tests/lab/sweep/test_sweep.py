@@ -173,7 +173,7 @@ def test_table_of_a_sweep_has_the_finished_runs(tmp_path: Path) -> None:
     assert rows["max_tool_calls = 1"][:4] == ("1", "50.0 ± 56.6", "+25.0 ± 49.0", "no difference seen")
     assert rows["max_tool_calls = 1"][4] == "0.70"
     assert "| max_tool_calls = 1 | 1 |" in markdown(table)
-    encoded = json.loads(as_json(results))
+    encoded = json.loads(json.dumps(as_json(results)))
     assert encoded[1]["settings"] == {"rollout.max_tool_calls": "1"}
     assert encoded[1]["difference"]["heldout"]["value"] == pytest.approx(0.25)
 
