@@ -14,30 +14,33 @@ from torl.components.data.layout import FIELDS, Layout
 from torl.components.data.problems import make_layout
 from torl.components.data.public_sets import PublicSet, public_sets
 from torl.components.hub.dataset_files import without_suffixes
+from torl.run.records.files import write_if_changed
+from torl.run.records.reading import read_rows
 
 _READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
 """Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""
-_OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
+_UNKNOWN = "not recorded"
+_OPTIONS = {
+    "column": ("[NAME:]FIELD=COLUMN", "column of the field problem, answer, id or pass_rate: answer=solution.text"),
+    "split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
+    "files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
+    "answer_from": (
+        "[NAME:]COLUMN",
+        "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
+    ),
+    "where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
+    "keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
+}
 
 
 def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the layout of files, each for all files or for the file NAME."""
-    options = {
-        "--column": (
-            "[NAME:]FIELD=COLUMN",
-            "column of the field problem, answer, id or pass_rate: answer=solution.text",
-        ),
-        "--split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
-        "--files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
-        "--answer-from": (
-            "[NAME:]COLUMN",
-            "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
-        ),
-        "--where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
-        "--keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
-    }
-    for name, (metavar, text) in options.items():
-        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
+    for name, (metavar, text) in _OPTIONS.items():
+        parser.add_argument(_flag(name), metavar=metavar, action="append", default=[], help=text)
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def find_layouts(
@@ -105,13 +108,13 @@ def _by_file(
     """Return the values for each file, after the values for all files."""
     common: list[str] = []
     specific: dict[str, list[str]] = {name: [] for name in (*labels, *others)}
-    flag = f"--{option.replace('_', '-')}"
     for argument in arguments:
         name, colon, value = argument.partition(":")
         if colon and name in specific:
             specific[name].append(value)
         elif colon and "=" not in name:
-            raise ConfigError(f"{flag} {argument}: unknown file {name!r}; the files are {', '.join(sorted(specific))}")
+            names = ", ".join(sorted(specific))
+            raise ConfigError(f"{_flag(option)} {argument}: unknown file {name!r}; the files are {names}")
         else:
             common.append(argument)
     return {name: common * (name in labels) + values for name, values in specific.items()}
@@ -133,12 +136,22 @@ def encode_problems(problems: Iterable[Problem]) -> bytes:
     )
 
 
+def read_appended(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file that grows, without an incomplete last line of a killed command, which is removed.
+
+    Raises:
+        RecordError: A complete line is damaged, or the file cannot be read or written.
+    """
+    if not path.exists():
+        return []
+    rows = list(read_rows(path))
+    write_if_changed(path, encode_rows(rows))
+    return rows
+
+
 def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Encode rows as JSON lines. Values that JSON lacks, such as the dates of a parquet file, become text."""
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode()
-
-
-_UNKNOWN = "not recorded"
 
 
 def list_sources(argv: Sequence[str]) -> int:

@@ -4,41 +4,26 @@ The grader judges once for all answers that differ in digits and names of variab
 """
 
 import asyncio
-import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from torl.base.types import ALTERNATIVE, Problem
 from torl.components.grading import Grader
 from torl.components.grading.notation import split_choice
-from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS, read_rational
+from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS, compare_exactly, read_rational
 from torl.run.display.console import Console
-from torl.run.records.files import append_atomically, atomic_write
-from torl_lab.curation.problem_files import encode_rows
+from torl.run.records.files import append_atomically
+from torl_lab.curation.candidates import CandidateFile
+from torl_lab.curation.problem_files import encode_rows, read_appended
 
 MAX_QUESTION_CHARACTERS = 20_000
 """Limit on the characters of a question. No template's prompt limit admits a longer one."""
 
 # "Prove that ..." requests a proof; "Find x and prove that it is the only one" has an answer.
-_PROOF = re.compile(
-    r"\b(?:prove|show|demonstrate|verify|justify)\b(?:\s+that\b|\s*:)|\b(?:докажите|доказать)\b|证明|證明|求证|求證",
-    re.IGNORECASE,
-)
-_PROOF_WORDS = [
-    "prove",
-    "show",
-    "demonstrate",
-    "verify",
-    "justify",
-    "докажите",
-    "доказать",
-    "证明",
-    "證明",
-    "求证",
-    "求證",
-]
+_ENGLISH, _RUSSIAN, _CHINESE = "prove|show|demonstrate|verify|justify", "докажите|доказать", "证明|證明|求证|求證"
+_PROOF_WORDS = "|".join([_ENGLISH, _RUSSIAN, _CHINESE]).split("|")
+_PROOF = re.compile(rf"\b(?:{_ENGLISH})\b(?:\s+that\b|\s*:)|\b(?:{_RUSSIAN})\b|{_CHINESE}", re.IGNORECASE)
 _ASKS = re.compile(
     r"\?|\b(?:find|determine|compute|calculate|evaluate|what|how many|how much|which|solve|express|simplify|give)\b|"
     r"\b(?:найдите|найти|определите|вычислите|сколько)\b|\uff1f|求(?![证證])",
@@ -168,11 +153,10 @@ class AnswerShapes:
         """Return the index of an answer's shape, or -1 for a rational number."""
         if read_rational(answer) is not None:
             return -1
-        shape = shape_of(answer)
-        if shape not in self._indices:
-            self._indices[shape] = len(self.examples)
+        index = self._indices.setdefault(shape_of(answer), len(self.examples))
+        if index == len(self.examples):
             self.examples.append(answer)
-        return self._indices[shape]
+        return index
 
 
 def shape_of(answer: str) -> str:
@@ -196,42 +180,47 @@ async def readable_shapes(shapes: AnswerShapes, cache: Path, console: Console) -
     Raises:
         RewardError: The grader failed. Verdicts so far are cached.
     """
-    known = _read_cache(cache)
+    known = {row["answer"]: row["readable"] for row in read_appended(cache)}
     unknown = [answer for answer in shapes.examples if answer not in known]
+    workers = _graders()
     if unknown:
-        known |= await _grade(unknown, cache, console)
+        async with Grader(workers) as grader:
+            with console.progress(f"reading answers with {workers} graders", len(unknown)) as wait:
+                for start in range(0, len(unknown), _BATCH_SIZE):
+                    piece = unknown[start : start + _BATCH_SIZE]
+                    grading = (grader.grade_async(answer, answer, shortcuts=False) for answer in piece)
+                    verdicts = zip(piece, await asyncio.gather(*grading), strict=True)
+                    rows = [{"answer": answer, "readable": verdict.correct} for answer, verdict in verdicts]
+                    append_atomically(cache, encode_rows(rows))
+                    known |= {row["answer"]: row["readable"] for row in rows}
+                    wait.advance(len(piece))
     return [known[answer] for answer in shapes.examples]
 
 
-def usable_graders() -> int:
+async def conflicting_problems(candidates: CandidateFile, console: Console) -> set[int]:
+    """Return the problems of the same question whose answers are not all equal.
+
+    Raises:
+        RewardError: The grader failed.
+    """
+    groups = list(candidates.answers_by_question())
+    answers = [[str(candidates.read(index)["answer"]) for index in group] for group in groups]
+    pairs = list(dict.fromkeys((first, other) for first, *others in answers for other in others))
+    exact = [compare_exactly(*pair) for pair in pairs]
+    verdicts = [verdict for verdict in exact if verdict is not None]
+    if len(verdicts) < len(pairs):
+        with console.progress(f"comparing {len(pairs):,} answers to repeated questions"):
+            async with Grader(_graders()) as grader:
+                verdicts = await grader.grade_all(pairs)
+    equal = {pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict.correct}
+    return {
+        index
+        for group, (first, *others) in zip(groups, answers, strict=True)
+        if not all((first, other) in equal for other in others)
+        for index in group
+    }
+
+
+def _graders() -> int:
     """Return the number of grader processes for this machine: one for each core, at most 64."""
     return min(_MAX_GRADERS, len(os.sched_getaffinity(0)))
-
-
-async def _grade(answers: list[str], cache: Path, console: Console) -> Mapping[str, bool]:
-    readable: dict[str, bool] = {}
-    workers = usable_graders()
-    async with Grader(workers) as grader:
-        with console.progress(f"reading answers with {workers} graders", len(answers)) as wait:
-            for start in range(0, len(answers), _BATCH_SIZE):
-                piece = answers[start : start + _BATCH_SIZE]
-                verdicts = await asyncio.gather(
-                    *(grader.grade_async(answer, answer, shortcuts=False) for answer in piece)
-                )
-                new = {answer: verdict.correct for answer, verdict in zip(piece, verdicts, strict=True)}
-                append_atomically(
-                    cache, encode_rows({"answer": answer, "readable": can} for answer, can in new.items())
-                )
-                readable |= new
-                wait.advance(len(piece))
-    return readable
-
-
-def _read_cache(cache: Path) -> dict[str, bool]:
-    """Read the verdicts of an earlier command and drop an incomplete last line."""
-    if not cache.exists():
-        return {}
-    lines = cache.read_bytes().rpartition(b"\n")[0].splitlines()
-    with atomic_write(cache) as file:
-        file.write(b"".join(line + b"\n" for line in lines))
-    return {row["answer"]: row["readable"] for row in map(json.loads, lines)}
