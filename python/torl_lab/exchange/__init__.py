@@ -4,6 +4,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -107,18 +108,12 @@ def foreign_format(path: Path) -> str | None:
         ConfigError: An installed package adds an invalid reader.
         RecordError: The file cannot be read, or is a damaged parquet file.
     """
-    name = None
-    try:
+    with _reading(path, "cannot be opened"):
         open_file(path).close()  # not a named pipe, at which the readers would wait
-        for name, reader in readers().items():
+    for name, reader in readers().items():
+        with _reading(path, f"the reader of {name} failed"):
             if reader.matches(path):
                 return name
-    except TorlError:
-        raise
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror or str(error).strip()}") from error
-    except Exception as error:
-        raise RecordError(f"{path}: the reader of {name} failed: {_cause(error)}") from error
     return None
 
 
@@ -134,20 +129,23 @@ def read_foreign(path: Path, decode: Decode | None = None) -> Iterator[dict[str,
     name = foreign_format(path)
     if name is None:
         raise RecordError(f"{path}: none of the formats {', '.join(readers())}")
-    try:
+    with _reading(path, f"not a file of {name}"):
         for row in readers()[name].read(path, decode):
             check_row(row, Row)
             yield row
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise RecordError(f"{path}: damaged: {error}") from error
+
+
+@contextmanager
+def _reading(path: Path, problem: str) -> Iterator[None]:
+    """Report an exception as a `RecordError` with its place, if that is in another package."""
+    try:
+        yield
     except TorlError:
         raise
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or str(error).strip()}") from error
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise RecordError(f"{path}: damaged: {error}") from error
     except Exception as error:
-        raise RecordError(f"{path}: not a file of {name}: {_cause(error)}") from error
-
-
-def _cause(error: Exception) -> str:
-    """Return an exception as text, with its place if that is in a reader of another package."""
-    return f"{type(error).__name__}: {error} {place_in_custom_code(error)}".rstrip()
+        cause = f"{type(error).__name__}: {error} {place_in_custom_code(error)}".rstrip()
+        raise RecordError(f"{path}: {problem}: {cause}") from error
