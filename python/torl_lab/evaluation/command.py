@@ -97,7 +97,8 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--regrade", action="store_true", help="grade the trajectories in --output again, sample none")
     add_trust_option(parser)
-    arguments, arguments.overrides = parse_with_overrides(parser, EvaluateModelConfig, PROGRAM, argv)
+    arguments, overrides = parse_with_overrides(parser, EvaluateModelConfig, PROGRAM, argv)
+    arguments.overrides = overrides
     if not arguments.regrade and not (arguments.models and arguments.suite):
         raise ConfigError(f"{PROGRAM}: MODEL and --suite are required (or --regrade and --output)")
     return arguments

@@ -228,7 +228,7 @@ def _add_calls(row: dict[str, Any], step: Mapping[str, Any], start: int, stop: i
     ]
     for tool, arguments, result in [*calls, *((None, None, each) for each in results.values())]:
         text = text_of(result.get("content"))
-        call = call_row(tool, arguments, text, start, stop) | _kept(result)
+        call = {**call_row(tool, arguments, text, start, stop), **_kept(result)}
         if references := result.get(_REFERENCES):
             call["details"] = {**call["details"], _REFERENCES: references}
         row["tool_calls"].append(call)

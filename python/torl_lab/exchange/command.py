@@ -20,8 +20,9 @@ from torl.components.text.answers import find_answer
 from torl.run.records.files import atomic_write
 from torl.run.records.reading import read_rows
 from torl.run.records.rows import encode_row
-from torl_lab.exchange import Decode, foreign_format, format_names, model_decoder, read_foreign, readers
+from torl_lab.exchange import foreign_format, format_names, model_decoder, read_foreign, readers
 from torl_lab.exchange.atif import write_atif
+from torl_lab.exchange.tokens import Decode
 
 
 @reports_errors
