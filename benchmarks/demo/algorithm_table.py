@@ -24,7 +24,7 @@ from benchmarks.demo.measurements import add_measurement, read_measurements
 from benchmarks.demo.table import threads, train
 from torl.run.records import metric_names as names
 from torl.run.records.reading import read_metrics
-from torl_lab.sweep.seeds import difference_over_seeds, mean_over_seeds
+from torl_lab.evaluation.estimates import difference_over_seeds, mean_over_seeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.dynamics import training_dynamics
 from torl.run.records.files import SUMMARY_FILE, evaluation_files
 from torl_lab.evaluation.cells import cells_in
-from torl_lab.evaluation.estimates import pass_at_k
-from torl_lab.sweep.seeds import difference_over_seeds, mean_over_seeds
+from torl_lab.evaluation.estimates import difference_over_seeds, mean_over_seeds, pass_at_k
 
 START_RESULTS = "start/results.json"
 SETS = tuple(PROBLEMS)

@@ -443,7 +443,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _PREPARING,
     ),
     ("torl_lab/curation/contamination.py", "place - ngram.offset", "place", _PREPARING),
-    ("torl_lab/curation/readability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
+    ("torl_lab/curation/verifiability.py", "found[0] if found[1] or not", "found[0] if not", _PREPARING),
     ("torl/components/data/values.py", "if len(boxes) > 1:", "if False:", _PUBLIC_SETS),
     ("torl/components/data/rows.py", "words & _LOSS:", "False:", _FIELDS),
     ("torl/components/data/rows.py", "if name in known or not has_value(value):", "if True:", _FIELDS),
@@ -464,6 +464,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "torl/components/data/test_public_rows.py",
     ),
     ("torl/training/example_reader.py", "require_whole_question(problem.id, unread)", "pass", _FIELDS),
+    (
+        "torl_lab/exchange/messages.py",
+        'messages and messages[0].get("role") != "assistant"',
+        "False",
+        "lab/exchange/test_records_exchange.py",
+    ),
+    ("torl_lab/exchange/messages.py", "seen[group] += 1", "pass", "lab/exchange/test_records_exchange.py"),
     (
         "torl_lab/exchange/messages.py",
         "next(known, others)",

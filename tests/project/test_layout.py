@@ -52,7 +52,7 @@ LAB_LAYERS = [
     {"report"},
     {"evaluation"},
     {"sweep"},
-    {"calls", "commands"},
+    {"commands"},
 ]
 # Modules that the audit's formulas share with a run: types of records, settings, names, seeds and parsers of text.
 DEFINITIONS = {

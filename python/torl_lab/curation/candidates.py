@@ -3,12 +3,13 @@
 import contextlib
 import json
 import os
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,61 +22,51 @@ _MAX_CHARACTERS = 120  # of an example
 
 
 class CandidateFile:
-    """Problems as JSON lines in a file that is removed at the end, so that memory holds only their positions."""
+    """Problems as JSON lines in a file that is removed at the end, so that memory holds only their positions.
+
+    Attributes:
+        shapes: Index of the shape of each problem's answer.
+        sources: Source of each problem.
+    """
 
     def __init__(self, path: Path) -> None:
+        """Create the file.
+
+        Raises:
+            RecordError: The file cannot be written.
+        """
         self._path = path
-        self._starts, self._shapes, self._answers = array("Q", [0]), array("q"), array("q")
-        self._sources, self._source_names = array("L"), dict[str, int]()
-        self._questions = array("q")
-        self._file: IO[bytes] | None = None
+        with record_errors(path):
+            self._file = path.open("w+b")
+        self.shapes, self.sources = array("q"), list[str]()
+        self._starts, self._answers, self._questions = array("Q", [0]), array("q"), array("q")
 
     def __enter__(self) -> Self:
-        with record_errors(self._path):
-            self._file = self._path.open("w+b")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):  # a full disk: the buffer is of no use any more
-            self._opened.close()
+            self._file.close()
         self._path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
-        return len(self._shapes)
-
-    @property
-    def _opened(self) -> IO[bytes]:
-        assert self._file is not None, "open the file with a with statement"
-        return self._file
+        return len(self.shapes)
 
     def add(self, problem: Problem, shape: int, words: Sequence[str]) -> None:
-        """Append a problem.
+        """Append a problem with the shape of its answer and the words of its question.
 
-        Args:
-            problem: The problem.
-            shape: Index of the shape of its answer.
-            words: Words of its question. Without words, its answer contradicts no other.
+        Without words, its answer contradicts no other.
         """
         line = encode_problems([problem])
         with record_errors(self._path):
-            self._opened.write(line)
+            self._file.write(line)
         self._starts.append(self._starts[-1] + len(line))
-        self._shapes.append(shape)
+        self.shapes.append(shape)
         self._answers.append(hash(problem.answer))
         self._questions.append(hash(" ".join(words)) if words else -len(self))
-        self._sources.append(self._source_names.setdefault(str(problem.metadata["source"]), len(self._source_names)))
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield the encoded problems in order."""
-        self._opened.seek(0)
-        for index in range(len(self)):
-            yield self._opened.read(self._starts[index + 1] - self._starts[index])
-
-    def shape(self, index: int) -> int:
-        """Return the shape of a problem's answer."""
-        return self._shapes[index]
+        self.sources.append(sys.intern(str(problem.metadata["source"])))
 
     def answers_by_question(self) -> Iterator[list[int]]:
         """Yield the problems of each question that has several answers of different text."""
@@ -88,20 +79,20 @@ class CandidateFile:
             if len({self._answers[index] for index in group}) > 1:
                 yield group
 
+    def line(self, index: int) -> bytes:
+        """Return an encoded problem."""
+        start, stop = self._starts[index : index + 2]
+        return os.pread(self._file.fileno(), stop - start, start)
+
     def read(self, index: int) -> dict[str, Any]:
-        """Read a problem, also while `lines` is read."""
-        size = self._starts[index + 1] - self._starts[index]
-        row: dict[str, Any] = json.loads(os.pread(self._opened.fileno(), size, self._starts[index]))
+        """Return the row of a problem."""
+        row: dict[str, Any] = json.loads(self.line(index))
         return row
 
     def flush(self) -> None:
-        """Write the buffer, from which `read` does not read."""
+        """Write the buffer, from which `line` does not read."""
         with record_errors(self._path):
-            self._opened.flush()
-
-    def source(self, index: int) -> str:
-        """Return the source of a problem."""
-        return list(self._source_names)[self._sources[index]]
+            self._file.flush()
 
 
 class DroppedRows:
@@ -118,7 +109,7 @@ class DroppedRows:
         Args:
             identifier: Id of the problem, or location of the row.
             reason: Short name of the reason.
-            detail: Text that explains the reason, or the question.
+            detail: Text that explains the reason, or the question. It is only shown.
             because_of: Id of the other problem that is the reason.
         """
         self.counts[reason] += 1

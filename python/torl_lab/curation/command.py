@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,14 @@ from torl.run.display.console import Console
 from torl.run.records.files import atomic_write
 from torl_lab.curation.difficulty import accuracies_of_run, measure_difficulty
 from torl_lab.curation.preparing import PrepareOptions, RawSource, format_examples, prepare
-from torl_lab.curation.problem_files import add_layout_arguments, encode_problems, find_layouts, label_files
+from torl_lab.curation.problem_files import (
+    add_layout_arguments,
+    encode_problems,
+    find_layouts,
+    label_files,
+    list_sources,
+)
 from torl_lab.curation.selecting import SelectOptions, select
-from torl_lab.curation.sources import list_sources
 
 PROGRAM = "torl data"
 
@@ -86,15 +92,14 @@ async def _prepare(argv: Sequence[str]) -> None:
     names, against = label_files(arguments.names), label_files(arguments.against)
     layouts = find_layouts(arguments, tuple(names), tuple(against))
     files = {label: find_problem_file(pinned_problems(name), layouts[label]) for label, name in names.items()}
-    options = PrepareOptions(
-        arguments.ngram_size, arguments.similarity_threshold, arguments.any_script, arguments.strict
-    )
+    options = PrepareOptions(**{each.name: getattr(arguments, each.name) for each in fields(PrepareOptions)})
     with Console() as console:
         counts = await prepare(
             {
                 label: RawSource(
                     partial(read_problems, file, download=not arguments.stream),
                     text_answers=arguments.text_answers or file.layout.text_answers,
+                    origin=_origin(file),
                 )
                 for label, file in files.items()
             },
@@ -103,11 +108,8 @@ async def _prepare(argv: Sequence[str]) -> None:
             options,
             console,
         )
-        counts["files"] = {label: _describe(file, counts["rows"].get(label, 0)) for label, file in files.items()}
-        with atomic_write(arguments.output / "counts.json") as written:
-            written.write((json.dumps(counts, indent=1, ensure_ascii=False) + "\n").encode())
         for label, file in files.items():
-            rows = counts["rows"].get(label, 0)
+            rows = counts["files"][label]["rows"]
             if file.public is not None and not file.public.has_expected_rows(rows):
                 console.warning(f"{label}: {rows:,} rows were read, {file.public.rows:,} were expected")
         console.line(format_examples(counts))
@@ -115,13 +117,13 @@ async def _prepare(argv: Sequence[str]) -> None:
     print(json.dumps({name: counts[name] for name in ("read", "kept", "dropped", "sources")}), flush=True)
 
 
-def _describe(file: ProblemFile, rows: int) -> dict[str, Any]:
+def _origin(file: ProblemFile) -> dict[str, Any]:
     """Return the origin of a file for counts.json."""
     public = file.public
-    described: dict[str, Any] = {"path": file.path, "rows": rows}
-    if public is not None:
-        described |= {"title": public.title, "license": public.license or "not recorded", "expected_rows": public.rows}
-    return described
+    if public is None:
+        return {"path": file.path}
+    license = public.license or "not recorded"
+    return {"path": file.path, "title": public.title, "license": license, "expected_rows": public.rows}
 
 
 def _summary(counts: Mapping[str, Any]) -> str:
@@ -176,20 +178,14 @@ async def _select(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--difficulty-bins", type=int, default=10, help="pass-rate bins for balancing (default: %(default)s)"
     )
-    parser.add_argument("--ignore-source", action="store_true", help="balance over difficulty only")
+    parser.add_argument("--ignore-source", dest="by_source", action="store_false", help="balance over difficulty only")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     arguments = parser.parse_args(argv)
     _require_positive(arguments, "count", "difficulty_bins")
     if arguments.min_learning_impact is not None and arguments.run is None:
         raise ConfigError("--min-learning-impact requires --run, which provides the accuracies")
-    options = SelectOptions(
-        min_learning_impact=arguments.min_learning_impact,
-        pass_rate_range=_parse_range(arguments.pass_rate_range),
-        count=arguments.count,
-        difficulty_bins=arguments.difficulty_bins,
-        by_source=not arguments.ignore_source,
-        seed=arguments.seed,
-    )
+    arguments.pass_rate_range = _parse_range(arguments.pass_rate_range)
+    options = SelectOptions(**{each.name: getattr(arguments, each.name) for each in fields(SelectOptions)})
     accuracies = None if arguments.run is None else accuracies_of_run(arguments.run)
     (layout,) = find_layouts(arguments, tuple(label_files([arguments.problems]))).values()
     selected, counts = select(load_file(find_problem_file(arguments.problems, layout)), options, accuracies)

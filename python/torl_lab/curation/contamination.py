@@ -38,7 +38,7 @@ class _Ngram(NamedTuple):
     offset: int
 
 
-class EvaluationSets:
+class EvaluationIndex:
     """An index of evaluation problems that finds contaminated training problems.
 
     A match shares an n-gram of `ngram_size` words with an evaluation problem (all words of a shorter problem) and, in

@@ -1,18 +1,16 @@
 """Measures of difficulty and usefulness: pass rates of a model and LIMR's learning impact. Axis `_K`: epochs."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
-
-import numpy as np
+from statistics import fmean
 
 from torl.base.errors import DataError
 from torl.base.runtime.processes.resources import ScratchDirectory
 from torl.base.runtime.processes.supervision import run_with_watchers
-from torl.base.types import Problem, Prompt, ScoredGroup
+from torl.base.types import Problem, ScoredGroup
 from torl.components.data.values import PASS_RATE
 from torl.rollout.group_file import play_to_file
 from torl.rollout.model_directory import ModelDirectory, cap_to_context
@@ -23,7 +21,7 @@ from torl.run.config import SampleConfig
 from torl.run.display.console import Console
 from torl.run.records.files import append_atomically, atomic_write, locked_file, training_files
 from torl.run.records.reading import read_trajectories
-from torl_lab.curation.problem_files import encode_problems, encode_rows
+from torl_lab.curation.problem_files import encode_problems, encode_rows, read_appended
 
 _BATCH_SIZE = 16_384  # problems whose prompts are in memory
 
@@ -56,13 +54,8 @@ class PassRateFile:
         append_atomically(self.path, encode_rows([row]))
 
     def read(self) -> dict[str, PassRate]:
-        """Return the pass rates by problem; an incomplete last line is dropped."""
-        if not self.path.exists():
-            return {}
-        lines = self.path.read_bytes().rpartition(b"\n")[0].splitlines()
-        with atomic_write(self.path) as file:
-            file.write(b"".join(line + b"\n" for line in lines))
-        rows = map(json.loads, lines)
+        """Return the pass rates by problem (`read_appended`)."""
+        rows = read_appended(self.path)
         return {row["id"]: PassRate(row[PASS_RATE], row["samples"], row["digest"]) for row in rows}
 
 
@@ -100,35 +93,23 @@ async def _measure_missing(config: SampleConfig, model: ModelDirectory, console:
     missing = (prompt for prompt in islice(stream, config.sample.max_problems) if prompt.problem.id not in done)
     batch = tuple(islice(missing, _BATCH_SIZE))
     if batch:
-        await _measure(batch, missing, rates, model, config, console)
+        with ScratchDirectory("torl-difficulty-") as logs:
+            async with open_rollouts(config, model, console, log_directory=logs, seed=config.sample.seed) as rollouts:
+                play = partial(
+                    play_to_file,
+                    rollouts,
+                    output=rates,
+                    console=console,
+                    name="episodes",
+                    batch_id=BATCH_ID,
+                    samples=config.sample.samples_per_problem,
+                    player=with_seed(rollouts.player, config.sample.seed),
+                )
+                while batch:
+                    await run_with_watchers(play(batch), *rollouts.watchers(config.rollout.stall_timeout_seconds))
+                    batch = tuple(islice(missing, _BATCH_SIZE))
     console.line(f"problems: {stream}")
     return rates.read()
-
-
-async def _measure(
-    batch: Sequence[Prompt],
-    others: Iterator[Prompt],
-    rates: PassRateFile,
-    model: ModelDirectory,
-    config: SampleConfig,
-    console: Console,
-) -> None:
-    """Play the prompts of `batch`, then of `others`, one batch after the other."""
-    with ScratchDirectory("torl-difficulty-") as logs:
-        async with open_rollouts(config, model, console, log_directory=logs, seed=config.sample.seed) as rollouts:
-            play = partial(
-                play_to_file,
-                rollouts,
-                output=rates,
-                console=console,
-                name="episodes",
-                batch_id=BATCH_ID,
-                samples=config.sample.samples_per_problem,
-                player=with_seed(rollouts.player, config.sample.seed),
-            )
-            while batch:
-                await run_with_watchers(play(batch), *rollouts.watchers(config.rollout.stall_timeout_seconds))
-                batch = tuple(islice(others, _BATCH_SIZE))
 
 
 def with_pass_rates(problems: Iterable[Problem], rates: Mapping[str, PassRate]) -> Iterator[Problem]:
@@ -169,14 +150,12 @@ def learning_impact(accuracies: Mapping[str, Sequence[float]]) -> dict[str, floa
     Args:
         accuracies: Accuracies of each problem by epoch, at least one.
     """
-    epochs = max((len(values_K) for values_K in accuracies.values()), default=0)
-    mean_K = np.array(
-        [np.mean([values_K[k] for values_K in accuracies.values() if len(values_K) > k]) for k in range(epochs)]
-    )
+    epochs = zip_longest(*accuracies.values())
+    mean_K = [fmean(value for value in values if value is not None) for values in epochs]
     scores = {}
     for problem, values_K in accuracies.items():
-        accuracy_K = np.asarray(values_K)
-        target_K = mean_K[: len(accuracy_K)]
-        largest = float(((1 - target_K) ** 2).sum())
-        scores[problem] = 1.0 - float(((accuracy_K - target_K) ** 2).sum()) / largest if largest else 1.0
+        pairs = list(zip(values_K, mean_K, strict=False))
+        largest = sum((1 - mean) ** 2 for _, mean in pairs)
+        distance = sum((value - mean) ** 2 for value, mean in pairs)
+        scores[problem] = 1.0 - distance / largest if largest else 1.0
     return scores

@@ -7,26 +7,32 @@ memory, until they are compared with each other and with the evaluation sets.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torl.base.errors import DataError
 from torl.base.types import Problem
-from torl.components.data.rows import InvalidRowError, SkippedRowError, row_id
-from torl.components.grading import Grader
-from torl.components.grading.verdict import compare_exactly
+from torl.components.data.files import InvalidRowError
+from torl.components.data.rows import SkippedRowError
+from torl.components.data.values import row_id
 from torl.components.text.sources import UnreadFields
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write, record_errors
 from torl_lab.curation.candidates import CandidateFile, DroppedRows
-from torl_lab.curation.contamination import EvaluationSets
+from torl_lab.curation.contamination import EvaluationIndex
 from torl_lab.curation.problem_files import encode_rows
-from torl_lab.curation.readability import AnswerShapes, readable_shapes, usable_graders
 from torl_lab.curation.similarity import Shingles, SimilarTexts, without_letters, words_of
-from torl_lab.curation.verifiability import normalize_answer, rejection_reason
+from torl_lab.curation.verifiability import (
+    AnswerShapes,
+    conflicting_problems,
+    normalize_answer,
+    readable_shapes,
+    rejection_reason,
+)
 
 _YIELD_EVERY = 500  # rows between two looks at an interrupt
 _Item = TypeVar("_Item")
@@ -54,6 +60,8 @@ class RawSource:
     """Function that reads the rows."""
     text_answers: bool = False
     """Whether answers are plain text instead of mathematics."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Origin of the problems, for counts.json."""
 
 
 async def prepare(
@@ -65,18 +73,9 @@ async def prepare(
 ) -> dict[str, Any]:
     """Write problems.jsonl, dropped.jsonl (with reasons), matches.jsonl (with evaluation sets) and counts.json.
 
-    An interrupted command resumes: answers.jsonl caches which answers the grader can read.
-
-    Args:
-        raw: Sources by name. The name becomes the `source` of problems without one and, if there are several sources,
-            the beginning of their ids.
-        evaluation_sets: Evaluation problems by set name.
-        output: Output directory.
-        options: Options of the checks.
-        console: Console for progress.
-
-    Returns:
-        The content of counts.json.
+    The name of a source becomes the `source` of problems without one and, if there are several sources, the beginning
+    of their ids. An interrupted command resumes: answers.jsonl caches which answers the grader can read. The content of
+    counts.json is returned.
 
     Raises:
         DataError: No problem is left, a source cannot be read, or a row is invalid and `options.strict` is set.
@@ -90,9 +89,8 @@ async def prepare(
         matches = stack.enter_context(atomic_write(output / "matches.jsonl"))
         selected = stack.enter_context(atomic_write(output / "problems.jsonl"))
         reading = _Reading(candidates, dropped, options)
-        for problems in evaluation_sets.values():
-            for problem in problems:
-                reading.shingles.add(without_letters(words_of(problem.question)))
+        for problem in chain.from_iterable(evaluation_sets.values()):
+            reading.shingles.add(without_letters(words_of(problem.question)))
         with console.progress("reading problems") as wait:
             for name, source in raw.items():
                 prefix = f"{name}/" if len(raw) > 1 else ""
@@ -103,13 +101,18 @@ async def prepare(
         if reading.fields:
             console.line(f"{reading.fields} (kept as metadata)")
         candidates.flush()
-        conflicting = await conflicting_problems(candidates, console)
+        rejected = dict.fromkeys(await conflicting_problems(candidates, console), "conflicting_answers")
         readable = await readable_shapes(reading.shapes, output / "answers.jsonl", console)
+        for index, shape in enumerate(candidates.shapes):
+            if shape >= 0 and not readable[shape]:
+                rejected[index] = "unreadable_answer"
         with console.progress("indexing questions"):
             similar = SimilarTexts(options.similarity_threshold, reading.shingles)
-            evaluated = EvaluationSets(evaluation_sets, options.ngram_size, similar)
-        verdicts = _Verdicts(readable, conflicting, similar, evaluated)
-        kept = await _compare(candidates, verdicts, dropped, (matches, selected), console)
+            evaluated = EvaluationIndex(evaluation_sets, options.ngram_size, similar)
+        kept = Counter[str]()
+        async for index in _accepted(candidates, rejected, similar, evaluated, dropped, matches, console):
+            kept[candidates.sources[index]] += 1
+            selected.write(candidates.line(index))
     counts = {
         "read": reading.rows.total(),
         "kept": kept.total(),
@@ -118,13 +121,13 @@ async def prepare(
         "rows": dict(reading.rows),
         "examples": dropped.examples,
         "metadata": dict(reading.fields.counts),
+        "files": {name: {**source.origin, "rows": reading.rows[name]} for name, source in raw.items()},
     }
     with atomic_write(output / "counts.json") as counted:
         counted.write((json.dumps(counts, indent=1, ensure_ascii=False) + "\n").encode())
     if not kept:
-        raise DataError(
-            f"no problem is left of {counts['read']}; see {output / 'dropped.jsonl'}\n{format_examples(counts)}"
-        )
+        see = output / "dropped.jsonl"
+        raise DataError(f"no problem is left of {counts['read']}; see {see}\n{format_examples(counts)}")
     return counts
 
 
@@ -164,89 +167,47 @@ class _Reading:
             self._candidates.add(problem, self.shapes.add(problem.answer), words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdicts:
-    """Results of the checks of all candidates, and the indices for their comparison."""
-
-    readable: Sequence[bool]
-    """Whether the grader reads the answers of each shape."""
-    conflicting: Collection[int]
-    """Candidates whose answers contradict each other."""
-    similar: SimilarTexts
-    evaluated: EvaluationSets
-
-
-async def _compare(
+async def _accepted(
     candidates: CandidateFile,
-    verdicts: _Verdicts,
+    rejected: Mapping[int, str],
+    similar: SimilarTexts,
+    evaluated: EvaluationIndex,
     dropped: DroppedRows,
-    outputs: tuple[Any, Any],
+    matches: Any,
     console: Console,
-) -> Counter[str]:
-    """Write the problems that are left, and return their numbers by source."""
-    matches, selected = outputs
-    evaluated, similar = verdicts.evaluated, verdicts.similar
-    first, kept = len(evaluated), Counter[str]()
+) -> AsyncIterator[int]:
+    """Yield the problems that are left: not rejected, not in an evaluation set, and not similar to an earlier one."""
+    first, indices = len(evaluated), range(len(candidates))
     with console.progress("counting phrases", len(candidates)) as wait:
-        async for index, line in _interruptible(enumerate(candidates.lines())):
+        async for index in _interruptible(indices):
             wait.advance()
             if evaluated.may_share(first + index):
-                evaluated.count_phrases(words_of(json.loads(line)["problem"]))
+                evaluated.count_phrases(words_of(candidates.read(index)["problem"]))
         evaluated.drop_phrases()
     with console.progress("comparing questions", len(candidates)) as wait:
-        async for index, line in _interruptible(enumerate(candidates.lines())):
+        async for index in _interruptible(indices):
             wait.advance()
-            shape, text = candidates.shape(index), first + index
-            unreadable = shape >= 0 and not verdicts.readable[shape]
-            if unreadable or index in verdicts.conflicting:
-                problem = json.loads(line)
-                reason = "unreadable_answer" if unreadable else "conflicting_answers"
-                dropped.add(problem["id"], reason, f"{problem['problem'][:80]} / {problem['answer'][:40]}")
+            if index in rejected:
+                problem = candidates.read(index)
+                dropped.add(problem["id"], rejected[index], f"{problem['problem'][:80]} / {problem['answer'][:40]}")
                 continue
             match = None
-            if evaluated.may_share(text):
-                problem = json.loads(line)
+            if evaluated.may_share(first + index):
+                problem = candidates.read(index)
                 match = evaluated.find_ngram(problem["id"], words_of(problem["problem"]))
-            neighbors = [] if match else similar.neighbors(text)
+            neighbors = [] if match else similar.neighbors(first + index)
             if neighbors:
                 match = evaluated.near_match(candidates.read(index)["id"], neighbors)
             if match is not None:
                 matches.write(encode_rows([asdict(match)]))
-                dropped.add(
-                    match.problem, "in_evaluation_set", because_of=f"{match.set_name}/{match.evaluation_problem}"
-                )
+                cause = f"{match.set_name}/{match.evaluation_problem}"
+                dropped.add(match.problem, "in_evaluation_set", because_of=cause)
             elif neighbors:
                 near = candidates.read(neighbors[0][1] - first)["id"]
                 dropped.add(candidates.read(index)["id"], "near_duplicate", because_of=near)
             else:
-                similar.add(text)
-                kept[candidates.source(index)] += 1
-                selected.write(line)
-    return kept
-
-
-async def conflicting_problems(candidates: CandidateFile, console: Console) -> set[int]:
-    """Return the problems of the same question whose answers are not all equal.
-
-    Raises:
-        RewardError: The grader failed.
-    """
-    groups = list(candidates.answers_by_question())
-    answers = [[str(candidates.read(index)["answer"]) for index in group] for group in groups]
-    pairs = list(dict.fromkeys((first, other) for first, *others in answers for other in others))
-    exact = [compare_exactly(*pair) for pair in pairs]
-    verdicts = [verdict for verdict in exact if verdict is not None]
-    if len(verdicts) < len(pairs):
-        with console.progress(f"comparing {len(pairs):,} answers to repeated questions"):
-            async with Grader(usable_graders()) as grader:
-                verdicts = await grader.grade_all(pairs)
-    equal = {pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict.correct}
-    return {
-        index
-        for group, (first, *others) in zip(groups, answers, strict=True)
-        if not all((first, other) in equal for other in others)
-        for index in group
-    }
+                similar.add(first + index)
+                yield index
 
 
 async def _interruptible(items: Iterable[_Item]) -> AsyncIterator[_Item]:

@@ -1,41 +1,46 @@
-"""Encoding of problems, and the arguments of a command that name problem files and their layouts."""
+"""Problem files: public sets by name, arguments of a command that name files and their layouts, and encoding."""
 
 import argparse
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torl.base.errors import ConfigError
+from torl.base.options import suggestion
 from torl.base.types import Problem
 from torl.components.data.layout import FIELDS, Layout
 from torl.components.data.problems import make_layout
-from torl.components.data.public_sets import public_sets
+from torl.components.data.public_sets import PublicSet, public_sets
 from torl.components.hub.datasets import without_suffixes
+from torl.run.records.files import write_if_changed
+from torl.run.records.reading import read_rows
 
 _READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
 """Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""
-_OPTIONS = ("column", "split", "files", "answer_from", "where", "keep")
+_UNKNOWN = "not recorded"
+_OPTIONS = {
+    "column": ("[NAME:]FIELD=COLUMN", "column of the field problem, answer, id or pass_rate: answer=solution.text"),
+    "split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
+    "files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
+    "answer_from": (
+        "[NAME:]COLUMN",
+        "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
+    ),
+    "where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
+    "keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
+}
 
 
 def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that describe the layout of files, each for all files or for the file NAME."""
-    options = {
-        "--column": (
-            "[NAME:]FIELD=COLUMN",
-            "column of the field problem, answer, id or pass_rate: answer=solution.text",
-        ),
-        "--split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
-        "--files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
-        "--answer-from": (
-            "[NAME:]COLUMN",
-            "column to derive the answer from: the box of a solution, or its text after ####; any member of a list",
-        ),
-        "--where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
-        "--keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
-    }
-    for name, (metavar, text) in options.items():
-        parser.add_argument(name, metavar=metavar, action="append", default=[], help=text)
+    for name, (metavar, text) in _OPTIONS.items():
+        parser.add_argument(_flag(name), metavar=metavar, action="append", default=[], help=text)
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
 
 
 def find_layouts(
@@ -103,13 +108,13 @@ def _by_file(
     """Return the values for each file, after the values for all files."""
     common: list[str] = []
     specific: dict[str, list[str]] = {name: [] for name in (*labels, *others)}
-    flag = f"--{option.replace('_', '-')}"
     for argument in arguments:
         name, colon, value = argument.partition(":")
         if colon and name in specific:
             specific[name].append(value)
         elif colon and "=" not in name:
-            raise ConfigError(f"{flag} {argument}: unknown file {name!r}; the files are {', '.join(sorted(specific))}")
+            names = ", ".join(sorted(specific))
+            raise ConfigError(f"{_flag(option)} {argument}: unknown file {name!r}; the files are {names}")
         else:
             common.append(argument)
     return {name: common * (name in labels) + values for name, values in specific.items()}
@@ -131,6 +136,74 @@ def encode_problems(problems: Iterable[Problem]) -> bytes:
     )
 
 
+def read_appended(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file that grows, without an incomplete last line of a killed command, which is removed.
+
+    Raises:
+        RecordError: A complete line is damaged, or the file cannot be read or written.
+    """
+    if not path.exists():
+        return []
+    rows = list(read_rows(path))
+    write_if_changed(path, encode_rows(rows))
+    return rows
+
+
 def encode_rows(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Encode rows as JSON lines. Values that JSON lacks, such as the dates of a parquet file, become text."""
     return "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows).encode()
+
+
+def list_sources(argv: Sequence[str]) -> int:
+    """Print the table of public sets, or all that is known of some, and return the exit status."""
+    parser = argparse.ArgumentParser("torl data sources", description="List the public sets that torl knows by name.")
+    parser.add_argument("names", metavar="SET", nargs="*", help="sets to describe in full (default: a table of all)")
+    names = parser.parse_args(argv).names
+    unknown = [name for name in names if name not in public_sets()]
+    if unknown:
+        hint = suggestion(unknown[0], list(public_sets()))
+        print(f"error: unknown set {unknown[0]!r}{hint}; see torl data sources", file=sys.stderr)
+        return 2
+    lines = [_describe(public_sets()[name]) for name in names] if names else _table()
+    print("\n".join(lines))
+    return 0
+
+
+def _table() -> Iterator[str]:
+    for purpose in ("training", "evaluation"):
+        sets = [public for public in public_sets().values() if public.purpose == purpose]
+        yield f"{purpose:<17} {'rows':>9}  {'license':<24}{'address'}"
+        for public in sets:
+            rows = "?" if public.rows is None else f"{public.rows:,}"
+            address = public.address or public.location or _UNKNOWN
+            yield f"  {public.name:<15} {rows:>9}  {public.license or _UNKNOWN:<24}{address}"
+        yield ""
+    yield "torl data sources SET shows how its rows are read. Licenses are those of the sets' own pages."
+
+
+def _describe(public: PublicSet) -> str:
+    """Return all that is known of a set, a line for each."""
+    layout = public.layout
+    answer = f"derived from {layout.answer_from}" if layout.answer_from else layout.columns.get("answer", "answer")
+    where = ", ".join(f"{column} = {' or '.join(values)}" for column, values in layout.where.items())
+    described = {
+        "title": public.title,
+        "address": public.address or public.location,
+        "revision": public.revision,
+        "license": public.license,
+        "files": ", ".join(layout.files) or f"split {layout.split or 'train'}",
+        "rows": None if public.rows is None else f"{public.rows:,}",
+        "question": layout.columns.get("problem", "problem or question, or verl's prompt"),
+        "answer": answer if layout.columns or layout.answer_from else f"{answer}, or verl's reward_model.ground_truth",
+        "choices": ", ".join(layout.choices),
+        "removed": "\n".join(layout.instructions),
+        "rows kept": where,
+        "columns kept": "all" if layout.keep is None else ", ".join(layout.keep) or "none",
+        "note": public.note,
+    }
+    lines = [
+        f"  {label:<13}{_UNKNOWN if value is None else value}".replace("\n", "\n" + " " * 15)
+        for label, value in described.items()
+        if value != ""
+    ]
+    return "\n".join([public.name, *lines, ""])

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, TypeVar
 
 from torl.base.errors import DataError
@@ -38,15 +39,12 @@ class SelectOptions:
 def select(
     problems: Sequence[Problem], options: SelectOptions, accuracies: dict[str, list[float]] | None = None
 ) -> tuple[list[Problem], dict[str, Any]]:
-    """Select problems.
+    """Return the selected problems in their original order, and the counts of rejected problems by reason.
 
     Args:
         problems: Problems, with pass rates for the pass-rate range and for balancing over difficulty.
         options: Criteria.
         accuracies: Accuracies in a run (`accuracies_of_run`), for the learning impact and for missing pass rates.
-
-    Returns:
-        The selected problems in their original order, and the counts of rejected problems by reason.
 
     Raises:
         DataError: No problem is left.
@@ -57,18 +55,23 @@ def select(
         problems = [_scored(problem, scores, accuracies) for problem in problems]
     kept = []
     for problem in problems:
-        reason = _rejection_reason(problem, options)
-        if reason is None:
-            kept.append(problem)
-        else:
+        if reason := _rejection_reason(problem, options):
             dropped[reason] += 1
+        else:
+            kept.append(problem)
     if not kept:
         hint = f"; they are in the column {PASS_RATE!r}, or --column {PASS_RATE}=COLUMN names another"
         hint = hint if dropped["no_pass_rate"] else ""
         raise DataError(f"no problem is left of {len(problems)}: {count_reasons(dropped)}{hint}")
     if options.count is not None and options.count < len(kept):
         dropped["beyond_count"] = len(kept) - options.count
-        kept = balanced_sample(kept, options.count, lambda problem: _stratum_of(problem, options), _score, options.seed)
+        kept = balanced_sample(
+            kept,
+            options.count,
+            lambda problem: _stratum_of(problem, options),
+            lambda problem: _number(problem, SCORE) or 0.0,
+            options.seed,
+        )
     strata = Counter(_stratum_of(problem, options) for problem in kept)
     return kept, {
         "read": len(problems),
@@ -81,11 +84,8 @@ def select(
 def _scored(problem: Problem, scores: dict[str, float], accuracies: dict[str, list[float]]) -> Problem:
     if problem.id not in scores:
         return problem
-    values = accuracies[problem.id]
-    return replace(
-        problem,
-        metadata={PASS_RATE: sum(values) / len(values), **problem.metadata, SCORE: round(scores[problem.id], 6)},
-    )
+    rate, score = fmean(accuracies[problem.id]), round(scores[problem.id], 6)
+    return replace(problem, metadata={PASS_RATE: rate, **problem.metadata, SCORE: score})
 
 
 def _rejection_reason(problem: Problem, options: SelectOptions) -> str | None:
@@ -113,18 +113,12 @@ def _stratum_of(problem: Problem, options: SelectOptions) -> tuple[str, ...]:
 
 def _stratum_name(stratum: tuple[str, ...], options: SelectOptions) -> str:
     """Format a stratum: "never", "0.25 to 0.5" or "always", and the source."""
-    number = int(stratum[0]) if stratum[0].isdecimal() else None
-    if number is None:
-        name = stratum[0]
-    elif number in (0, options.difficulty_bins + 1):
-        name = "always" if number else "never"
-    else:
-        name = f"{(number - 1) / options.difficulty_bins:g} to {number / options.difficulty_bins:g}"
-    return " / ".join([name, *stratum[1:]])
-
-
-def _score(problem: Problem) -> float:
-    return _number(problem, SCORE) or 0.0
+    bin_name, bins = stratum[0], options.difficulty_bins
+    if bin_name.isdecimal():
+        number = int(bin_name)
+        ends = {0: "never", bins + 1: "always"}
+        bin_name = ends.get(number, f"{(number - 1) / bins:g} to {number / bins:g}")
+    return " / ".join([bin_name, *stratum[1:]])
 
 
 def _number(problem: Problem, name: str) -> float | None:

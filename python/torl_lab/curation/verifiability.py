@@ -1,32 +1,29 @@
-"""Filter problems that cannot be verified, and normalize answers."""
+"""Find problems that cannot be verified, by their text and by the grader, and normalize answers.
 
+The grader judges once for all answers that differ in digits and names of variables alone.
+"""
+
+import asyncio
+import os
 import re
+from pathlib import Path
 
 from torl.base.types import ALTERNATIVE, Problem
+from torl.components.grading import Grader
 from torl.components.grading.notation import split_choice
-from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS
+from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS, compare_exactly, read_rational
+from torl.run.display.console import Console
+from torl.run.records.files import append_atomically
+from torl_lab.curation.candidates import CandidateFile
+from torl_lab.curation.problem_files import encode_rows, read_appended
 
 MAX_QUESTION_CHARACTERS = 20_000
 """Limit on the characters of a question. No template's prompt limit admits a longer one."""
 
 # "Prove that ..." requests a proof; "Find x and prove that it is the only one" has an answer.
-_PROOF = re.compile(
-    r"\b(?:prove|show|demonstrate|verify|justify)\b(?:\s+that\b|\s*:)|\b(?:докажите|доказать)\b|证明|證明|求证|求證",
-    re.IGNORECASE,
-)
-_PROOF_WORDS = [
-    "prove",
-    "show",
-    "demonstrate",
-    "verify",
-    "justify",
-    "докажите",
-    "доказать",
-    "证明",
-    "證明",
-    "求证",
-    "求證",
-]
+_ENGLISH, _RUSSIAN, _CHINESE = "prove|show|demonstrate|verify|justify", "докажите|доказать", "证明|證明|求证|求證"
+_PROOF_WORDS = "|".join([_ENGLISH, _RUSSIAN, _CHINESE]).split("|")
+_PROOF = re.compile(rf"\b(?:{_ENGLISH})\b(?:\s+that\b|\s*:)|\b(?:{_RUSSIAN})\b|{_CHINESE}", re.IGNORECASE)
 _ASKS = re.compile(
     r"\?|\b(?:find|determine|compute|calculate|evaluate|what|how many|how much|which|solve|express|simplify|give)\b|"
     r"\b(?:найдите|найти|определите|вычислите|сколько)\b|\uff1f|求(?![证證])",
@@ -136,3 +133,94 @@ def _unmatched(answer: str) -> bool:
         if depth < 0:
             return True
     return depth > 0 or len(re.findall(r"(?<!\\)\$", answer)) % 2 == 1 or answer.endswith("\\")
+
+
+_BATCH_SIZE = 200  # answers graded between writes of the cache
+_MAX_GRADERS = 64
+_NUMBER = re.compile(r"(\^\s*\{?\s*-?)?(\d+)")
+_VARIABLE = re.compile(r"(?<![A-Za-z\\])[abckmnpqrstuvxyz](?![A-Za-z])")  # e, i and d mean more than a variable
+
+
+class AnswerShapes:
+    """The shapes of answers, each with an answer that has it. Rational numbers have no shape: every one is readable."""
+
+    def __init__(self) -> None:
+        self._indices: dict[str, int] = {}
+        self.examples: list[str] = []
+        """An answer of each shape."""
+
+    def add(self, answer: str) -> int:
+        """Return the index of an answer's shape, or -1 for a rational number."""
+        if read_rational(answer) is not None:
+            return -1
+        index = self._indices.setdefault(shape_of(answer), len(self.examples))
+        if index == len(self.examples):
+            self.examples.append(answer)
+        return index
+
+
+def shape_of(answer: str) -> str:
+    """Return an answer with the same digits in its numbers, and the same letter for its variables.
+
+    Exponents and zero remain: an exponent decides how long a comparison takes, and a zero whether a fraction is a
+    number. Numbers keep their length up to three digits, as in the fraction of 12.
+    """
+
+    def digits(found: re.Match[str]) -> str:
+        return found[0] if found[1] or not found[2].strip("0") else "1" * min(3, len(found[2]))
+
+    return _VARIABLE.sub("x", _NUMBER.sub(digits, " ".join(answer.split())))
+
+
+async def readable_shapes(shapes: AnswerShapes, cache: Path, console: Console) -> list[bool]:
+    """Return for each shape whether the grader reads it: whether it finds an answer equal to itself within its timeout.
+
+    The verdicts are cached in a file, so that a killed command resumes.
+
+    Raises:
+        RewardError: The grader failed. Verdicts so far are cached.
+    """
+    known = {row["answer"]: row["readable"] for row in read_appended(cache)}
+    unknown = [answer for answer in shapes.examples if answer not in known]
+    workers = _graders()
+    if unknown:
+        async with Grader(workers) as grader:
+            with console.progress(f"reading answers with {workers} graders", len(unknown)) as wait:
+                for start in range(0, len(unknown), _BATCH_SIZE):
+                    piece = unknown[start : start + _BATCH_SIZE]
+                    grading = (grader.grade_async(answer, answer, shortcuts=False) for answer in piece)
+                    verdicts = zip(piece, await asyncio.gather(*grading), strict=True)
+                    rows = [{"answer": answer, "readable": verdict.correct} for answer, verdict in verdicts]
+                    append_atomically(cache, encode_rows(rows))
+                    known |= {row["answer"]: row["readable"] for row in rows}
+                    wait.advance(len(piece))
+    return [known[answer] for answer in shapes.examples]
+
+
+async def conflicting_problems(candidates: CandidateFile, console: Console) -> set[int]:
+    """Return the problems of the same question whose answers are not all equal.
+
+    Raises:
+        RewardError: The grader failed.
+    """
+    groups = list(candidates.answers_by_question())
+    answers = [[str(candidates.read(index)["answer"]) for index in group] for group in groups]
+    pairs = list(dict.fromkeys((first, other) for first, *others in answers for other in others))
+    exact = [compare_exactly(*pair) for pair in pairs]
+    verdicts = [verdict for verdict in exact if verdict is not None]
+    if len(verdicts) < len(pairs):
+        with console.progress(f"comparing {len(pairs):,} answers to repeated questions"):
+            async with Grader(_graders()) as grader:
+                verdicts = await grader.grade_all(pairs)
+    equal = {pair for pair, verdict in zip(pairs, verdicts, strict=True) if verdict.correct}
+    return {
+        index
+        for group, (first, *others) in zip(groups, answers, strict=True)
+        if not all((first, other) in equal for other in others)
+        for index in group
+    }
+
+
+def _graders() -> int:
+    """Return the number of grader processes for this machine: one for each core, at most 64."""
+    return min(_MAX_GRADERS, len(os.sched_getaffinity(0)))

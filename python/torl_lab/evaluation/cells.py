@@ -68,12 +68,7 @@ def models_in(output: Path) -> list[Path]:
 
 
 def write_or_check_settings(directory: Path, settings: str, model: Path) -> None:
-    """Write the settings and the hashes of a model, or compare them with existing ones.
-
-    Args:
-        directory: Output directory of the model.
-        settings: Configuration of the evaluation.
-        model: Directory of the model's files.
+    """Write the settings and the hashes of a model's files into its output, or compare them with existing ones.
 
     Raises:
         ConfigError: The directory contains trajectories with other settings, or of another model.
@@ -86,11 +81,7 @@ def write_or_check_settings(directory: Path, settings: str, model: Path) -> None
 def write_or_check_problems(directory: Path, set_name: str, problems: EncodedPrompts, source: ProblemChoice) -> None:
     """Write the problem ids of a set and a hash of their prompts, or compare them with existing ones.
 
-    Args:
-        directory: Output directory of the model.
-        set_name: Name of the set.
-        problems: The problems.
-        source: Their source. It may change its place.
+    The source of the problems is written again: it may change its place.
 
     Raises:
         ConfigError: The directory contains trajectories with other problems or prompts.
@@ -126,9 +117,8 @@ def read_problem_source(directory: Path, set_name: str) -> ProblemChoice:
         raise RecordError(f"{path}: {error}") from error
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        content: dict[str, Any] = parse_json(read_file(path))
-        return content
+        return parse_json(read_file(path))
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read: {reason(error)}") from error

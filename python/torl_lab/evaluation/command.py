@@ -5,9 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torl.base.errors import ConfigError
 from torl.base.runtime.processes.supervision import run_until_done
@@ -23,8 +21,7 @@ from torl_lab.curation.problem_files import add_layout_arguments, find_layouts
 from torl_lab.evaluation.cells import SETTINGS_FILE, models_in
 from torl_lab.evaluation.output import markdown, write_all
 from torl_lab.evaluation.papers import PAPERS
-from torl_lab.evaluation.playing import play_model
-from torl_lab.evaluation.regrading import regrade
+from torl_lab.evaluation.playing import play_model, regrade
 from torl_lab.evaluation.results import read_results, shared_problems
 from torl_lab.evaluation.sets import SUITES, find_locations, make_set
 from torl_lab.evaluation.tables import all_tables
@@ -34,30 +31,20 @@ _LABEL = re.compile(r"(?!\.+$)[\w.+=-]+")  # a directory of the output
 _DESCRIPTION = "Evaluate models on problem sets and write tables in the layout of the papers."
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedArguments:
-    """The arguments of a command line."""
-
-    arguments: argparse.Namespace
-    overrides: Mapping[str, Any]
-    """Values of configuration fields by dotted name."""
-
-
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parsed = read_arguments(sys.argv[1:] if arguments is None else arguments)
-    given = parsed.arguments
+    given = read_arguments(sys.argv[1:] if arguments is None else arguments)
     if not given.regrade:  # which reads the directory of an evaluation
         configs = [given.config] if given.config else [_located(argument)[1] for argument in given.models]
         trust_own_files(configs, trust=given.trust)
     elif given.trust:
         trust_own_files((), trust=True)
-    return run_until_done(evaluate_models(parsed))
+    return run_until_done(evaluate_models(given))
 
 
-def read_arguments(argv: Sequence[str]) -> ParsedArguments:
-    """Parse a command line.
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line. The values of settings by dotted name are in `overrides`.
 
     Raises:
         ConfigError: An argument is unknown, or a required argument is missing.
@@ -111,45 +98,48 @@ def read_arguments(argv: Sequence[str]) -> ParsedArguments:
     parser.add_argument("--regrade", action="store_true", help="grade the trajectories in --output again, sample none")
     add_trust_option(parser)
     arguments, overrides = parse_with_overrides(parser, EvaluateModelConfig, PROGRAM, argv)
+    arguments.overrides = overrides
     if not arguments.regrade and not (arguments.models and arguments.suite):
         raise ConfigError(f"{PROGRAM}: MODEL and --suite are required (or --regrade and --output)")
-    return ParsedArguments(arguments, overrides)
+    return arguments
 
 
-async def evaluate_models(parsed: ParsedArguments) -> None:
+async def evaluate_models(arguments: argparse.Namespace) -> None:
     """Play missing episodes or grade existing ones again, then write and print the tables.
 
     Raises:
         TorlError: A configuration, model or problem set is invalid, or a component failed. Trajectories are kept.
     """
-    arguments = parsed.arguments
-    models: Sequence[str] = ()
+    output, baseline = arguments.output, arguments.baseline
     sets: Mapping[str, ProblemChoice] = {}
     with Console() as console:
         if arguments.regrade:
-            _check_baseline(arguments.baseline, [path.name for path in models_in(arguments.output)])
-            await _regrade(parsed, console)
+            configs = {
+                directory.name: load_config(EvaluateModelConfig, directory / SETTINGS_FILE, arguments.overrides)
+                for directory in models_in(output)
+            }
         else:
             with reading(trust=True):  # words of the command line are the user's own
                 sets = _sets(arguments)
-            configs = _models(parsed)
-            require_nothing_refused()
-            models = tuple(configs)
-            _check_baseline(arguments.baseline, models)
-            for label, config in configs.items():
+            configs = _models(arguments)
+        require_nothing_refused()
+        if baseline not in (None, *configs):
+            raise ConfigError(f"--baseline {baseline} must be one of the models: {', '.join(configs)}")
+        for label, config in configs.items():
+            if arguments.regrade:
+                changed = await regrade(output / label, config, console)
+                console.line(f"{label}: {changed} verdicts changed")
+                with atomic_write(output / label / SETTINGS_FILE) as file:
+                    file.write(str(config).encode())
+            else:
                 console.line(f"{label}: {config.model.path}")
-                await play_model(config, arguments.output / label, sets, _calls(parsed, config), console)
+                await play_model(config, output / label, sets, _calls(arguments, config), console)
         with console.progress("computing confidence intervals"):
-            variants = read_results(arguments.output, models, tuple(sets), for_model=arguments.interval == "model")
-            tables = all_tables(variants, arguments.compare, shared_problems(arguments.output), arguments.baseline)
-            write_all(arguments.output, variants, tables, arguments.baseline)
-    print("\n".join(markdown(table) for table in tables))
-    print(f"wrote table.md, table.tex, page.html and results.json to {arguments.output}", flush=True)
-
-
-def _check_baseline(baseline: str | None, models: Sequence[str]) -> None:
-    if baseline not in (None, *models):
-        raise ConfigError(f"--baseline {baseline} must be one of the models: {', '.join(models)}")
+            variants = read_results(output, tuple(configs), tuple(sets), for_model=arguments.interval == "model")
+            tables = all_tables(variants, arguments.compare, shared_problems(output), baseline)
+            write_all(output, variants, tables, baseline)
+    print("\n".join(map(markdown, tables)))
+    print(f"wrote table.md, table.tex, page.html and results.json to {output}", flush=True)
 
 
 def _sets(arguments: argparse.Namespace) -> dict[str, ProblemChoice]:
@@ -159,19 +149,19 @@ def _sets(arguments: argparse.Namespace) -> dict[str, ProblemChoice]:
     return split_by_source({label: make_set(location, layouts[label]) for label, location in locations.items()})
 
 
-def _models(parsed: ParsedArguments) -> dict[str, EvaluateModelConfig]:
+def _models(arguments: argparse.Namespace) -> dict[str, EvaluateModelConfig]:
     """Load the configuration of each model, by its label in the tables."""
     models: dict[str, EvaluateModelConfig] = {}
-    for argument in parsed.arguments.models:
+    for argument in arguments.models:
         label, location = _located(argument)
         run = Path(location)
         trained = (run / "config.toml").is_file()
         if not _LABEL.fullmatch(label) or label in models:
             raise ConfigError(f"{argument}: the label {label!r} is invalid or already used: write LABEL={location}")
         path = str(run / EXPORT_DIRECTORY) if trained else location
-        name = parsed.arguments.config or (location if trained else None)
+        name = arguments.config or (location if trained else None)
         config = None if name is None else find_config(name)
-        models[label] = load_config(EvaluateModelConfig, config, {**parsed.overrides, "model.path": path})
+        models[label] = load_config(EvaluateModelConfig, config, {**arguments.overrides, "model.path": path})
     return models
 
 
@@ -184,24 +174,13 @@ def _located(argument: str) -> tuple[str, str]:
     return Path(os.path.abspath(argument)).name.rpartition(":")[2], argument
 
 
-def _calls(parsed: ParsedArguments, config: EvaluateModelConfig) -> list[int]:
+def _calls(arguments: argparse.Namespace, config: EvaluateModelConfig) -> list[int]:
     """Return the maximum numbers of tool calls that a model is evaluated with."""
-    value = parsed.arguments.max_tool_calls
+    value = arguments.max_tool_calls
     if value is not None:
         numbers = value.split(",")
         if not all(number.strip().isdecimal() for number in numbers):
             raise ConfigError(f"--max-tool-calls must be numbers of tool calls such as 0,2,4, got {value!r}")
         return list(dict.fromkeys(map(int, numbers)))
     configured = config.evaluation.apply_to(config.rollout).max_tool_calls
-    return list(dict.fromkeys({"on": [configured], "off": [0], "both": [0, configured]}[parsed.arguments.tools]))
-
-
-async def _regrade(parsed: ParsedArguments, console: Console) -> None:
-    for directory in models_in(parsed.arguments.output):
-        settings = directory / SETTINGS_FILE
-        config = load_config(EvaluateModelConfig, settings, parsed.overrides)
-        require_nothing_refused()
-        changed = await regrade(directory, config, console)
-        console.line(f"{directory.name}: {changed} verdicts changed")
-        with atomic_write(settings) as file:
-            file.write(str(config).encode())
+    return list(dict.fromkeys({"on": [configured], "off": [0], "both": [0, configured]}[arguments.tools]))

@@ -1,4 +1,4 @@
-"""Statistics of graded responses: estimates with confidence intervals, pass@k, maj@k and correlations.
+"""Statistics of graded responses: estimates with confidence intervals, pass@k, maj@k, correlations, means over seeds.
 
 Axis `_P`: the problems of a set.
 """
@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import atanh, comb, sqrt, tanh
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from torl.run.display.series import rank_correlation
+from torl.run.display.series import half_width, rank_correlation
 
 AVERAGE = "average"
 Values: TypeAlias = npt.NDArray[np.float64]
@@ -113,11 +113,6 @@ def estimates(
     return {**found, AVERAGE: Estimate(value, (value - below, value + above))}
 
 
-def overall(found: Mapping[str, Estimate]) -> Estimate:
-    """Return the mean over the sets, or the mean of the only set."""
-    return found[AVERAGE] if AVERAGE in found else next(iter(found.values()))
-
-
 def pass_at_k(samples: int, correct: int, k: int) -> float:
     """Return the unbiased estimate of pass@k: the fraction of k-subsets of the samples with a correct one.
 
@@ -172,3 +167,52 @@ def correlation(x_P: Values, y_P: Values) -> Estimate | None:
         return Estimate(found, (found, found))
     width = _QUANTILE * sqrt((1 + found**2 / 2) / (len(x_P) - 3))
     return Estimate(found, (tanh(atanh(found) - width), tanh(atanh(found) + width)))
+
+
+# Student's t for 95 % by the degrees of freedom; more have that of nine, which is wider than theirs.
+_STUDENT: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+
+Accuracies = Mapping[int, Mapping[str, float]]
+"""Accuracy of each problem by its id, by seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeedMean:
+    """A mean with half of the width of its interval; None for one seed with one problem."""
+
+    value: float
+    half_width: float | None
+
+    def __str__(self) -> str:
+        width = "" if self.half_width is None else f" ± {100 * self.half_width:.1f}"
+        return f"{100 * self.value:.1f}{width}"
+
+    @property
+    def verdict(self) -> str:
+        """The meaning of a difference: "helps", "harms" or "no difference seen"."""
+        if self.half_width is None or abs(self.value) <= self.half_width:
+            return "no difference seen"
+        return "helps" if self.value > 0 else "harms"
+
+
+def mean_over_seeds(accuracies: Accuracies) -> SeedMean:
+    """Return the mean accuracy.
+
+    Its interval covers other seeds: Student's t over the means of the seeds. With one seed it covers other problems
+    only, by the normal distribution.
+    """
+    means = [fmean(of_seed.values()) for of_seed in accuracies.values()]
+    if len(means) == 1:
+        (values,) = accuracies.values()
+        return SeedMean(means[0], half_width(list(values.values())))
+    quantile = _STUDENT[min(len(means) - 1, len(_STUDENT)) - 1]
+    return SeedMean(fmean(means), quantile * stdev(means) / sqrt(len(means)))
+
+
+def difference_over_seeds(accuracies: Accuracies, baseline: Accuracies) -> SeedMean | None:
+    """Return the mean difference from the baseline, paired by seed and problem; None without a common seed."""
+    pairs: dict[int, dict[str, float]] = {}
+    for seed, values in accuracies.items():
+        for problem in values.keys() & baseline.get(seed, {}).keys():
+            pairs.setdefault(seed, {})[problem] = values[problem] - baseline[seed][problem]
+    return mean_over_seeds(pairs) if pairs else None

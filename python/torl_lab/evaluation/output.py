@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from torl.run.records.files import atomic_write
-from torl_lab.evaluation.estimates import Estimate, overall
+from torl_lab.evaluation.estimates import Estimate
 from torl_lab.evaluation.results import Variant, difference, model_differences, tool_differences
 from torl_lab.report.figures import Bar, Point, bar_chart, calls_chart, table
 from torl_lab.report.page import write_page
@@ -23,13 +23,12 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def estimate_cell(estimate: Estimate | None, *, signed: bool = False) -> str:
-    """Return an estimate in percent, with its interval in brackets; "-" for none."""
+def estimate_cell(estimate: Estimate | None, number: str = ".1f", scale: float = 100) -> str:
+    """Return an estimate, in percent by default, with its interval in brackets; "-" for none."""
     if estimate is None:
         return "-"
-    sign = "+" if signed else ""
-    low, high = estimate.interval
-    return f"{100 * estimate.value:{sign}.1f} [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
+    value, low, high = (f"{scale * each:{number}}" for each in (estimate.value, *estimate.interval))
+    return f"{value} [{low}, {high}]"
 
 
 def markdown(table: Table) -> str:
@@ -67,20 +66,25 @@ _BY_CALLS: Final = (
 
 
 def write_all(output: Path, variants: Sequence[Variant], tables: Sequence[Table], baseline: str | None = None) -> None:
-    """Write table.md, table.tex, results.json and page.html.
+    """Write table.md, table.tex, results.json and page.html. Raises the errors of `write_tables`."""
+    write_tables(output, tables, results(variants, baseline))
+    write_page(output / "page.html", report(output.resolve().name, variants, tables))
+
+
+def write_tables(output: Path, tables: Sequence[Table], numbers: object) -> None:
+    """Write table.md, table.tex, and numbers as results.json.
 
     Raises:
         RecordError: A file cannot be written.
     """
     contents = {
-        "table.md": "\n".join(markdown(table) for table in tables),
-        "table.tex": "\n".join(latex(table) for table in tables),
-        "results.json": json.dumps(results(variants, baseline), indent=1) + "\n",
+        "table.md": "\n".join(map(markdown, tables)),
+        "table.tex": "\n".join(map(latex, tables)),
+        "results.json": json.dumps(numbers, indent=1) + "\n",
     }
     for name, text in contents.items():
         with atomic_write(output / name) as file:
             file.write(text.encode("utf-8"))
-    write_page(output / "page.html", report(output.resolve().name, variants, tables))
 
 
 def results(variants: Sequence[Variant], baseline: str | None = None) -> dict[str, Any]:
@@ -148,6 +152,6 @@ def _by_calls(variants: Sequence[Variant], measure: str) -> dict[str, list[Point
     points: dict[str, list[Point]] = {}
     for variant in sorted(variants, key=lambda variant: variant.calls):
         if measure in variant.measures:
-            mean = overall(variant.estimates(measure))
+            *_, mean = variant.estimates(measure).values()  # the average is the last one
             points.setdefault(variant.model, []).append(Point(variant.calls, mean.value, mean.interval))
     return points

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
 
 _ROUNDING = 0.1  # printed numbers have one decimal, so a correct mean differs by less
@@ -27,28 +28,20 @@ class PaperRow:
     """A note on the printed numbers, if any."""
 
     @property
-    def mean(self) -> float:
-        """Mean of the printed values."""
-        return sum(self.values.values()) / len(self.values)
-
-    @property
     def note(self) -> str | None:
         """A note if the printed average differs from the mean of the printed values, else None."""
-        if self.average is None or abs(self.average - self.mean) < _ROUNDING:
+        mean = fmean(self.values.values())
+        if self.average is None or abs(self.average - mean) < _ROUNDING:
             return None
-        return f"{self.model}: the source prints {self.average:.1f}; the mean of its numbers is {self.mean:.1f}"
+        return f"{self.model}: the source prints {self.average:.1f}; the mean of its numbers is {mean:.1f}"
 
 
 SIZES: Mapping[str, int] = MappingProxyType(
     {
-        "aime24": 30,
-        "aime25": 30,
+        **dict.fromkeys(("aime24", "aime25", "hmmt_feb24", "hmmt_feb25", "cmimc"), 30),
         "math500": 500,
         "olympiadbench": 675,
         "amc23": 40,
-        "hmmt_feb24": 30,
-        "hmmt_feb25": 30,
-        "cmimc": 30,
         "olymmath": 400,
     }
 )

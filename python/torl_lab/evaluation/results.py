@@ -49,11 +49,11 @@ class Variant:
 
     model: str
     calls: int
-    measures: Mapping[str, Mapping[str, Values]]
+    measures: dict[str, dict[str, Values]]
     """Values by measure and set. Problems with prompts that are too long count as 0."""
-    problems: Mapping[str, tuple[str, ...]]
+    problems: dict[str, tuple[str, ...]]
     """Ids of the problems by set, in the order of the values."""
-    code: Mapping[str, Mapping[str, CodeUse]]
+    code: dict[str, dict[str, CodeUse]]
     """Use of code by measure ("greedy" or "avg@n") and set."""
     for_model: bool = False
     """Whether intervals are of this model on exactly these problems, where several samples show its variance."""
@@ -88,15 +88,14 @@ def read_results(
     Raises:
         RecordError: The directory has no results, a file is damaged, or a set is incomplete.
     """
-    variants: dict[tuple[str, int], _Collected] = {}
+    variants: dict[tuple[str, int], Variant] = {}
     for directory in models_in(output):
         for cell in sorted(cells_in(directory), key=lambda cell: _rank(cell.set_name, sets)):
-            variants.setdefault((directory.name, cell.calls), _Collected()).add(cell)
+            key = directory.name, cell.calls
+            _add(variants.setdefault(key, Variant(*key, {}, {}, {}, for_model)), cell)
     if not variants:
         raise RecordError(f"{output}: contains no evaluation")
-    keys = sorted(variants, key=lambda key: (_rank(key[0], models), key))
-    collected = [(key, variants[key]) for key in keys]
-    return [Variant(*key, found.measures, found.problems, found.code, for_model) for key, found in collected]
+    return [variants[key] for key in sorted(variants, key=lambda key: (_rank(key[0], models), key))]
 
 
 def shared_problems(output: Path) -> list[str]:
@@ -154,32 +153,20 @@ def _rank(name: str, names: Sequence[str]) -> int:
     return names.index(name) if name in names else len(names)
 
 
-class _Collected:
-    """The tables of a variant while its files are read."""
-
-    def __init__(self) -> None:
-        self.measures: dict[str, dict[str, Values]] = {}
-        self.problems: dict[str, tuple[str, ...]] = {}
-        self.code: dict[str, dict[str, CodeUse]] = {}
-
-    def add(self, cell: EvaluationCell) -> None:
-        """Add the results of a cell.
-
-        Raises:
-            RecordError: The file is damaged or incomplete.
-        """
-        groups = {group.prompt.problem.id: group for group in cell.file.read()}
-        played, too_long = read_problem_ids(cell.directory, cell.set_name)
-        if missing := [problem for problem in played if problem not in groups]:
-            count = len(missing)
-            raise RecordError(f"{cell.file.path}: {count} problems are not played yet: run the same command again")
-        ordered = [groups[problem] for problem in played]
-        self.problems[cell.set_name] = (*played, *too_long)
-        measures = dict(_measures(cell.mode, ordered))
-        for measure, values in measures.items():
-            values_P = np.append(values, np.zeros(len(too_long)))
-            self.measures.setdefault(measure, {})[cell.set_name] = values_P
-        self.code.setdefault(next(iter(measures)), {})[cell.set_name] = _code_use(ordered)
+def _add(variant: Variant, cell: EvaluationCell) -> None:
+    """Add the results of a cell to its variant."""
+    groups = {group.prompt.problem.id: group for group in cell.file.read()}
+    played, too_long = read_problem_ids(cell.directory, cell.set_name)
+    if missing := [problem for problem in played if problem not in groups]:
+        count = len(missing)
+        raise RecordError(f"{cell.file.path}: {count} problems are not played yet: run the same command again")
+    ordered = [groups[problem] for problem in played]
+    variant.problems[cell.set_name] = (*played, *too_long)
+    measures = dict(_measures(cell.mode, ordered))
+    for measure, values in measures.items():
+        values_P = np.append(values, np.zeros(len(too_long)))
+        variant.measures.setdefault(measure, {})[cell.set_name] = values_P
+    variant.code.setdefault(next(iter(measures)), {})[cell.set_name] = _code_use(ordered)
 
 
 def _measures(mode: str, groups: Sequence[ScoredGroup]) -> Iterator[tuple[str, Sequence[float]]]:

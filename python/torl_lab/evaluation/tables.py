@@ -1,12 +1,13 @@
-"""The tables of an evaluation: accuracies in percent with 95 % confidence intervals, and the rows of a paper."""
+"""The tables of an evaluation: accuracies in percent with 95 % intervals, rows of a paper, and the use of code."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Final
 
-from torl_lab.evaluation.code_tables import code_tables
-from torl_lab.evaluation.estimates import AVERAGE, Estimate, estimates
+from torl_lab.evaluation.estimates import AVERAGE, Estimate, correlation, estimates
 from torl_lab.evaluation.output import Table, estimate_cell
 from torl_lab.evaluation.papers import PAPERS, SIZES, PaperRow
-from torl_lab.evaluation.results import Variant, difference, model_differences, tool_differences
+from torl_lab.evaluation.results import CODE_USE, CodeUse, Variant, difference, model_differences, tool_differences
 
 
 def all_tables(
@@ -27,8 +28,14 @@ def all_tables(
         tables += _differences(measured, measure, baseline)
         tables += _grids(measured, measure)
         tables += _against_paper(measured, measure, paper)
-        tables += code_tables(measured, measure, paper)
+        tables += _code_tables(measured, measure, paper)
     return tables
+
+
+def _rows_of_paper(paper: str | None, measure: str, sets: Sequence[str]) -> list[PaperRow]:
+    """Return the rows of a paper with a measure on any of the sets."""
+    rows = PAPERS.get(paper or "", ())
+    return [row for row in rows if row.measure == measure and not row.values.keys().isdisjoint(sets)]
 
 
 def _columns(variants: Sequence[Variant], measure: str) -> list[str]:
@@ -39,11 +46,7 @@ def _columns(variants: Sequence[Variant], measure: str) -> list[str]:
 def _accuracies(variants: Sequence[Variant], measure: str, paper: str | None, set_notes: Sequence[str]) -> Table:
     columns = _columns(variants, measure)
     rows = [_row(variant.label, variant.estimates(measure), columns) for variant in variants]
-    printed = [
-        row
-        for row in PAPERS.get(paper or "", ())
-        if row.measure == measure and not row.values.keys().isdisjoint(columns)
-    ]
+    printed = _rows_of_paper(paper, measure, columns)
     rows += [_printed(row, columns) for row in printed]
     sizes = {name: len(values_P) for variant in variants for name, values_P in variant.measures[measure].items()}
     problems = ", ".join(f"{size} in {name}" for name, size in sizes.items())
@@ -83,7 +86,7 @@ def _differences(variants: Sequence[Variant], measure: str, baseline: str | None
         ],
     }
     return [
-        Table(title, ("model", *columns), tuple(_row(label, found, columns, signed=True) for label, found in rows))
+        Table(title, ("model", *columns), tuple(_row(label, found, columns, "+.1f") for label, found in rows))
         for title, rows in comparisons.items()
         if rows
     ]
@@ -112,10 +115,8 @@ def _against_paper(variants: Sequence[Variant], measure: str, paper: str | None)
     """
     columns = _columns(variants, measure)
     rows = []
-    for printed in PAPERS.get(paper or "", ()):
-        if printed.measure != measure or not printed.trained_by_paper:
-            continue
-        for variant in variants:
+    for printed in _rows_of_paper(paper, measure, columns):
+        for variant in variants if printed.trained_by_paper else ():
             common = {
                 name: values_P
                 for name, values_P in variant.measures[measure].items()
@@ -131,8 +132,8 @@ def _against_paper(variants: Sequence[Variant], measure: str, paper: str | None)
     return [Table(title, ("model", *columns), tuple(rows))] if rows else []
 
 
-def _row(label: str, found: Mapping[str, Estimate], columns: Sequence[str], *, signed: bool = False) -> tuple[str, ...]:
-    return (label, *(estimate_cell(found.get(name), signed=signed) for name in columns))
+def _row(label: str, found: Mapping[str, Estimate], columns: Sequence[str], number: str = ".1f") -> tuple[str, ...]:
+    return (label, *(estimate_cell(found.get(name), number) for name in columns))
 
 
 def _same_sets(row: PaperRow, columns: Sequence[str]) -> bool:
@@ -144,3 +145,49 @@ def _printed(row: PaperRow, columns: Sequence[str]) -> tuple[str, ...]:
     average = row.average if _same_sets(row, columns) else None
     values = {**row.values} | ({} if average is None else {AVERAGE: average})
     return (f"{row.model} (paper)", *(f"{values[name]:.1f}" if name in values else "-" for name in columns))
+
+
+_CODE_COLUMNS: Final = ("with code, %", *(metric.label for metric in CODE_USE[1:]))
+
+
+def _code_tables(variants: Sequence[Variant], measure: str, paper: str | None) -> list[Table]:
+    """Build the tables of the use of code in the responses of a measure; none for maj@k and pass@k."""
+    measured = [(variant.label, variant.code[measure]) for variant in variants if measure in variant.code]
+    if not measured:
+        return []
+    sets = list(dict.fromkeys(name for _, code in measured for name in code))
+    return [_code_use(measured, sets, measure, paper), *_correlations(measured, sets, measure)]
+
+
+def _code_use(
+    measured: Sequence[tuple[str, Mapping[str, CodeUse]]], sets: Sequence[str], measure: str, paper: str | None
+) -> Table:
+    rows = []
+    for label, code in measured:
+        rows.append(_code_row(label, {each: fmean(use.means[each] for use in code.values()) for each in CODE_USE}))
+        if len(code) > 1:
+            rows += [_code_row(f"{label}, {name}", use.means) for name, use in code.items()]
+    for row in _rows_of_paper(paper, measure, sets):
+        if (row.with_code, row.code_blocks) != (None, None):
+            share = "-" if row.with_code is None else f"{row.with_code:.0f}%"
+            rows.append((f"{row.model} (paper)", share, CODE_USE[1].show(row.code_blocks), "-", "-"))
+    notes = ("Means over responses" + (", then over sets" if len(sets) > 1 else ""),)
+    return Table(f"Use of code in responses, {measure}", ("model", *_CODE_COLUMNS), tuple(rows), notes)
+
+
+def _code_row(label: str, means: Mapping[str, float]) -> tuple[str, ...]:
+    share, *others = CODE_USE
+    return (label, f"{means[share]:.1%}", *(metric.show(means[metric]) for metric in others))
+
+
+def _correlations(
+    measured: Sequence[tuple[str, Mapping[str, CodeUse]]], sets: Sequence[str], measure: str
+) -> list[Table]:
+    rows = []
+    for label, code in measured:
+        found = {name: correlation(use.accuracy_P, use.with_code_P) for name, use in code.items()}
+        if any(each is not None for each in found.values()):
+            rows.append((label, *(estimate_cell(found.get(name), "+.2f", 1) for name in sets)))
+    note = "Spearman's rank correlation over the problems of a set, with 95 % intervals; - where either is constant"
+    title = f"Correlation of accuracy with the fraction of responses with code, {measure}"
+    return [Table(title, ("model", *sets), tuple(rows), (note,))] if rows else []

@@ -6,16 +6,16 @@ A turn is a step of the agent with its token ids and log-probabilities; what ATI
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
+from torl.base.inputs import parse_json, read_file
 from torl.base.version import __version__
 from torl.run.records.files import atomic_write
-from torl_lab.exchange.messages import add_turn, call_row, new_row, text_of
-from torl_lab.exchange.token_sequence import TokenSequence
+from torl_lab.exchange.logs import json_lines
+from torl_lab.exchange.messages import add_turn, add_user_message, call_row, new_row, text_of
+from torl_lab.exchange.tokens import Decode, TokenSequence
 
 SCHEMA_VERSION: Final = "ATIF-v1.8"
-_PREFIX: Final = "ATIF-v1."
 _OF_CALLS: Final = frozenset({"tool", "arguments", "observation", "start", "stop"})
 _OF_TURNS: Final = frozenset({"start", "stop", "text", "cached_tokens"})
 _OF_ROWS: Final = frozenset(
@@ -25,54 +25,45 @@ _OF_ROWS: Final = frozenset(
     }
 )
 """The fields of a row, and of its turns and calls, that follow from fields of ATIF. The others are kept in `extra`."""
-_FIELDS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
-    {
-        kind: frozenset(names.split())
-        for kind, names in {
-            "trajectory": "schema_version session_id trajectory_id agent steps notes final_metrics "
-            "continued_trajectory_ref extra subagent_trajectories",
-            "step": "step_id timestamp source model_name reasoning_effort message reasoning_content tool_calls "
-            "observation metrics is_copied_context llm_call_count extra",
-            "call": "tool_call_id function_name arguments extra",
-            "observation": "results",
-            "result": "source_call_id content subagent_trajectory_ref extra",
-            "reference": "trajectory_id session_id trajectory_path extra",
-            "metrics": "prompt_tokens completion_tokens cached_tokens cost_usd prompt_token_ids completion_token_ids "
-            "logprobs extra",
-        }.items()
-    }
-)
+_FIELDS: Final = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        "trajectory": "schema_version session_id trajectory_id agent steps notes final_metrics "
+        "continued_trajectory_ref extra subagent_trajectories",
+        "step": "step_id timestamp source model_name reasoning_effort message reasoning_content tool_calls "
+        "observation metrics is_copied_context llm_call_count extra",
+        "call": "tool_call_id function_name arguments extra",
+        "observation": "results",
+        "result": "source_call_id content subagent_trajectory_ref extra",
+        "reference": "trajectory_id session_id trajectory_path extra",
+        "metrics": "prompt_tokens completion_tokens cached_tokens cost_usd prompt_token_ids completion_token_ids "
+        "logprobs extra",
+    }.items()
+}
 """The fields of each object in version 1.8, which allows no others. Names, times and costs have no place in a row."""
 _REFERENCES: Final = "subagent_trajectory_ref"
 _PER_TOKEN: Final = frozenset({"policy_versions", "token_numbers"})
 
 
-def is_atif(document: object) -> bool:
-    """Whether a document is a trajectory of ATIF."""
-    return isinstance(document, Mapping) and str(document.get("schema_version", "")).startswith(_PREFIX)
+def read_atif(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
+    """Yield the trajectory of a document, or one of each line."""
+    try:
+        documents = [parse_json(read_file(path))]
+    except ValueError:
+        documents = list(json_lines(path))
+    for number, document in enumerate(documents):
+        yield row_from_atif(document, f"{path.stem}-{number}")
 
 
 def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str, Any]:
-    """Return a row of a trajectory file as a document of ATIF.
-
-    Branches of an agent program are `subagent_trajectories`.
-
-    Args:
-        row: Row of a trajectory file.
-        model: Name of the model. Optional.
-    """
+    """Return a row of a trajectory file as a document of ATIF. Branches of an agent are `subagent_trajectories`."""
     steps: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": row["question"]}]
-    calls: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
-    for number, call in enumerate(row["tool_calls"]):
-        calls.setdefault(call["start"], []).append((number, call))
-    users: dict[int, list[str]] = {}
-    for message in row.get("user_messages", ()):
-        users.setdefault(message["start"], []).append(message["text"])
     ids, logprobs, prompt = row["token_ids"], row["rollout_logprobs"], row["prompt_token_ids"]
     for turn in row["turns"]:
         start, stop = turn["start"], turn["stop"]
         step: dict[str, Any] = {"step_id": len(steps) + 1, "source": "agent", "message": turn["text"]}
-        own = calls.get(stop, [])
+        own = [(number, call) for number, call in enumerate(row["tool_calls"]) if call["start"] == stop]
+        asked = [message["text"] for message in row.get("user_messages", ()) if message["start"] == stop]
         ran = [(number, call) for number, call in own if call["tool"] is not None]
         if ran:
             step["tool_calls"] = [
@@ -80,7 +71,7 @@ def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str,
                 for number, call in ran
             ]
         if own:
-            is_shared = len(own) > 1 or stop in users
+            is_shared = len(own) + len(asked) > 1
             step["observation"] = {"results": [_result(number, call, is_shared=is_shared) for number, call in own]}
         if ids:
             step["metrics"] = {
@@ -94,7 +85,7 @@ def atif_from_row(row: Mapping[str, Any], model: str | None = None) -> dict[str,
         step["llm_call_count"] = 1
         step["extra"] = {"torl": {name: turn[name] for name in turn if name not in ("text", "cached_tokens")}}
         steps.append(step)
-        for text in users.get(stop, ()):
+        for text in asked:
             steps.append({"step_id": len(steps) + 1, "source": "user", "message": text})
     last = max((turn["stop"] for turn in row["turns"]), default=0)
     kept = {name: row[name] for name in row if name not in _OF_ROWS}
@@ -139,37 +130,34 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     copied for context, or made without the model, are not turns. References to trajectories in other files are in the
     details of their call; a document that continues in another file has a `grader_failure`.
 
-    Args:
-        document: Document of ATIF.
-        name: Name of the problem of a document without an id.
+    The name is that of the problem of a document without an id.
 
     Raises:
         KeyError, TypeError, ValueError: The document is not ATIF, has unknown fields, or refers to a trajectory that is
             nowhere.
     """
     _check_fields(document)
-    kept = (document.get("extra") or {}).get("torl", {})
+    kept = _kept(document)
     steps: Sequence[Mapping[str, Any]] = document["steps"]
     first = next((index for index, step in enumerate(steps) if _is_turn(step)), len(steps))
     question = "\n\n".join(text_of(step["message"]) for step in steps[:first] if step["source"] != "system")
     problem = str(document.get("session_id") or document.get("trajectory_id") or name)
-    row = new_row(problem=problem, question=question, reference=None, reward=_reward(document))
+    reward = {**_extra(document), **_extra(document.get("final_metrics") or {})}.get("reward")
+    reward = reward if isinstance(reward, int | float) else 0.0
+    row = new_row(problem=problem, question=question, reference=None, reward=reward)
     tokens = _read_tokens(steps, kept)
     spans = iter(() if tokens is None else tokens.spans)
     texts, stop, after = list[str](), 0, 0
     for step in steps[first:]:
         text = text_of(step["message"])
-        if not _is_turn(step):
-            place = {"text": text, "observation": text, "start": stop, "stop": after}
-            row.setdefault("user_messages", []).append(place)
-            texts += [text, *_add_calls(row, step, stop, after)]
-            continue
-        if reasoning := step.get("reasoning_content"):
-            text = f"{reasoning}\n{text}"
-        start, stop, after = next(spans, (after, after + 1, after + 2))
-        add_turn(row, text, start, stop, "call" if step.get("tool_calls") else "stop")
-        own = (step.get("extra") or {}).get("torl", {})
-        row["turns"][-1] |= {field: own[field] for field in own if field not in _OF_TURNS}
+        if _is_turn(step):
+            if reasoning := step.get("reasoning_content"):
+                text = f"{reasoning}\n{text}"
+            start, stop, after = next(spans, (after, after + 1, after + 2))
+            add_turn(row, text, start, stop, "call" if step.get("tool_calls") else "stop")
+            row["turns"][-1] |= {field: value for field, value in _kept(step).items() if field not in _OF_TURNS}
+        else:
+            add_user_message(row, text, stop, after)
         texts += [text, *_add_calls(row, step, stop, after)]
     if continuation := document.get("continued_trajectory_ref"):
         row["grader_failure"] = f"continues in {continuation}"
@@ -178,8 +166,7 @@ def row_from_atif(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     row |= {} if tokens is None else tokens.fields()
     left_out = _OF_ROWS | {"last_token_ids"} | (_PER_TOKEN if tokens is None else frozenset())
     row |= {field: kept[field] for field in kept if field not in left_out}
-    if document.get("subagent_trajectories"):
-        branches = document["subagent_trajectories"]
+    if branches := document.get("subagent_trajectories"):
         row["branches"] = [row_from_atif(branch, f"{name}/{number}") for number, branch in enumerate(branches)]
     return row
 
@@ -233,25 +220,29 @@ def _read_tokens(steps: Sequence[Mapping[str, Any]], kept: Mapping[str, Any]) ->
 
 
 def _add_calls(row: dict[str, Any], step: Mapping[str, Any], start: int, stop: int) -> Iterator[str]:
-    results = (step.get("observation") or {}).get("results") or ()
-    by_call = {result.get("source_call_id"): result for result in results}
-    for call in step.get("tool_calls") or ():
-        result = by_call.pop(call["tool_call_id"], {})
-        yield _add_call(row, call["function_name"], call["arguments"], result, start, stop)
-    for result in by_call.values():  # an observation without a call
-        yield _add_call(row, None, None, result, start, stop)
+    """Add the calls of a step, and its observations without a call, and yield their results."""
+    results = {each.get("source_call_id"): each for each in (step.get("observation") or {}).get("results") or ()}
+    calls = [
+        (call["function_name"], call["arguments"], results.pop(call["tool_call_id"], {}))
+        for call in step.get("tool_calls") or ()
+    ]
+    for tool, arguments, result in [*calls, *((None, None, each) for each in results.values())]:
+        text = text_of(result.get("content"))
+        call = {**call_row(tool, arguments, text, start, stop), **_kept(result)}
+        if references := result.get(_REFERENCES):
+            call["details"] = {**call["details"], _REFERENCES: references}
+        row["tool_calls"].append(call)
+        yield text
 
 
-def _add_call(
-    row: dict[str, Any], tool: str | None, arguments: Any, result: Mapping[str, Any], start: int, stop: int
-) -> str:
-    text = text_of(result.get("content"))
-    own = (result.get("extra") or {}).get("torl", {})
-    call = call_row("", {}, text, start, stop) | {"tool": tool, "arguments": arguments} | own
-    if references := result.get(_REFERENCES):
-        call["details"] = {**call["details"], _REFERENCES: references}
-    row["tool_calls"].append(call)
-    return text
+def _kept(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of torl of an object."""
+    kept: Mapping[str, Any] = _extra(found).get("torl", {})
+    return kept
+
+
+def _extra(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return found.get("extra") or {}
 
 
 def _result(number: int, call: Mapping[str, Any], *, is_shared: bool) -> dict[str, Any]:
@@ -260,9 +251,3 @@ def _result(number: int, call: Mapping[str, Any], *, is_shared: bool) -> dict[st
     own |= {"observation": call["observation"]} if is_shared else {}
     identity = {} if call["tool"] is None else {"source_call_id": f"call_{number}"}
     return {**identity, "content": call["text" if is_shared else "observation"], "extra": {"torl": own}}
-
-
-def _reward(document: Mapping[str, Any]) -> float:
-    extra = {**(document.get("extra") or {}), **((document.get("final_metrics") or {}).get("extra") or {})}
-    reward = extra.get("reward", 0.0)
-    return float(reward) if isinstance(reward, int | float) else 0.0

@@ -1,10 +1,10 @@
 """Read or write trajectories in the formats of other libraries.
 
-torl convert FILE OUTPUT.jsonl          read ATIF, Inspect, verifiers, TRL, verl, slime or miles, as trajectories
+torl convert FILE OUTPUT.jsonl          read a file of another library as trajectories
 torl convert FILE OUTPUT.jsonl --grade  grade the answers again, and count the differences
 torl convert FILE DIRECTORY --atif      write each trajectory as a file of ATIF 1.8
 
-FILE may also be a file of torl. The kind of a file is found from its contents.
+The format of FILE is found from its contents: torl's own, or one of
 """
 
 import argparse
@@ -20,15 +20,19 @@ from torl.components.text.answers import find_answer
 from torl.run.records.files import atomic_write
 from torl.run.records.reading import read_rows
 from torl.run.records.rows import encode_row
-from torl_lab.exchange import Decode, foreign_format, model_decoder, read_foreign, readers
+from torl_lab.exchange import foreign_format, format_names, model_decoder, read_foreign, readers
 from torl_lab.exchange.atif import write_atif
+from torl_lab.exchange.tokens import Decode
 
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
-        "torl convert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "torl convert",
+        description=f"{__doc__}{format_names()}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="file of trajectories")
     parser.add_argument("output", metavar="OUTPUT", type=Path, help="file, or directory with --atif; it must not exist")
@@ -56,11 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_any(path: Path, decode: Decode | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file of torl or of another library.
-
-    Args:
-        path: File.
-        decode: Decoder of the model's tokens. Optional.
+    """Yield the rows of a file of torl or of another library (`read_foreign`).
 
     Raises:
         RecordError: The file cannot be read, or has an unknown format.

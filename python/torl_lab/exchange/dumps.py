@@ -3,31 +3,20 @@
 import math
 import pickle
 import zipfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from torl.base.errors import RecordError
 from torl.base.inputs import open_file, require_archive_proportion
 from torl.base.types import FinishReason
-from torl_lab.exchange.messages import add_messages, new_row, text_of
-from torl_lab.exchange.reader import Decode
-from torl_lab.exchange.token_sequence import TokenSequence
-
-
-def is_dump(path: Path) -> bool:
-    """Whether a file has the name of a dump."""
-    return path.suffix == ".pt"
+from torl_lab.exchange.messages import add_messages, new_row, number_samples, question_of
+from torl_lab.exchange.tokens import Decode, TokenSequence
 
 
 def read_dump(path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a dump as rows of a trajectory file.
-
-    Args:
-        path: File.
-        decode: Decoder of the model's tokens, which separates the texts of several turns. Without it, the response is
-            one turn.
+    """Yield the samples of a dump as rows of a trajectory file. Without a decoder, a response is one turn.
 
     Raises:
         RecordError: The file is damaged, is far larger when decompressed, or contains other objects than data, or torch
@@ -38,12 +27,7 @@ def read_dump(path: Path, decode: Decode | None) -> Iterator[dict[str, Any]]:
         raise RecordError(f"{path}: not a rollout dump: it has no list of samples")
     number = content.get("rollout_id", 0)
     step = number if isinstance(number, int) else int("".join(filter(str.isdigit, str(number))) or 0)
-    seen: Counter[str] = Counter()
-    for sample in content["samples"]:
-        row = _row(sample, step, decode)
-        row["sample"] = seen[row["group"]]
-        seen[row["group"]] += 1
-        yield row
+    yield from number_samples(_row(sample, step, decode) for sample in content["samples"])
 
 
 def _load(path: Path) -> Any:
@@ -72,14 +56,11 @@ def _load(path: Path) -> Any:
 
 def _row(sample: Mapping[str, Any], step: int, decode: Decode | None) -> dict[str, Any]:
     reward, parts = _reward(sample.get("reward"))
-    prompt = sample["prompt"]
-    if not isinstance(prompt, str):
-        prompt = "\n\n".join(text_of(each["content"]) for each in prompt if each["role"] == "user")
     verdict = parts.get("acc")
     group = sample.get("group_index")
     row = new_row(
         problem=f"{step}/{group if group is not None else sample.get('index')}",
-        question=prompt,
+        question=question_of(sample["prompt"]),
         reference=sample.get("label"),
         reward=0.0 if reward is None else reward,
         correct=None if verdict is None else verdict >= 1,
@@ -92,7 +73,6 @@ def _row(sample: Mapping[str, Any], step: int, decode: Decode | None) -> dict[st
         row["grader_failure"] = status
     elif reward is None:
         row["grader_failure"] = "no reward"
-    row["text"] = row["sampled_text"] = sample["response"]
     tokens = _tokens(sample)
     spans = [] if tokens is None else tokens.spans
     if len(spans) < 2 or tokens is None or decode is None:
@@ -137,13 +117,11 @@ def _tokens(sample: Mapping[str, Any]) -> TokenSequence | None:
 
 def _spans(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """Yield the starts and ends of the runs of true values."""
-    start = None
-    for place, value in enumerate([*mask, False]):
-        if value and start is None:
-            start = place
-        elif not value and start is not None:
-            yield start, place
-            start = None
+    stop = 0
+    for value, run in groupby(mask):
+        start, stop = stop, stop + len(list(run))
+        if value:
+            yield start, stop
 
 
 def _versions(recorded: Sequence[Any], first: int, turns: Sequence[tuple[int, int]], length: int) -> list[int]:

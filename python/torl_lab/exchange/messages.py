@@ -2,13 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from torl.base.inputs import parse_json
-from torl_lab.exchange.token_sequence import Span, TokenSequence
-
-Message: TypeAlias = Mapping[str, Any]
+from torl_lab.exchange.tokens import Span, TokenSequence
 
 REFERENCES: Final = ("answer", "solution", "ground_truth", "target", "label")
 """Names that other libraries give to the reference answer."""
@@ -28,6 +27,22 @@ def text_of(content: Any) -> str:
         return "" if content is None else json.dumps(content, ensure_ascii=False, default=str)
     parts = (part if isinstance(part, str) else _part_text(part) for part in content)
     return "".join(part for part in parts if part)
+
+
+def question_of(prompt: Any) -> str:
+    """Return the question of a prompt: a text, or the texts of the user's messages."""
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(text_of(message.get("content")) for message in prompt or () if message.get("role") == "user")
+
+
+def number_samples(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows with their indices in their groups."""
+    seen: Counter[tuple[int, str]] = Counter()
+    for row in rows:
+        group = row["step"], row["group"]
+        yield row | {"sample": seen[group]}
+        seen[group] += 1
 
 
 def new_row(
@@ -86,15 +101,25 @@ def new_row(
     }
 
 
-def add_messages(row: dict[str, Any], messages: Sequence[Message], spans: Iterable[Span] = ()) -> dict[str, Any]:
+def add_messages(
+    row: dict[str, Any], messages: Sequence[Mapping[str, Any]], spans: Iterable[Span] = ()
+) -> dict[str, Any]:
     """Add the messages of a response to a row, from the first one of the model on.
 
     Args:
         row: Row, which is changed and returned.
-        messages: Messages.
+        messages: Messages in OpenAI's format.
         spans: Tokens of the messages of the model. Without them, a turn and the observation after it have one position
             each, so that their order is known.
+
+    Raises:
+        ValueError: The first message is not the model's.
     """
+    if messages and messages[0].get("role") != "assistant":
+        raise ValueError(
+            f"the first message of a response must be the model's, with the role 'assistant', got the role "
+            f"{messages[0].get('role')!r}; leave out the messages of the prompt: new_row takes their question"
+        )
     texts: list[str] = []
     sampled: list[str] = []
     pending: dict[str, dict[str, Any]] = {}
@@ -104,34 +129,35 @@ def add_messages(row: dict[str, Any], messages: Sequence[Message], spans: Iterab
         if message.get("role") == "assistant":
             reasoning = text_of(next((message[name] for name in _REASONING if message.get(name)), None))
             text = f"{reasoning}\n{text}" if reasoning and reasoning not in text else text
-            made = [*(message.get("tool_calls") or ()), *filter(None, [message.get("function_call")])]
-            calls = [_call(call) for call in made]
-            shown = "\n".join([text, *(_shown(call) for call in calls)]).strip("\n")
             start, stop, after = next(known, (after, after + 1, after + 2))
+            made = [*(message.get("tool_calls") or ()), *filter(None, [message.get("function_call")])]
+            calls = [_call(call, stop, after) for call in made]
+            written = ({"name": call["tool"], "arguments": call["arguments"]} for _, call in calls)
+            shown = "\n".join([text, *(json.dumps(each, ensure_ascii=False) for each in written)]).strip("\n")
             add_turn(row, shown, start, stop, "call" if calls else "stop")
             sampled.append(shown)
             texts.append(shown)
-            pending = {}
-            for number, call in enumerate(calls):
-                identity = call.pop("id") or str(number)
-                pending[identity] = call | {"start": stop, "stop": after}
-                row["tool_calls"].append(pending[identity])
-        else:
-            found = pending.pop(str(message.get("tool_call_id")), None)
-            if found is None and message.get("role") == "tool" and pending:
-                found = pending.pop(next(iter(pending)))  # results without ids are in the order of the calls
-            if found is not None:
-                found |= {"text": text, "observation": text}
-                if error := message.get("error"):
-                    kind = error.get("type") if isinstance(error, Mapping) else error
-                    found |= {"status": "error", "error": str(kind)}
-            else:
-                row.setdefault("user_messages", []).append(
-                    {"text": text, "observation": text, "start": stop, "stop": after}
-                )
-            texts.append(text)
+            pending = {identity or str(number): call for number, (identity, call) in enumerate(calls)}
+            row["tool_calls"] += [call for _, call in calls]
+            continue
+        texts.append(text)
+        found = pending.pop(str(message.get("tool_call_id")), None)
+        if found is None and message.get("role") == "tool" and pending:
+            found = pending.pop(next(iter(pending)))  # results without ids are in the order of the calls
+        if found is None:
+            add_user_message(row, text, stop, after)
+            continue
+        found |= {"text": text, "observation": text}
+        if error := message.get("error"):
+            kind = error.get("type") if isinstance(error, Mapping) else error
+            found |= {"status": "error", "error": str(kind)}
     row["text"], row["sampled_text"] = "\n".join(texts), "\n".join(sampled)
     return row
+
+
+def add_user_message(row: dict[str, Any], text: str, start: int, stop: int) -> None:
+    """Add a message of the user that is a whole observation."""
+    row.setdefault("user_messages", []).append({"text": text, "observation": text, "start": start, "stop": stop})
 
 
 def add_turn(row: dict[str, Any], text: str, start: int, stop: int, reason: str) -> None:
@@ -142,11 +168,11 @@ def add_turn(row: dict[str, Any], text: str, start: int, stop: int, reason: str)
     )
 
 
-def call_row(tool: str | None, arguments: Mapping[str, Any], text: str, start: int, stop: int) -> dict[str, Any]:
+def call_row(tool: str | None, arguments: dict[str, Any] | None, text: str, start: int, stop: int) -> dict[str, Any]:
     """Return a call that succeeded with a text."""
     return {
         "tool": tool,
-        "arguments": dict(arguments),
+        "arguments": arguments,
         "status": "ok",
         "text": text,
         "error": None,
@@ -158,7 +184,8 @@ def call_row(tool: str | None, arguments: Mapping[str, Any], text: str, start: i
     }
 
 
-def _call(call: Any) -> dict[str, Any]:
+def _call(call: Any, start: int, stop: int) -> tuple[str, dict[str, Any]]:
+    """Return the id of a call, and its row with an empty result."""
     if isinstance(call, str):
         call = parse_json(call)
     function = call.get("function", call)
@@ -174,11 +201,7 @@ def _call(call: Any) -> dict[str, Any]:
             arguments = {"arguments": arguments}
     if not isinstance(arguments, Mapping):
         arguments = {"arguments": arguments}
-    return {"id": str(call.get("id") or ""), **call_row(function.get("name"), arguments, "", 0, 0)}
-
-
-def _shown(call: Mapping[str, Any]) -> str:
-    return json.dumps({"name": call["tool"], "arguments": call["arguments"]}, ensure_ascii=False)
+    return str(call.get("id") or ""), call_row(function.get("name"), dict(arguments), "", start, stop)
 
 
 def _part_text(part: Any) -> str:

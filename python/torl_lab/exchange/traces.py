@@ -1,16 +1,18 @@
-"""The `traces.jsonl` of verifiers: a line is an episode with the traces of its agents, or a single trace.
+"""The rollouts of verifiers: `traces.jsonl`, and the `results.jsonl` of earlier versions.
 
-A trace is a graph of messages. Its path to the last leaf is the trajectory, the paths to other leaves are branches. A
-message that several paths share is a turn of the first one, and belongs to the prompt of the others.
+A line of `traces.jsonl` is an episode with the traces of its agents, or a single trace. A trace is a graph of messages.
+Its path to the last leaf is the trajectory, the paths to other leaves are branches. A message that several paths share
+is a turn of the first one, and belongs to the prompt of the others.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from torl.base.types import FinishReason
-from torl_lab.exchange.messages import REFERENCES, add_messages, new_row, text_of
-from torl_lab.exchange.token_sequence import TokenSequence
+from torl_lab.exchange.logs import first_object, json_lines, numbers_of, row_of_completion
+from torl_lab.exchange.messages import REFERENCES, add_messages, new_row, number_samples, question_of
+from torl_lab.exchange.tokens import Decode, TokenSequence
 
 _Node: TypeAlias = Mapping[str, Any]
 # Their names of numbers of the sampled tokens, and ours.
@@ -23,27 +25,35 @@ _NUMBERS: Final = {
 _TOKEN_LIMITS: Final = frozenset({"max_input_tokens", "max_output_tokens", "max_total_tokens"})
 
 
-def is_trace_line(line: Mapping[str, Any]) -> bool:
+def read_verifiers(path: Path, _: Decode | None) -> Iterator[dict[str, Any]]:
+    """Yield the rollouts of a file.
+
+    Raises:
+        KeyError, TypeError, ValueError: A line is neither an episode, a trace nor a result.
+    """
+    read = _rows_of_traces if is_trace(first_object(path)) else _rows_of_results
+    return number_samples(read(json_lines(path)))
+
+
+def is_trace(line: Mapping[str, Any]) -> bool:
     """Whether a line is an episode or a trace."""
     return isinstance(line.get("task"), Mapping) and isinstance(line.get("nodes", line.get("traces")), list)
 
 
-def rows_of_traces(lines: Iterator[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the traces of all lines as rows of a trajectory file.
+def _rows_of_results(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines):
+        problem = str(line.get("example_id", line.get("id", number)))
+        row = row_of_completion(line, problem, float(line["reward"] or 0.0))
+        metrics = line.get("metrics")
+        yield row | ({"reward_parts": numbers_of(metrics)} if isinstance(metrics, Mapping) else {})
 
-    Raises:
-        KeyError, TypeError, ValueError: A line is neither an episode nor a trace.
-    """
-    seen: Counter[tuple[int, str]] = Counter()
+
+def _rows_of_traces(lines: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for line in lines:
         traces: Sequence[Mapping[str, Any]] = line.get("traces", [line])
         for trace in traces:
             agent = str((trace.get("agent") or {}).get("name", "")) if len(traces) > 1 else ""
-            row = _row(trace, line, f" ({agent})" if agent else "")
-            key = row["step"], row["group"]
-            row["sample"] = seen[key]
-            seen[key] += 1
-            yield row
+            yield _row(trace, line, f" ({agent})" if agent else "")
 
 
 def _row(trace: Mapping[str, Any], line: Mapping[str, Any], suffix: str) -> dict[str, Any]:
@@ -56,7 +66,7 @@ def _row(trace: Mapping[str, Any], line: Mapping[str, Any], suffix: str) -> dict
     work = (line.get("run") or {}).get("work") or {}
     row = new_row(
         problem=f"{trace['id'] if name is None else name}{suffix}",
-        question=_question(data.get("prompt")),
+        question=question_of(data.get("prompt")),
         reference=next((data[name] for name in REFERENCES if data.get(name) is not None), None),
         reward=sum(parts.values()),
         step=int(work.get("step", 0)),
@@ -99,7 +109,7 @@ def _paths(nodes: Sequence[_Node]) -> Iterator[tuple[list[_Node], list[_Node]]]:
 def _with_path(
     row: Mapping[str, Any], prompt: Sequence[_Node], response: Sequence[_Node], version: int
 ) -> dict[str, Any]:
-    question = row["question"] or _question([node["message"] for node in prompt])
+    question = row["question"] or question_of([node["message"] for node in prompt])
     found = {**row, "turns": [], "tool_calls": [], "question": question}
     tokens = _tokens(prompt, response, version)
     add_messages(found, [_message(node) for node in response], () if tokens is None else tokens.spans)
@@ -134,12 +144,6 @@ def _message(node: _Node) -> Mapping[str, Any]:
     """Return the message of a node. One that the model did not sample is the environment's, in any role."""
     message: Mapping[str, Any] = node["message"]
     return {**message, "role": "user"} if message["role"] == "assistant" and not node.get("sampled") else message
-
-
-def _question(prompt: Any) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(text_of(message.get("content")) for message in prompt or () if message.get("role") == "user")
 
 
 def _finish_reason(trace: Mapping[str, Any]) -> str:

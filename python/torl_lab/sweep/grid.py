@@ -1,16 +1,22 @@
-"""The runs of a sweep: each combination of the values of a grid, with each seed."""
+"""The runs of a sweep: each combination of the values of a grid with each seed, trained one after another."""
 
+import asyncio
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from torl.base.errors import ConfigError
+from torl.base.runtime.processes.children import dying_with_parent
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
-from torl.run.records.files import SUMMARY_FILE
+from torl.run.display.console import Console
+from torl.run.records.files import CONFIG_FILE, SUMMARY_FILE
+from torl.run.records.run_directory import changed_keys
 
 _SEED = "run.seed"
 _DIRECTORY = "run.directory"
@@ -53,6 +59,11 @@ class SweepRun:
     def directory(self) -> Path:
         """Directory of the run."""
         return self.config.run.directory
+
+    @property
+    def label(self) -> str:
+        """Label in messages and on the page of several runs."""
+        return f"{self.combination.label}, seed {self.seed}"
 
     @property
     def has_summary(self) -> bool:
@@ -114,7 +125,7 @@ def sweep_runs(
         configs: Names of configurations, of which later ones override earlier ones.
         combinations: Combinations of the grid.
         seeds: Number of seeds, from `run.seed` of the configuration on.
-        output: Directory of the runs.
+        output: Directory of the directories of the runs.
         overrides: Text of further settings by dotted name.
 
     Raises:
@@ -133,3 +144,58 @@ def sweep_runs(
         }
         words = [word for name, value in settings.items() for word in (f"--{name}", value)]
         yield SweepRun(combination, seed, load_config(TrainConfig, files, settings), (*configs, *words))
+
+
+def is_finished(run: SweepRun) -> bool:
+    """Whether the run reached its last step.
+
+    Raises:
+        ConfigError: The directory contains a run with other settings.
+        RecordError: The configuration in the directory cannot be read.
+    """
+    for change in changed_keys(run.directory, run.config):
+        if change.key != "run.resume":
+            raise ConfigError(f"{run.directory} contains a run with other settings ({change}): choose another --output")
+    return run.has_summary
+
+
+async def train_missing(runs: Sequence[SweepRun], console: Console) -> dict[Path, int]:
+    """Train the runs that are not finished, one after another. Interrupted runs are resumed.
+
+    A run that fails does not stop the others. Its messages are on standard error.
+
+    Returns:
+        The exit status of each run that failed, by its directory.
+
+    Raises:
+        ConfigError: A directory contains a run with other settings.
+    """
+    missing = [run for run in runs if not is_finished(run)]
+    failed: dict[Path, int] = {}
+    console.line(f"{len(runs)} runs, of which {len(runs) - len(missing)} are finished")
+    for number, run in enumerate(missing, start=1):
+        console.line(f"run {number} of {len(missing)}: {run.label}")
+        status = await _train(run)
+        if status:
+            console.warning(f"{run.directory}: failed with exit status {status}")
+            failed[run.directory] = status
+    return failed
+
+
+async def _train(run: SweepRun) -> int:
+    """Train one run and return its exit status. A cancelled call ends the process, which closes its own.
+
+    The process dies with a sweep that is killed: otherwise the run would keep training in the directory that the next
+    sweep resumes.
+    """
+    resume = ("--run.resume", "true") if (run.directory / CONFIG_FILE).exists() else ()
+    process = await asyncio.create_subprocess_exec(
+        *dying_with_parent(sys.executable, "-m", "torl.train", *run.words, *resume), stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()

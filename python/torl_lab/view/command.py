@@ -2,9 +2,10 @@
 
 torl view RUN...            serve the page of runs, evaluations or files of trajectories
 torl view --index-only RUN  build the index and exit
-torl view FILE              a file of ATIF, Inspect, verifiers, TRL, verl, slime or miles
+torl view FILE              a file of another library
 
 LABEL=RUN names a run. The page is served on this machine only; another --host needs the token in the printed address.
+The formats of other libraries are found from a file's contents:
 """
 
 import argparse
@@ -23,7 +24,7 @@ from torl.base.version import __version__
 from torl.commands.command import reports_errors
 from torl.run.records.files import atomic_write
 from torl.run.records.rows import encode_row
-from torl_lab.exchange import foreign_format, model_decoder, model_token_bytes, read_foreign
+from torl_lab.exchange import foreign_format, format_names, model_decoder, model_token_bytes, read_foreign
 from torl_lab.view.indexing import Indexer, Progress
 from torl_lab.view.panels import installed_panels
 from torl_lab.view.sources import INDEX_FILE, Target
@@ -34,7 +35,10 @@ from torl_sandbox.paths import cache_directory
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
-        "torl view", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "torl view",
+        description=f"{__doc__}{format_names()}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "runs",

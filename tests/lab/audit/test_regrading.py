@@ -28,7 +28,7 @@ from torl_lab.audit.one import TrajectoryAudit
 from torl_lab.audit.receipt import verify_receipt
 from torl_lab.audit.run import verify_run
 from torl_lab.evaluation.cells import EvaluationCell, write_or_check_problems
-from torl_lab.evaluation.regrading import regrade
+from torl_lab.evaluation.playing import regrade
 from torl_lab.evaluation.sets import make_set
 
 CALL = '{"name": "add", "parameters": {"a": 1}}'

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torl.base.types import Problem
-from torl_lab.curation.contamination import ContaminationMatch, EvaluationSets, overlap_fraction
+from torl_lab.curation.contamination import ContaminationMatch, EvaluationIndex, overlap_fraction
 from torl_lab.curation.difficulty import learning_impact
-from torl_lab.curation.readability import AnswerShapes, shape_of
 from torl_lab.curation.selecting import allocate, balanced_sample, bin_of
 from torl_lab.curation.similarity import Shingles, SimilarTexts, without_letters, words_of
-from torl_lab.curation.verifiability import normalize_answer, rejection_reason
+from torl_lab.curation.verifiability import AnswerShapes, normalize_answer, rejection_reason, shape_of
 
 DISTANCE = "A train leaves the station at noon and travels at 60 miles per hour. How far has it gone after 3 hours?"
 
@@ -175,7 +174,7 @@ class Against:
     def find_match(self, question: str) -> ContaminationMatch | None:
         problems = [Problem(f"e{number}", each, "1") for number, each in enumerate(self._questions)]
         similar = indexed(self._threshold, [*self._questions, *self._counted, question])
-        sets = EvaluationSets({"set": problems}, self._words, similar)
+        sets = EvaluationIndex({"set": problems}, self._words, similar)
         last = len(self._questions) + len(self._counted)
         for text in self._counted:
             sets.count_phrases(words_of(text))
@@ -245,7 +244,7 @@ def test_single_word_is_found_in_any_problem() -> None:
 def test_no_shared_words_in_a_row_are_missed(evaluated: list[str], texts: list[str], size: int) -> None:
     """Against a search for each n-gram of each evaluation problem in each text, the longest first."""
     similar = indexed(0.99, [*evaluated, *texts])
-    sets = EvaluationSets({"set": [Problem(f"e{n}", each, "1") for n, each in enumerate(evaluated)]}, size, similar)
+    sets = EvaluationIndex({"set": [Problem(f"e{n}", each, "1") for n, each in enumerate(evaluated)]}, size, similar)
     for number, text in enumerate(texts):
         words = words_of(text)
         expected = None

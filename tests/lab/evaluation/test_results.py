@@ -104,7 +104,7 @@ def test_intervals_of_the_model_on_these_problems_are_given_where_samples_show_t
     sampled = {"a": [True, True, True, False], "b": [True, False, False, False], "c": [False] * 4}
     write(tmp_path, "model", 1, "AB", sampled)
     command = ["model", "--suite", "one", "--interval"]
-    assert [read_arguments([*command, about]).arguments.interval for about in ("model", "problems")] == [
+    assert [read_arguments([*command, about]).interval for about in ("model", "problems")] == [
         "model",
         "problems",
     ]

@@ -274,6 +274,21 @@ def test_calls_keep_their_arguments_and_messages_their_reasoning(
         assert row["text"].startswith("Hm.")
 
 
+@pytest.mark.parametrize("role", ["system", "user", "tool"])
+def test_messages_before_the_first_turn_are_refused(tmp_path: Path, role: str) -> None:
+    messages = [{"role": role, "content": QUESTION}, {"role": "assistant", "content": "2"}]
+    row = new_row(problem="p", question=QUESTION, reference="2", reward=1.0)
+    with pytest.raises(
+        ValueError, match=f"the first message of a response must be the model's, .* got the role '{role}'"
+    ):
+        add_messages(row, messages)
+    assert add_messages(row, messages[1:])["text"] == "2"
+    line = {"prompt": QUESTION, "completion": messages, "reward": 1.0}
+    (tmp_path / "results.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(RecordError, match=r"not a file of verifiers: .*new_row takes their question"):
+        list(read_foreign(tmp_path / "results.jsonl"))
+
+
 def atif_of(tmp_path: Path, **fields: Any) -> dict[str, Any]:
     """The document of another library, with more fields."""
     FILES["trajectory.json"](tmp_path / "atif.json")

@@ -15,12 +15,10 @@ from torl.run.records import metric_names as names
 from torl.run.records.files import METRICS_FILE, SUMMARY_FILE
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.writers import write_trajectories
+from torl_lab.evaluation.estimates import difference_over_seeds, mean_over_seeds
 from torl_lab.evaluation.output import markdown
-from torl_lab.sweep.command import main, read_arguments
-from torl_lab.sweep.grid import SweepRun, read_grid
-from torl_lab.sweep.running import is_finished
-from torl_lab.sweep.seeds import difference_over_seeds, mean_over_seeds
-from torl_lab.sweep.table import as_json, read_sweep, sweep_table
+from torl_lab.sweep.command import as_json, main, read_arguments, read_sweep, sweep_table
+from torl_lab.sweep.grid import SweepRun, is_finished, read_grid
 
 
 def test_a_grid_has_all_combinations() -> None:
@@ -175,7 +173,7 @@ def test_table_of_a_sweep_has_the_finished_runs(tmp_path: Path) -> None:
     assert rows["max_tool_calls = 1"][:4] == ("1", "50.0 ± 56.6", "+25.0 ± 49.0", "no difference seen")
     assert rows["max_tool_calls = 1"][4] == "0.70"
     assert "| max_tool_calls = 1 | 1 |" in markdown(table)
-    encoded = json.loads(as_json(results))
+    encoded = json.loads(json.dumps(as_json(results)))
     assert encoded[1]["settings"] == {"rollout.max_tool_calls": "1"}
     assert encoded[1]["difference"]["heldout"]["value"] == pytest.approx(0.25)
 
@@ -194,9 +192,9 @@ def test_run_dies_with_a_sweep_that_was_killed(tmp_path: Path) -> None:
     python.write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\necho $$\nexec sleep 1000 >&2\n')
     python.chmod(0o755)
     program = (
-        "import asyncio, sys, types; from pathlib import Path; from torl_lab.sweep import running; "
+        "import asyncio, sys, types; from pathlib import Path; from torl_lab.sweep import grid; "
         f"sys.executable = {str(python)!r}; asyncio.subprocess.DEVNULL = None; "
-        "asyncio.run(running._train(types.SimpleNamespace(directory=Path('none'), words=())))"
+        "asyncio.run(grid._train(types.SimpleNamespace(directory=Path('none'), words=())))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as sweep:
         assert sweep.stdout is not None

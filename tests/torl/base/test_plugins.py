@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 from saved_pages import figures
 from torl.__main__ import main
-from torl_lab.exchange.readers import readers
+from torl_lab.exchange import readers
 from torl_lab.view.panels import installed_panels
 from viewed_runs import row, write_run
 
@@ -134,13 +134,61 @@ WRONG = {
 def test_a_broken_entry_is_refused_in_one_line(
     group: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target, message = {
-        "another type": ("my_lab:NUMBER", WRONG[group]),
-        "no module": ("nowhere:IT", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
-        "no name": ("my_lab:IT", "cannot be imported: AttributeError: module 'my_lab' has no attribute 'IT'"),
+    target, message, fix = {
+        "another type": ("my_lab:NUMBER", WRONG[group], ""),
+        "no module": (
+            "nowhere:IT",
+            "cannot be imported: ModuleNotFoundError: No module named 'nowhere'",
+            "; install nowhere, or uninstall the package my_lab",
+        ),
+        "no name": (
+            "my_lab:IT",
+            "cannot be imported: AttributeError: module 'my_lab' has no attribute 'IT'",
+            "; correct or uninstall the package my_lab",
+        ),
     }[kind]
     (error,) = refusal(USE[group], {group: {"broken": target}}, tmp_path, monkeypatch, capsys)
-    assert error.startswith(f"error: {group}: broken = {target} of the package my_lab {message}")
+    assert error == f"error: {group}: broken = {target} of the package my_lab {message}{fix}"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_class_in_place_of_its_object_is_refused_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = {"torl.readers": {"pairs": "my_lab:Pairs"}}
+    (error,) = refusal(USE["torl.readers"], entries, tmp_path, monkeypatch, capsys)
+    assert error.endswith(
+        "my_lab:Pairs of the package my_lab must be of the class Reader, got <class 'my_lab.Pairs'>; name an object of "
+        "it, such as Pairs()"
+    )
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_mistake_in_a_package_is_shown_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "more").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "more"))
+    (tmp_path / "more/mistaken.py").write_text("import torl\n\n1 / 0\n")
+    (error,) = refusal(USE["torl.readers"], {"torl.readers": {"x": "mistaken:X"}}, tmp_path, monkeypatch, capsys)
+    place = f"({tmp_path / 'more/mistaken.py'}:3)"
+    assert error.endswith(
+        f"cannot be imported: ZeroDivisionError: division by zero {place}; correct or uninstall the package my_lab"
+    )
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("command", ["convert", "view"])
+def test_help_lists_the_formats_of_all_packages_also_of_broken_ones(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entries = {"torl.readers": {"pairs": "my_lab:PAIRS", "broken": "nowhere:IT", "TRL": "my_lab:PAIRS"}}
+    monkeypatch.syspath_prepend(str(install(tmp_path, entries)))
+    with pytest.raises(SystemExit) as exit:
+        main([command, "--help"])
+    assert exit.value.code in (0, None)
+    assert "ATIF, Inspect, verifiers, TRL, verl, slime or miles, broken, pairs.\n" in capsys.readouterr().out
+    assert "my_lab" not in sys.modules
 
 
 @pytest.mark.usefixtures("fresh")

@@ -24,8 +24,7 @@ from torl.run.config.loading import load_config
 from torl.run.display.console import Console
 from torl.run.records.files import locked_directory, locked_file, write_if_changed
 from torl_lab.curation.difficulty import measure_difficulty
-from torl_lab.evaluation.playing import play_model
-from torl_lab.evaluation.regrading import regrade
+from torl_lab.evaluation.playing import play_model, regrade
 from torl_lab.evaluation.sets import make_set
 
 DEMO = Path(torl.__file__).parent / "demo" / "base_model"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from torl.base.errors import EngineHungError, HangError
-from torl.base.runtime.processes import stacks
+from torl.base.runtime.processes import hangs
 from torl.base.runtime.processes.hangs import PendingCalls, dump_own_stacks, dump_stacks
 
 CHILD = """
@@ -70,7 +70,7 @@ def test_processes_write_stacks_on_request(tmp_path: Path, monkeypatch: pytest.M
         assert log.read_text().count("in waits_forever") == 2
         assert [child.poll() for child in [*children, stranger]] == [None, None, None]
         os.kill(pids[1], signal.SIGSTOP)
-        monkeypatch.setattr(stacks, "_RESPONSE_SECONDS", 0.5)
+        monkeypatch.setattr(hangs, "_RESPONSE_SECONDS", 0.5)
         assert dump_stacks({log: pids}) == [pids[1]]
         assert log.read_text().count("in waits_forever") == 3
     finally:

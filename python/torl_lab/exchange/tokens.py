@@ -1,10 +1,54 @@
-"""The tokens of another library's conversation, as the per-token fields of a row."""
+"""Tokens of other libraries' conversations: the per-token fields of a row, and the texts of token ids."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, TypeAlias
 
+from torl.base.errors import DataError
+from torl.components.hub import local_tokenizer_file
+from torl.components.text.vocabulary import backend_token_bytes
+
+Decode: TypeAlias = Callable[[Sequence[int]], str]
+"""A function of token ids to their text."""
 Span: TypeAlias = tuple[int, int, int]
 """Start and end of a turn, and end of the observation after it."""
+
+
+def model_token_bytes(model: str) -> list[bytes]:
+    """Return the bytes of all tokens of a model by id. Nothing is downloaded.
+
+    Args:
+        model: Directory of the model, or its name in the Hub's cache.
+
+    Raises:
+        DataError: Its `tokenizer.json` is missing or cannot be read, or the library tokenizers is not installed.
+    """
+    file = local_tokenizer_file(model)
+    if file is None:
+        raise DataError(f"{model}: no tokenizer.json on this machine")
+    try:
+        from tokenizers import Tokenizer
+
+        return backend_token_bytes(Tokenizer.from_file(str(file)))
+    except ModuleNotFoundError as error:
+        raise DataError("tokenizers is not installed: pip install 'torl[view]'") from error
+    except Exception as error:  # the library raises Exception itself for a damaged file
+        raise DataError(f"{file}: cannot be read: {error}") from error
+
+
+def model_decoder(model: str) -> Decode:
+    """Return the decoder of a model's tokens.
+
+    Raises:
+        DataError: The tokenizer cannot be read.
+    """
+    table = model_token_bytes(model)
+
+    def decode(ids: Sequence[int]) -> str:
+        found = (table[token] if 0 <= token < len(table) else b"" for token in ids)
+        return b"".join(found).decode("utf-8", errors="replace")
+
+    return decode
 
 
 class TokenSequence:
@@ -21,8 +65,8 @@ class TokenSequence:
         self.ids: list[int] = []
         self.spans: list[Span] = []
         self._logprobs: list[float] = []
-        self._mask: list[list[Any]] = []
-        self._versions: list[list[int]] = []
+        self._mask: list[bool] = []
+        self._versions: list[int] = []
         self._numbers: dict[str, list[float]] = {}
 
     def add_turn(
@@ -62,6 +106,12 @@ class TokenSequence:
         self._append(ids, [0.0] * len(ids), False, [-1] * len(ids))
         self.spans[-1] = (*self.spans[-1][:2], len(self.ids))
 
+    def _append(self, ids: Sequence[int], logprobs: Iterable[float], sampled: bool, versions: Sequence[int]) -> None:
+        self.ids += ids
+        self._logprobs += map(float, logprobs)
+        self._mask += [sampled] * len(ids)
+        self._versions += versions
+
     def fields(self) -> dict[str, Any]:
         """Return the per-token fields of a row."""
         numbers = {name: values + [0.0] * (len(self.ids) - len(values)) for name, values in self._numbers.items()}
@@ -69,22 +119,12 @@ class TokenSequence:
             "prompt_token_ids": self.prompt,
             "token_ids": self.ids,
             "rollout_logprobs": self._logprobs,
-            "loss_mask": self._mask,
-            "policy_versions": self._versions,
+            "loss_mask": _runs(self._mask),
+            "policy_versions": _runs(self._versions),
             "token_numbers": numbers,
         }
 
-    def _append(self, ids: Sequence[int], logprobs: Iterable[float], sampled: bool, versions: Sequence[int]) -> None:
-        self.ids += ids
-        self._logprobs += map(float, logprobs)
-        extend_runs(self._mask, [sampled] * len(ids))
-        extend_runs(self._versions, versions)
 
-
-def extend_runs(runs: list[list[Any]], values: Iterable[Any]) -> None:
-    """Add values to runs [value, length]."""
-    for value in values:
-        if runs and runs[-1][0] == value:
-            runs[-1][1] += 1
-        else:
-            runs.append([value, 1])
+def _runs(values: Iterable[Any]) -> list[list[Any]]:
+    """Return the value and the length of each run of equal values."""
+    return [[value, len(list(run))] for value, run in groupby(values)]
