@@ -19,7 +19,7 @@ from torl.base.runtime.http import client_session, read_reply
 from torl.components.hub import resolve_dataset, resolve_model, stream_dataset
 from torl.components.rewards.judge import JudgeClient
 from torl.components.tools.mcp_connection import McpConnection
-from torl.components.tools.sandbox_fusion import FusionClient, SandboxFusionOptions
+from torl.components.tools.sandbox_fusion import SandboxFusionOptions, SandboxFusionTool
 from torl.components.tools.search import RetrievalOptions, RetrievalTool
 
 MIB = 1 << 20
@@ -41,8 +41,12 @@ async def ask_judge(url: str) -> Any:
 
 
 async def ask_fusion(url: str) -> Any:
-    async with FusionClient(SandboxFusionOptions(url=url, retries=0)) as client:
-        return await client.run_code({})
+    tool = SandboxFusionTool(SandboxFusionOptions(url=url, retries=0))
+    tool._session = client_session()  # without the health check
+    try:
+        return await tool.run_code({})
+    finally:
+        await tool.close()
 
 
 async def ask_search(url: str) -> Any:
