@@ -1357,8 +1357,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _VIEW_SELECTION,
     ),
     ("torl_lab/view/comparison.py", "common = start + int(different[0])", "common = start", _VIEW_SELECTION),
-    ("torl_lab/view/history.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
-    ("torl_lab/view/responses.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
+    ("torl_lab/view/comparison.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
+    ("torl_lab/view/requests.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
     ("torl_lab/view/server.py", 'not scope["path"].startswith("/api/")', "True", _VIEW_SERVER),
     ("torl_lab/replay/calls.py", "if session.fork() is not session:", "if False:", _VIEW_REPLAY),
     (

@@ -1,10 +1,17 @@
-"""Figures and tables of a report, as the viewer's page draws them (`view/static/report.js`)."""
+"""Figures, tables and sample trajectories of a report, as the viewer's page draws them (`view/static/report.js`)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
+from torl.components.text.answers import shown_reference
 from torl.run.display.series import LogFit, log_fit
+from torl.run.records.behaviors import cross_check, recovers, same_value
+from torl.run.records.files import evaluation_files, training_files
+from torl.run.records.reading import read_trajectories
+from torl.run.records.rows import TrajectoryRecord, encode_trajectory
+from torl_lab.view.detail import cut, segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +80,88 @@ def _line(
     """Return the points of a series, or its fit as the second line."""
     found = {"run": series, "line": line, "label": "fit" if line else "", "steps": calls, "values": values}
     return found | {"intervals": intervals, "evaluated": line == 0}
+
+
+_KINDS: Final = (
+    ("fixed", "wrong before, right after"),
+    ("solved", "right before and after"),
+    ("failed", "wrong before and after"),
+    ("regressed", "right before, wrong after"),
+    ("recovered", "an error, and a later successful run (ToRL, table 5)"),
+    ("corrected", "an answer that code contradicted, then a right one (ToRL, table 6)"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One problem with its first and its last response."""
+
+    kind: str
+    before: TrajectoryRecord
+    after: TrajectoryRecord
+
+
+def choose_examples(run_directory: Path) -> list[Example]:
+    """Choose the first problem of each kind in the first evaluation set with two evaluations; kinds may be missing.
+
+    Without such a set, choose from the problems that the first and the last training step share.
+    """
+    candidates = [files for files in evaluation_files(run_directory).values() if len(files) > 1]
+    files = candidates[0] if candidates else training_files(run_directory)
+    if len(files) < 2:
+        return []
+    first: dict[str, TrajectoryRecord] = {}
+    for record in read_trajectories(files[0]):
+        first.setdefault(record.trajectory.prompt.problem.id, record)
+    examples: dict[str, Example] = {}
+    for after in read_trajectories(files[-1]):
+        before = first.pop(after.trajectory.prompt.problem.id, None)
+        if before is not None:
+            kind = {
+                (False, True): "fixed",
+                (True, True): "solved",
+                (False, False): "failed",
+                (True, False): "regressed",
+            }[before.grade.correct, after.grade.correct]
+            used_tool = bool(after.trajectory.tool_calls)
+            if kind not in examples or (used_tool and not examples[kind].after.trajectory.tool_calls):
+                examples[kind] = Example(kind, before, after)
+            if "recovered" not in examples and recovers(after.trajectory, after.grade):
+                examples["recovered"] = Example("recovered", before, after)
+            if "corrected" not in examples and _corrected(after):
+                examples["corrected"] = Example("corrected", before, after)
+    return [examples[kind] for kind, _ in _KINDS if kind in examples]
+
+
+def _corrected(record: TrajectoryRecord) -> bool:
+    """Whether code contradicted the answer stated before it, and the response is correct."""
+    check = cross_check(record.trajectory) if record.grade.correct else None
+    return check is not None and not same_value(*check)
+
+
+def shown_examples(run_directory: Path) -> list[dict[str, Any]]:
+    """Return the chosen examples as JSON, each with the sequences of its two responses in segments."""
+    titles = dict(_KINDS)
+    return [
+        {
+            "title": titles[example.kind].capitalize(),
+            "problem": example.before.trajectory.prompt.problem.id,
+            "question": cut(example.before.trajectory.prompt.problem.question),
+            "reference": cut(shown_reference(example.before.trajectory.prompt.problem.answer)),
+            "responses": [_response("Before", example.before), _response("After", example.after)],
+        }
+        for example in choose_examples(run_directory)
+    ]
+
+
+def _response(title: str, record: TrajectoryRecord) -> dict[str, Any]:
+    row = encode_trajectory(record)
+    return {
+        "title": title,
+        "step": record.step,
+        "flags": ["correct"] if record.grade.correct else [],
+        "finish": row["finish_reason"],
+        "failure": record.grade.failure,
+        "statuses": [call.outcome.status.value for call in record.trajectory.tool_calls],
+        "sequences": [list(segments(each)) for each in (*row.get("branches", ()), row)],
+    }

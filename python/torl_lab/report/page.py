@@ -1,4 +1,4 @@
-"""The report of runs: the viewer's overview as one file, made from the run directories alone."""
+"""The report of runs, also while they train: the viewer's overview as one file, made from the run directories alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,16 +6,17 @@ from typing import Any, Final
 
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import parse_toml, read_text
+from torl.run.config import LearningConfig
 from torl.run.display.changes import AccuracyChange, accuracy_changes
 from torl.run.display.outcome import outcome_of
 from torl.run.display.series import Row, evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.run.records.reading import read_metrics
-from torl_lab.report.examples import shown_examples
-from torl_lab.report.figures import table
+from torl.training.monitor import Monitor
+from torl_lab.report.figures import shown_examples, table
 from torl_lab.view.overview import curves, settings, summary
-from torl_lab.view.panels import RunRecords
+from torl_lab.view.panels import RunRecords, installed_panels
 from torl_lab.view.saved import saved_page
 
 RELOAD_SECONDS: Final = 30
@@ -162,3 +163,25 @@ def _change(metric: names.Metric, before: Any, after: Any, half_width: float | N
     if metric.better is None or before == after:
         return text
     return [text, "better" if (after > before) is (metric.better == "higher") else "worse"]
+
+
+class ReportPage(Monitor):
+    """Writes the page of a run after each evaluation and checkpoint."""
+
+    def __init__(self, config: LearningConfig, directory: Path, first_step: int) -> None:
+        """Note where the run is, and its note."""
+        self._directory, self._note = directory, config.run.note
+
+    @classmethod
+    def wants(cls, config: LearningConfig) -> bool:
+        """Whether to write the page: always.
+
+        Raises:
+            ConfigError: A package adds an invalid panel, which would end the run at its first page.
+        """
+        installed_panels()
+        return True
+
+    def milestone(self) -> None:
+        """Write the page, unless nothing can be compared yet."""
+        write_report(self._directory, self._note)

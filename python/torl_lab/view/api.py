@@ -9,13 +9,21 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from torl_lab.view.comparison import MAX_MEMBERS, GroupTokens, compare
+from torl_lab.view.comparison import MAX_MEMBERS, GroupTokens, compare, problem_history
 from torl_lab.view.detail import trajectory_json
-from torl_lab.view.history import problem_history
 from torl_lab.view.live import LiveState, ViewedTarget
 from torl_lab.view.overview import metric_curve, overview
-from torl_lab.view.parameters import parse_number, parse_query
-from torl_lab.view.responses import AsciiJson, answering, as_download, call_number, in_thread, read_body, required
+from torl_lab.view.requests import (
+    AsciiJson,
+    answering,
+    as_download,
+    call_number,
+    in_thread,
+    parse_number,
+    parse_query,
+    read_body,
+    required,
+)
 from torl_lab.view.rows import Place, find_place, group_places, places_of, summaries
 from torl_lab.view.search import check_expression, search_pattern
 from torl_lab.view.selection import SORTS, Matches, count_facets, match, ordered

@@ -1,5 +1,6 @@
 """The facets of a target in memory, one array for each column, which follow the index as it grows."""
 
+import re
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -24,7 +25,6 @@ from torl_lab.view.index import (
     remove_index,
 )
 from torl_lab.view.sources import Target
-from torl_lab.view.vocabulary import match_words
 
 Array = npt.NDArray[Any]
 
@@ -232,3 +232,23 @@ class IndexReader:
 
 def _no_rows() -> dict[str, Array]:
     return {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
+
+
+_WORD = re.compile(r"([^\W_]+)(\*?)")
+
+
+def match_words(database: sqlite3.Connection, query: str) -> Array:
+    """Return the numbers of the rows that contain all words of a query, in any order, ignoring case and accents.
+
+    "sum*" matches words that begin with "sum". Other characters separate words, as in the indexed text.
+
+    Raises:
+        ValueError: The query has no word.
+    """
+    words = [f'"{word}"{star}' for word, star in _WORD.findall(query)]
+    if not words:
+        raise ValueError(f"the query {query!r} has no word: use a regular expression for other characters")
+    (rows,) = database.execute(
+        "SELECT group_concat(rowid) FROM words WHERE words MATCH ?", (" AND ".join(words),)
+    ).fetchone()
+    return np.fromstring(rows, np.int64, sep=",") if rows else np.zeros(0, np.int64)

@@ -1,7 +1,5 @@
 """One trajectory for the page: its texts in segments, its tokens and their numbers, its calls, and its group."""
 
-import codecs
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,8 +10,7 @@ from torl_lab.view.facets import invented_in
 from torl_lab.view.index import problem_key
 from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
 from torl_lab.view.sources import TRAINING
-from torl_lab.view.token_colors import color_tokens
-from torl_lab.view.vocabulary import token_bytes
+from torl_lab.view.tokens import color_tokens, token_texts
 
 MAX_TOKENS: Final = 20_000
 """Number of tokens in an answer; the page requests further ones."""
@@ -125,18 +122,6 @@ def prompt_text(place: Place, row: Mapping[str, Any]) -> dict[str, Any]:
     with place.reader.database() as database:
         pieces = token_texts(database, ids[:MAX_TOKENS])
     return {"tokens": len(ids), "text": None if pieces is None else cut("".join(pieces))}
-
-
-def token_texts(database: sqlite3.Connection, ids: Sequence[int]) -> list[str] | None:
-    """Return the text that each token completes, which joined are the text of all; None without a vocabulary.
-
-    The text of a token that ends within a character is shorter, and the next one has the character.
-    """
-    found = token_bytes(database, ids)
-    if found is None:
-        return None
-    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-    return [decode(data, index == len(found) - 1) for index, data in enumerate(found)]
 
 
 # --- segments -------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from torl_lab.view.index import (
     update_file,
 )
 from torl_lab.view.sources import Source, Target
-from torl_lab.view.vocabulary import store_vocabulary
+from torl_lab.view.tokens import store_vocabulary
 
 _BATCH_ROWS: Final = 2000
 _BATCH_BYTES: Final = 16 << 20

@@ -16,7 +16,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
 from torl.run.records.reading import read_metrics
 from torl_lab.view.columns import IndexReader
-from torl_lab.view.history import changes
+from torl_lab.view.comparison import changes
 from torl_lab.view.panels import Panel, RunRecords, curves_of, panels_of
 
 _NOT_COMPARED: Final = ("run.directory", "run.resume")

@@ -14,7 +14,7 @@ from torl.run.config import LearningConfig, TrainConfig
 from torl.run.records.run_directory import read_configs
 from torl_lab.replay.calls import CallSandboxes, compare_outcomes, sandbox_of
 from torl_lab.view.detail import shorten
-from torl_lab.view.responses import CannotReplayError
+from torl_lab.view.requests import CannotReplayError
 from torl_lab.view.rows import Place
 from torl_lab.view.sources import TRAINING, Target
 

@@ -1,13 +1,22 @@
-"""The numbers that the tokens of a response can be colored by, and the reason why one is missing."""
+"""The tokens of a response: their texts, and the numbers by which they can be colored."""
 
+import codecs
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from torl.base.errors import ConfigError, DataError
+from torl.base.options import read_toml
 from torl.base.types import UpdateNumbers
+from torl.run.records.files import CONFIG_FILE
+from torl_lab.exchange import model_token_bytes
+from torl_lab.view.index import damage_as_error, transaction
+from torl_lab.view.sources import Target
 
 Numbers = npt.NDArray[np.float64]
 _Compute = Callable[[Mapping[str, Any], Mapping[str, Numbers]], Numbers | None]
@@ -172,3 +181,52 @@ def _reason(row: Mapping[str, Any], color: TokenColor, numbers: UpdateNumbers | 
     if color.compute is _advantages or (color.in_row and row.get("advantage") is None):
         return "outside the batch: this trajectory was not trained on"
     return color.absent if color.absent and (color.in_row or numbers is not None) else NOT_RECORDED
+
+
+def store_vocabulary(database: sqlite3.Connection, target: Target) -> bool:
+    """Store the bytes of all tokens of the run's model, unless they are stored; return whether they are.
+
+    The tokenizer is that of the target (which replaces a stored one), of `model.path`, or of the model that the run
+    wrote. Nothing is downloaded.
+    """
+    with damage_as_error():
+        if target.tokenizer is None and database.execute("SELECT 1 FROM tokens").fetchone() is not None:
+            return True
+    table = _read_vocabulary(target)
+    if not table:
+        return False
+    with damage_as_error(), transaction(database):
+        database.execute("DELETE FROM tokens")
+        database.executemany("INSERT OR REPLACE INTO tokens(id, bytes) VALUES (?, ?)", enumerate(table))
+    return True
+
+
+def _read_vocabulary(target: Target) -> list[bytes]:
+    models = [target.tokenizer]
+    if target.tokenizer is None:
+        models = [str((target.directory / "model").resolve())]
+        with suppress(ConfigError, KeyError, TypeError):
+            models.insert(0, str(read_toml(target.directory / CONFIG_FILE)["model"]["path"]))
+    for model in filter(None, models):
+        with suppress(DataError):
+            return model_token_bytes(model)
+    return []
+
+
+def token_texts(database: sqlite3.Connection, ids: Sequence[int]) -> list[str] | None:
+    """Return the text that each token completes, which joined are the text of all; None without a vocabulary.
+
+    The text of a token that ends within a character is shorter, and the next one has the character. An id outside the
+    vocabulary has no text.
+    """
+    wanted = sorted({int(token) for token in ids})
+    found: dict[int, bytes] = {}
+    with damage_as_error():
+        for start in range(0, len(wanted), 500):  # SQLite's limit on parameters
+            part = wanted[start : start + 500]
+            marks = ",".join("?" * len(part))
+            found.update(database.execute(f"SELECT id, bytes FROM tokens WHERE id IN ({marks})", part))
+        if not found and database.execute("SELECT 1 FROM tokens").fetchone() is None:
+            return None
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    return [decode(found.get(int(token), b""), index == len(ids) - 1) for index, token in enumerate(ids)]
