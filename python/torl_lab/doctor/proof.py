@@ -117,12 +117,12 @@ async def prove(
 async def _compare(number: int, name: str, make_step: MakeStep) -> Proof:
     """Compare a step with its record."""
     try:
-        made = await make_step(number, {})
+        differences = (await make_step(number, {})).differences
     except TorlError as error:
         return Proof(name, "undecided", f"step {number} cannot be made again: {error}")
-    if not made.differences:
+    if not differences:
         return Proof(name, "undecided", f"step {number} made again is equal. Cause: a setting, the data or the weights")
-    return Proof(name, "proved", f"step {number} made again differs. {_outside(made.differences)}")
+    return Proof(name, "proved", f"step {number} made again differs. {_outside(differences)}")
 
 
 def _outside(differences: Sequence[Difference]) -> str:

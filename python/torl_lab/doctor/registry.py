@@ -8,11 +8,11 @@ from typing import Final
 from torl.base.errors import ConfigError
 from torl.base.plugins import load_plugin, plugins, subject
 from torl.run.config import TrainConfig
-from torl_lab.doctor import engine, grading, groups, operations, optimizer, policy, rewards, tools
+from torl_lab.doctor import engine, groups, operations, optimizer, policy, rewards, tools
 from torl_lab.doctor.history import MissingInputError, StepHistory
 from torl_lab.doctor.run_check import Finding, RunCheck
 
-SUBJECTS: Final = (groups, rewards, grading, tools, policy, engine, optimizer, operations)
+SUBJECTS: Final = (groups, rewards, tools, policy, engine, optimizer, operations)
 """Modules whose checks are torl's own."""
 CHECKS: Final[dict[str, RunCheck]] = {
     value.id: value for module in SUBJECTS for value in vars(module).values() if isinstance(value, RunCheck)

@@ -1,7 +1,9 @@
 """The declaration of a check of a run: what it measures, its limits, and the settings to change."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from statistics import median
 from typing import Final, Literal, Self
 
 from torl.base.guard import InvalidResultError, calling, describe
@@ -11,6 +13,9 @@ from torl_lab.doctor.history import StepHistory
 
 EVIDENCE: Final = 3
 """Maximum number of trajectories that a finding names."""
+_CERTAIN: Final = 3.0  # standard deviations, of a check that is repeated at every step
+_LEAP: Final = 8.0  # standard deviations
+_SIGMA: Final = 1.4826  # of a median absolute deviation, for a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,18 @@ def fraction_of(
     counted = sorted(filter(counts, members), key=first, reverse=True)
     fraction = len(counted) / len(members)
     return Measurement(fraction, text.format(fraction=fraction, count=len(counted), all=len(members)), counted)
+
+
+def exceeds(fraction: float, count: int, limit: float) -> bool:
+    """Whether a fraction of `count` cases is above a limit by 3 standard deviations of chance, or is 1."""
+    return fraction == 1 or fraction > limit + _CERTAIN * math.sqrt(limit * (1 - limit) / count)
+
+
+def leaps(value: float, before: Sequence[float], factor: float) -> bool:
+    """Whether a value is above `factor` times the median of earlier ones, and 8 robust standard deviations above it."""
+    center = median(before)
+    deviation = _SIGMA * median(abs(each - center) for each in before)
+    return value > factor * center and value - center > _LEAP * deviation
 
 
 def _addresses(evidence: Iterable[Member | str]) -> tuple[str, ...]:
