@@ -25,6 +25,7 @@ from torl_lab.view.index import (
     remove_index,
 )
 from torl_lab.view.sources import Target
+from torl_lab.view.tokens import token_texts
 
 Array = npt.NDArray[Any]
 
@@ -58,7 +59,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class IndexedProblem:
     """A problem of the index.
 
     Attributes:
@@ -111,18 +112,23 @@ class IndexReader:
                     remove_index(self._path)  # the indexer builds it again
                 return self._reset()
 
-    def problems(self, numbers: Sequence[int]) -> dict[int, Problem]:
+    def problems(self, numbers: Sequence[int]) -> dict[int, IndexedProblem]:
         """Return at most 500 problems by number."""
         marks = ",".join("?" * len(numbers))
         query = f"SELECT id, key, name, question, answer FROM problems WHERE id IN ({marks}) ORDER BY id"
         with self.database() as database:
-            return {number: Problem(*found) for number, *found in database.execute(query, list(numbers))}
+            return {number: IndexedProblem(*found) for number, *found in database.execute(query, list(numbers))}
 
     def problems_matching(self, text: str, *, exactly: bool = False) -> list[int]:
         """Return the numbers of the problems with this key or name, or with this text in the name or the question."""
         condition = "key = ?1 OR name = ?1" if exactly else "instr(lower(name || char(10) || question), lower(?1))"
         with self.database() as database:
             return [number for (number,) in database.execute(f"SELECT id FROM problems WHERE {condition}", (text,))]
+
+    def token_texts(self, ids: Sequence[int]) -> list[str] | None:
+        """Return the text that each token completes (`tokens.token_texts`)."""
+        with self.database() as database:
+            return token_texts(database, ids)
 
     def rows_with_words(self, query: str, columns: Columns) -> Array:
         """Return a mask of the rows whose response has all words of a query.

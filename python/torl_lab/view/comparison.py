@@ -1,7 +1,6 @@
 """Responses compared: side by side, token by token in a group, and the attempts at a problem over time."""
 
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any, Final
@@ -15,13 +14,14 @@ from torl_lab.view.columns import Array, Columns, IndexReader
 from torl_lab.view.detail import MAX_TOKENS, cut, learner_numbers
 from torl_lab.view.facets import Flag
 from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
-from torl_lab.view.tokens import sampled_tokens, token_arrays, token_texts
+from torl_lab.view.tokens import sampled_tokens, token_arrays
 
 MAX_MEMBERS: Final = 64
 
 _Symbols = npt.NDArray[np.int64]
 
 
+@reading_rows()
 def compare(places: Sequence[Place]) -> dict[str, Any]:
     """Return responses with the tree of their common prefixes as JSON.
 
@@ -34,13 +34,11 @@ def compare(places: Sequence[Place]) -> dict[str, Any]:
     """
     places = places[:MAX_MEMBERS]
     rows = [place.read_row() for place in places]
-    with reading_rows():
-        return _compare(places, rows)
-
-
-def _compare(places: Sequence[Place], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    with places[0].reader.database() as database:
-        texts = [_member_texts(database, row) for row in rows]
+    # A record of another library may have a text and no tokens.
+    texts = [
+        None if row["text"] and not row["token_ids"] else places[0].reader.token_texts(row["token_ids"][:MAX_TOKENS])
+        for row in rows
+    ]
     has_tokens = all(text is not None for text in texts)
     symbols, pieces, masks = [], [], []
     for row, text in zip(rows, texts, strict=True):
@@ -103,12 +101,6 @@ def _common_length(sequences: Sequence[_Symbols], start: int) -> int:
     return common
 
 
-def _member_texts(database: sqlite3.Connection, row: Mapping[str, Any]) -> list[str] | None:
-    if row["text"] and not row["token_ids"]:
-        return None  # a record of another library
-    return token_texts(database, row["token_ids"][:MAX_TOKENS])
-
-
 def _runs(pieces: Sequence[str], mask: Sequence[bool]) -> Iterator[dict[str, Any]]:
     for is_sampled, run in groupby(zip(pieces, mask, strict=True), key=lambda pair: pair[1]):
         yield {"sampled": bool(is_sampled), "text": "".join(piece for piece, _ in run)}
@@ -139,21 +131,20 @@ class GroupTokens:
             if ids[:index] != own[:index] or index >= len(ids):
                 parted += 1
                 continue
-            with place.reader.database() as database:
-                texts = token_texts(database, ids[index : index + 1])
+            texts = place.reader.token_texts(ids[index : index + 1])
             numbers = {name: float(values[index]) for name, values in arrays.items() if values[index] == values[index]}
             found.append({**facets, "id": ids[index], "text": texts[0] if texts else None, "numbers": numbers})
         return {"members": found, "parted": parted}
 
+    @reading_rows()
     def _read(self, places: Sequence[Place]) -> list[tuple[dict[str, Any], list[int], dict[str, Any]]]:
         key = [(place.reference(), int(place.columns.revision)) for place in places]
         if self._key != key:
             members = []
-            with reading_rows():
-                for place in places:
-                    row = place.read_row()
-                    recorded = learner_numbers(place, row).get(len(row.get("branches", ())))
-                    members.append((dict(brief(place)), list(row["token_ids"]), dict(token_arrays(row, recorded))))
+            for place in places:
+                row = place.read_row()
+                recorded = learner_numbers(place, row).get(len(row.get("branches", ())))
+                members.append((dict(brief(place)), list(row["token_ids"]), dict(token_arrays(row, recorded))))
             self._key, self._members = key, members
         return self._members
 

@@ -74,6 +74,10 @@ class Flag(IntFlag):
     DAMAGED = 256
 
 
+FLAGS: Final[Mapping[str, Flag]] = {str(flag.name).lower(): flag for flag in Flag}
+"""The flags by their names in links."""
+
+
 def status_names(bits: int) -> list[str]:
     """Return the outcomes of a trajectory's calls by name."""
     return [name for index, name in enumerate(STATUSES) if bits & 1 << index]

@@ -120,7 +120,7 @@ def _call(row: Mapping[str, Any], number: int) -> Mapping[str, Any]:
 def _batch(place: Place, row: Mapping[str, Any]) -> int | str:
     """Return the batch that seeded the episode: the step in training, the name of the play in an evaluation."""
     batch = str(row["group"]).removesuffix(f"/{row['problem']}")
-    set_name = place.columns.sets.get(int(place.columns["set"][place.position]))
+    set_name = place.columns.sets.get(place["set"])
     return int(batch) if set_name == TRAINING and batch.isdigit() else batch
 
 

@@ -76,15 +76,8 @@ def _batches(order: Array) -> Iterator[Array]:
         start, size = start + size, _BATCH
 
 
-def _spans(batch: Sequence[Place]) -> list[list[Any]]:
-    return [
-        [
-            str(place.reader.target.path_of(place.file)),
-            int(place.columns["offset"][place.position]),
-            int(place.columns["length"][place.position]),
-        ]
-        for place in batch
-    ]
+def _spans(batch: Sequence[Place]) -> list[tuple[str, int, int]]:
+    return [(str(place.path), place["offset"], place["length"]) for place in batch]
 
 
 def _line(message: Any) -> bytes:

@@ -9,24 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from torl_lab.view.columns import Array, Columns, IndexReader
-from torl_lab.view.facets import FINISHES, STATUSES, Flag
+from torl_lab.view.facets import FINISHES, FLAGS, STATUSES
 
 MAX_VALUES: Final = 60
 """Maximum number of values of a facet that are counted."""
 
-FLAGS: Final[Mapping[str, Flag]] = MappingProxyType(
-    {
-        "correct": Flag.CORRECT,
-        "valid_format": Flag.VALID_FORMAT,
-        "answered": Flag.ANSWERED,
-        "trained": Flag.TRAINED,
-        "invented": Flag.INVENTED,
-        "recovered": Flag.RECOVERED,
-        "grader_failure": Flag.GRADER_FAILURE,
-        "branches": Flag.BRANCHES,
-        "damaged": Flag.DAMAGED,
-    }
-)
 NUMBERS: Final = ("step", "reward", "advantage", "calls", "failed", "tokens", "sampled", "turns", "seconds", "age")
 """Facets with ranges."""
 SORTS: Final = ("step", "reward", "advantage", "calls", "failed", "tokens", "seconds", "sample", "age")
