@@ -58,42 +58,31 @@ def calls_chart(title: str, note: str, series: Mapping[str, Sequence[Point]]) ->
     """Return the accuracy by the number of tool calls, with fitted lines; None if all points have the same number."""
     if len({point.calls for points in series.values() for point in points}) < 2:
         return None
-    lines = []
+    lines: list[dict[str, Any]] = []
     for name, points in series.items():
-        calls, fit = [point.calls for point in points], fit_of(points)
+        calls, values, fit = [point.calls for point in points], [point.value for point in points], fit_of(points)
         bounds = [point.interval or (point.value, point.value) for point in points]
-        values = [point.value for point in points]
-        lines.append(_line(name, 0, calls, values, bounds if any(point.interval for point in points) else []))
+        line = {"run": name, "line": 0, "label": "", "steps": calls, "values": values, "evaluated": True}
+        lines.append(line | {"intervals": bounds if any(point.interval for point in points) else []})
         if fit is not None:
             between = [calls[0] + (calls[-1] - calls[0]) * part / 50 for part in range(51)]
-            lines.append(_line(name, 1, between, [fit.at(each) for each in between]))
+            fitted = {"line": 1, "label": "fit", "steps": between, "values": [fit.at(each) for each in between]}
+            lines.append(line | fitted | {"intervals": [], "evaluated": False})
     return {"title": title, "note": note, "scale": "percent", "axis": "N", "lines": lines}
 
 
-def _line(
-    series: str,
-    line: int,
-    calls: Sequence[float],
-    values: Sequence[float],
-    intervals: Sequence[tuple[float, float]] = (),
-) -> dict[str, Any]:
-    """Return the points of a series, or its fit as the second line."""
-    found = {"run": series, "line": line, "label": "fit" if line else "", "steps": calls, "values": values}
-    return found | {"intervals": intervals, "evaluated": line == 0}
-
-
-_KINDS: Final = (
-    ("fixed", "wrong before, right after"),
-    ("solved", "right before and after"),
-    ("failed", "wrong before and after"),
-    ("regressed", "right before, wrong after"),
-    ("recovered", "an error, and a later successful run (ToRL, table 5)"),
-    ("corrected", "an answer that code contradicted, then a right one (ToRL, table 6)"),
-)
+_KINDS: Final = {
+    "fixed": "wrong before, right after",
+    "solved": "right before and after",
+    "failed": "wrong before and after",
+    "regressed": "right before, wrong after",
+    "recovered": "an error, and a later successful run (ToRL, table 5)",
+    "corrected": "an answer that code contradicted, then a right one (ToRL, table 6)",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class BeforeAndAfter:
     """One problem with its first and its last response."""
 
     kind: str
@@ -101,56 +90,50 @@ class Example:
     after: TrajectoryRecord
 
 
-def choose_examples(run_directory: Path) -> list[Example]:
+def choose_examples(run_directory: Path) -> list[BeforeAndAfter]:
     """Choose the first problem of each kind in the first evaluation set with two evaluations; kinds may be missing.
 
     Without such a set, choose from the problems that the first and the last training step share.
     """
-    candidates = [files for files in evaluation_files(run_directory).values() if len(files) > 1]
-    files = candidates[0] if candidates else training_files(run_directory)
+    candidates = (files for files in evaluation_files(run_directory).values() if len(files) > 1)
+    files = next(candidates, None) or training_files(run_directory)
     if len(files) < 2:
         return []
     first: dict[str, TrajectoryRecord] = {}
     for record in read_trajectories(files[0]):
         first.setdefault(record.trajectory.prompt.problem.id, record)
-    examples: dict[str, Example] = {}
+    examples: dict[str, BeforeAndAfter] = {}
     for after in read_trajectories(files[-1]):
         before = first.pop(after.trajectory.prompt.problem.id, None)
-        if before is not None:
-            kind = {
-                (False, True): "fixed",
-                (True, True): "solved",
-                (False, False): "failed",
-                (True, False): "regressed",
-            }[before.grade.correct, after.grade.correct]
-            used_tool = bool(after.trajectory.tool_calls)
-            if kind not in examples or (used_tool and not examples[kind].after.trajectory.tool_calls):
-                examples[kind] = Example(kind, before, after)
-            if "recovered" not in examples and recovers(after.trajectory, after.grade):
-                examples["recovered"] = Example("recovered", before, after)
-            if "corrected" not in examples and _corrected(after):
-                examples["corrected"] = Example("corrected", before, after)
-    return [examples[kind] for kind, _ in _KINDS if kind in examples]
-
-
-def _corrected(record: TrajectoryRecord) -> bool:
-    """Whether code contradicted the answer stated before it, and the response is correct."""
-    check = cross_check(record.trajectory) if record.grade.correct else None
-    return check is not None and not same_value(*check)
+        if before is None:
+            continue
+        kind = (("failed", "fixed"), ("regressed", "solved"))[before.grade.correct][after.grade.correct]
+        if kind in examples and after.trajectory.tool_calls and not examples[kind].after.trajectory.tool_calls:
+            del examples[kind]  # a response with calls shows more
+        is_checked = after.grade.correct and "corrected" not in examples
+        check = cross_check(after.trajectory) if is_checked else None
+        kinds = {
+            kind: True,
+            "recovered": recovers(after.trajectory, after.grade),
+            "corrected": check is not None and not same_value(*check),
+        }
+        for each in (name for name, holds in kinds.items() if holds):
+            examples.setdefault(each, BeforeAndAfter(each, before, after))
+    return [examples[kind] for kind in _KINDS if kind in examples]
 
 
 def shown_examples(run_directory: Path) -> list[dict[str, Any]]:
     """Return the chosen examples as JSON, each with the sequences of its two responses in segments."""
-    titles = dict(_KINDS)
     return [
         {
-            "title": titles[example.kind].capitalize(),
-            "problem": example.before.trajectory.prompt.problem.id,
-            "question": cut(example.before.trajectory.prompt.problem.question),
-            "reference": cut(shown_reference(example.before.trajectory.prompt.problem.answer)),
+            "title": _KINDS[example.kind].capitalize(),
+            "problem": problem.id,
+            "question": cut(problem.question),
+            "reference": cut(shown_reference(problem.answer)),
             "responses": [_response("Before", example.before), _response("After", example.after)],
         }
         for example in choose_examples(run_directory)
+        for problem in [example.before.trajectory.prompt.problem]
     ]
 
 

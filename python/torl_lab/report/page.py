@@ -136,13 +136,8 @@ def _changes(first: Row, last: Row, set_name: str, changes: Mapping[str, Accurac
         full_name = names.evaluation_name(set_name, metric)
         before, after = first.get(full_name), last.get(full_name)
         if before is not None or after is not None:
-            half_width = _half_width(changes, set_name, before, after)
-            yield [
-                metric.label.capitalize(),
-                metric.show(before),
-                metric.show(after),
-                _change(metric, before, after, half_width),
-            ]
+            change = _change(metric, before, after, _half_width(changes, set_name, before, after))
+            yield [metric.label.capitalize(), metric.show(before), metric.show(after), change]
 
 
 def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: Any, after: Any) -> float | None:

@@ -85,13 +85,10 @@ class IndexReader:
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
         self._inode = 0
-        self._removals = -1
-        self._last_chunk = 0
-        self._count = 0
-        self._arrays: dict[str, Array] = {}
         self._revision = 0
-        self._columns = self._empty()
         self._found: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self._clear(-1)
+        self._publish({}, {})
 
     def columns(self) -> Columns:
         """Return the rows as of the last `refresh`."""
@@ -193,51 +190,47 @@ class IndexReader:
         removed = removals(database)
         is_reset = removed != self._removals
         if is_reset:
-            self._removals, self._last_chunk, self._count, self._arrays = removed, 0, 0, {}
+            self._clear(removed)
         before = self._last_chunk
         for chunk in chunks_after(database, self._last_chunk):
             self._append(chunk.first, chunk.facets)
             self._last_chunk = chunk.id
         if not is_reset and self._last_chunk == before:
             return False
-        self._revision += 1
-        views = {name: array[: self._count] for name, array in self._arrays.items()}
-        rows = views.pop("", np.zeros(0, np.int64))
-        files, sets = names_by_id(database, "files"), names_by_id(database, "sets")
-        self._columns = Columns(views or _no_rows(), rows, files, sets, self._revision)
-        self._found.clear()
+        self._publish(names_by_id(database, "files"), names_by_id(database, "sets"))
         return True
 
     def _append(self, first: int, facets: Array) -> None:
         """Append rows. Arrays that readers hold keep their entries: full ones are replaced by larger copies."""
         count = self._count + len(facets)
-        columns = {"": np.arange(first, first + len(facets)), **{name: facets[name] for name in FACETS.fields or {}}}
-        for name, values in columns.items():
-            array = self._arrays.get(name)
-            if array is None or len(array) < count:
-                larger = np.zeros(max(_MIN_CAPACITY, count + count // 2), values.dtype)
-                if array is not None:
-                    larger[: self._count] = array[: self._count]
+        for name, array in self._arrays.items():
+            if len(array) < count:
+                larger = np.zeros(max(_MIN_CAPACITY, count + count // 2), array.dtype)
+                larger[: self._count] = array[: self._count]
                 array = self._arrays[name] = larger
-            array[self._count : count] = values
+            array[self._count : count] = facets[name] if name else np.arange(first, first + len(facets))
         self._count = count
+
+    def _clear(self, removed: int) -> None:
+        """Forget all rows, as of an index from which this many files were removed."""
+        self._removals, self._last_chunk, self._count = removed, 0, 0
+        self._arrays: dict[str, Array] = {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
+        self._arrays[""] = np.zeros(0, np.int64)  # row numbers
+
+    def _publish(self, files: Mapping[int, str], sets: Mapping[int, str]) -> None:
+        self._revision += 1
+        views = {name: array[: self._count] for name, array in self._arrays.items()}
+        self._columns = Columns(views, views.pop(""), files, sets, self._revision)
+        self._found.clear()
 
     def _reset(self) -> bool:
         was_empty = not len(self._columns)
         if self._database is not None:
             self._database.close()
-        self._database, self._removals, self._last_chunk, self._count, self._arrays = None, -1, 0, 0, {}
-        self._revision += 1
-        self._columns = self._empty()
-        self._found.clear()
+        self._database = None
+        self._clear(-1)
+        self._publish({}, {})
         return not was_empty
-
-    def _empty(self) -> Columns:
-        return Columns(_no_rows(), np.zeros(0, np.int64), {}, {}, self._revision)
-
-
-def _no_rows() -> dict[str, Array]:
-    return {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
 
 
 _WORD = re.compile(r"([^\W_]+)(\*?)")

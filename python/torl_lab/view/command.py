@@ -14,6 +14,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from torl.base.errors import ConfigError
@@ -24,7 +25,7 @@ from torl.commands.command import reports_errors
 from torl.run.records.files import atomic_write
 from torl.run.records.rows import encode_row
 from torl_lab.exchange import foreign_format, model_decoder, model_token_bytes, read_foreign
-from torl_lab.view.indexing import Indexer, Progress
+from torl_lab.view.indexing import Indexer
 from torl_lab.view.panels import installed_panels
 from torl_lab.view.sources import INDEX_FILE, Target
 from torl_sandbox.paths import cache_directory
@@ -81,19 +82,16 @@ def _target(label: str, path: Path, options: argparse.Namespace) -> Target:
 
 def _index(target: Target, cache: Path | None) -> None:
     path = target.index_path(cache)
-    indexer = Indexer(target, path)
 
-    def report(progress: Progress) -> None:
+    def report(done: float) -> None:
         if sys.stderr.isatty():
-            print(f"\r{target.label}: {progress.done / max(1, progress.total):.0%}", end="", file=sys.stderr)
+            print(f"\r{target.label}: {done:.0%}", end="", file=sys.stderr)
 
-    try:
+    with closing(Indexer(target, path)) as indexer:
         indexer.update(report)
         for each in indexer.unreadable:
             print(f"warning: {each}", file=sys.stderr)
         indexer.store_vocabulary()
-    finally:
-        indexer.close()
     print(path)
 
 

@@ -218,16 +218,14 @@ def add_rows(
     (set_id,) = database.execute("SELECT set_id FROM files WHERE id = ?", (file.id,)).fetchone()
     (first,) = database.execute("SELECT next_row FROM state").fetchone()
     database.execute("UPDATE state SET next_row = ?", (first + len(facts),))
+    problems = dict.fromkeys(each.problem for each in facts if each.problem is not None)
+    numbers = {problem: _problem_number(database, problem) for problem in problems}
     facets = np.zeros(len(facts), FACETS)
-    numbers: dict[tuple[str, str, str], int] = {}
-    for index, (span, each) in enumerate(zip(spans, facts, strict=True)):
-        record = facets[index]
+    for record, span, each in zip(facets, spans, facts, strict=True):
         for name, value in each.facets.items():
             record[name] = value
         record["offset"], record["length"] = span
         if each.problem is not None:
-            if each.problem not in numbers:
-                numbers[each.problem] = _problem_number(database, each.problem)
             record["problem"] = numbers[each.problem]
     facets["file"], facets["set"] = file.id, set_id
     facets["line"] = np.arange(file.lines, file.lines + len(facts))

@@ -69,27 +69,6 @@ class RunRecords:
         return None if found is None else int(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A line of a panel for a run that has its metrics.
-
-    Attributes:
-        run: Index of the run.
-        line: Index of the line in its panel.
-        label: Label of the line.
-        steps: Steps.
-        values: Value at each step.
-        evaluated: Whether it is measured at some steps only, by evaluations.
-    """
-
-    run: int
-    line: int
-    label: str
-    steps: Sequence[int]
-    values: Sequence[float]
-    evaluated: bool
-
-
 def _panel(
     *metrics: names.Metric,
     title: str | None = None,
@@ -205,7 +184,14 @@ def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     Several runs have a panel for each evaluation set; a single one has a line for each set, and its reward parts.
     """
     if len(runs) == 1:
-        return _panels_of_run(runs[0])
+        [run] = runs
+        sets = sorted(evaluation_sets(run.rows))
+        return [
+            *_losses(runs),
+            *(_with_sets(panel, sets) for panel in (*PANELS, *installed_panels())),
+            *_by_kind(run.rows),
+            _reward_parts(run.rows),
+        ]
     accuracy, *others = PANELS
     return [
         *_evaluations(runs),
@@ -216,25 +202,22 @@ def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     ]
 
 
-def _panels_of_run(run: RunRecords) -> list[Panel]:
-    sets = sorted(evaluation_sets(run.rows))
-    return [
-        *_losses([run]),
-        *(_with_sets(panel, sets) for panel in (*PANELS, *installed_panels())),
-        *_by_kind(run.rows),
-        _reward_parts(run.rows),
-    ]
+def figure_of(panel: Panel, runs: Sequence[RunRecords]) -> dict[str, Any]:
+    """Return a panel as JSON, with its lines that have data, run by run.
 
-
-def curves_of(panel: Panel, runs: Sequence[RunRecords]) -> Iterator[Curve]:
-    """Yield the lines of a panel that have data, run by run."""
-    for number, run in enumerate(runs):
-        for place, (label, line) in enumerate(panel.lines.items()):
+    A line has the label of its run, its number in the panel, and whether it is measured at some steps only, by
+    evaluations.
+    """
+    lines = []
+    for run in runs:
+        for number, (label, line) in enumerate(panel.lines.items()):
             metrics = [line] if isinstance(line, str) else line
             steps, values = means_of(run.rows, metrics)
             if steps:
                 evaluated = metrics[0] == names.VALIDATION_LOSS or metrics[0] in names.evaluation_name
-                yield Curve(number, place, label, steps, values, evaluated)
+                found = {"run": run.label, "line": number, "label": label, "steps": steps, "values": values}
+                lines.append({**found, "evaluated": evaluated})
+    return {"title": panel.title, "note": panel.note, "scale": panel.scale.name.lower(), "lines": lines}
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:

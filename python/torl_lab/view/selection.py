@@ -1,9 +1,9 @@
 """Filters, counts and orders of trajectories, over the columns of one or several targets."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -111,14 +111,10 @@ def _conditions(reader: IndexReader, columns: Columns, query: Query) -> Iterator
         if name not in NUMBERS:
             raise ValueError(f"unknown number {name!r}; the numbers are: {', '.join(NUMBERS)}")
         values = number_of(columns, name)
-        mask = np.ones(len(columns), np.bool_)
-        if low is not None:
-            mask &= values >= low
-        if high is not None:
-            mask &= values <= high
-        yield name, mask
+        mask = np.ones(len(columns), np.bool_) if low is None else values >= low
+        yield name, mask if high is None else mask & (values <= high)
     if query.statuses:
-        bits = sum({1 << _position(status, STATUSES, "outcome") for status in query.statuses})
+        bits = sum({1 << _position(each, STATUSES, "outcome") for each in query.statuses})
         yield "status", (columns["statuses"] & bits) != 0
     if query.finishes:
         yield "finish", _member(columns["finish"], [_position(each, FINISHES, "reason") for each in query.finishes])
@@ -133,14 +129,12 @@ def _conditions(reader: IndexReader, columns: Columns, query: Query) -> Iterator
         yield "words", reader.rows_with_words(query.words, columns)
 
 
-SIGNS: Final[Mapping[str, Callable[[Array], Array]]] = MappingProxyType(
-    {
-        "positive": lambda advantages: advantages > 0,
-        "negative": lambda advantages: advantages < 0,
-        "zero": lambda advantages: advantages == 0,
-        "none": np.isnan,
-    }
-)
+SIGNS: Final[Mapping[str, Callable[[Array], Array]]] = {
+    "positive": lambda advantages: advantages > 0,
+    "negative": lambda advantages: advantages < 0,
+    "zero": lambda advantages: advantages == 0,
+    "none": np.isnan,
+}
 
 
 def _member(values: Array, wanted: Sequence[int]) -> Array:
@@ -169,18 +163,14 @@ def count_facets(matches: Sequence[Matches]) -> dict[str, Any]:
         For sets, outcomes, finish reasons and signs, counts by name; for flags, counts of true and false; for calls and
         steps, counts by number; for rewards, counts by value, or None if there are more than `MAX_VALUES`.
     """
-    counts: dict[str, Any] = {"set": {}, "status": dict.fromkeys(STATUSES, 0), "finish": dict.fromkeys(FINISHES, 0)}
-    counts["sign"] = dict.fromkeys(SIGNS, 0)
+    counts: dict[str, Any] = {"set": Counter(), "sign": dict.fromkeys(SIGNS, 0)}
+    counts |= {"status": dict.fromkeys(STATUSES, 0), "finish": dict.fromkeys(FINISHES, 0)}
     counts |= {name: [0, 0] for name in FLAGS}
-    numbers: dict[str, list[Array]] = {"calls": [], "step": [], "reward": []}
+    matches = [each for each in matches if len(each.columns)]
     for each in matches:
-        columns = each.columns
-        if not len(columns):
-            continue
         for number, count in enumerate(np.bincount(each.values("set"))):
             if count:
-                name = columns.sets.get(number, "?")
-                counts["set"][name] = counts["set"].get(name, 0) + int(count)
+                counts["set"][each.columns.sets.get(number, "?")] += int(count)
         statuses = np.bincount(each.values("statuses", "status"), minlength=256)
         for bit, name in enumerate(STATUSES):
             counts["status"][name] += int(statuses[(np.arange(256) >> bit & 1) == 1].sum())
@@ -197,27 +187,23 @@ def count_facets(matches: Sequence[Matches]) -> dict[str, Any]:
             is_set = (np.arange(len(of_flag)) & flag) != 0
             counts[name][0] += int(of_flag[~is_set].sum())
             counts[name][1] += int(of_flag[is_set].sum())
-        for name, parts in numbers.items():
-            parts.append(each.values(name))
-    counts["calls"] = _count_values(numbers["calls"])
-    counts["step"] = _histogram(numbers["step"])
-    counts["reward"] = _count_values(numbers["reward"])
+    for name, count_parts in (("calls", _count_values), ("step", _histogram), ("reward", _count_values)):
+        counts[name] = count_parts([each.values(name) for each in matches])
     return counts
 
 
 def _count_values(parts: Sequence[Array]) -> list[tuple[float, int]] | None:
     values = np.concatenate(parts) if parts else np.zeros(0)
     found = np.unique(values[:4096])
-    if 0 < len(found) <= MAX_VALUES:
-        # Without sorting all of them: a few values are usually all values.
-        places = np.minimum(np.searchsorted(found, values), len(found) - 1)
-        if (found[places] == values).all():
-            counts = np.bincount(places, minlength=len(found))
-            return [(float(value), int(count)) for value, count in zip(found, counts, strict=True)]
-    found, counts = np.unique(values, return_counts=True)
     if len(found) > MAX_VALUES:
         return None
-    return [(float(value), int(count)) for value, count in zip(found, counts, strict=True)]
+    # Without sorting all of them: a few values are usually all values.
+    places = np.minimum(np.searchsorted(found, values), len(found) - 1)
+    if len(found) and (found[places] == values).all():
+        counts = np.bincount(places, minlength=len(found))
+    else:
+        found, counts = np.unique(values, return_counts=True)
+    return None if len(found) > MAX_VALUES else list(zip(found.astype(float).tolist(), counts.tolist(), strict=True))
 
 
 def _histogram(parts: Sequence[Array], bins: int = 48) -> list[tuple[int, int, int]]:
@@ -225,8 +211,8 @@ def _histogram(parts: Sequence[Array], bins: int = 48) -> list[tuple[int, int, i
     values = np.concatenate(parts) if parts else np.zeros(0, np.int32)
     if not len(values):
         return []
-    low, width = int(values.min()), 1
-    width = max(1, -(-(int(values.max()) - low + 1) // bins))
+    low = int(values.min())
+    width = -(-(int(values.max()) - low + 1) // bins)
     counts = np.bincount((values - low) // width)
     return [(low + index * width, low + (index + 1) * width - 1, int(count)) for index, count in enumerate(counts)]
 
@@ -270,5 +256,4 @@ def _smallest(keys: Array, count: int) -> Array:
     smaller = np.flatnonzero(keys < bound)
     equal = np.flatnonzero(keys == bound)[: count - len(smaller)]
     candidates = np.concatenate([smaller, equal])
-    order: Array = candidates[np.argsort(keys[candidates], kind="stable")]
-    return order
+    return np.take(candidates, np.argsort(keys[candidates], kind="stable"))

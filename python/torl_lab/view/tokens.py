@@ -87,10 +87,6 @@ def _array(*names: str) -> _Compute:
     return compute
 
 
-def _mask(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
-    return sampled_tokens(row).astype(np.float64)
-
-
 def _versions(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
     versions = unroll(row["policy_versions"])
     return np.where(versions < 0, np.nan, versions)
@@ -99,11 +95,6 @@ def _versions(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
 def _gap(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
     learner, rollout = _first_logprobs(row, arrays), arrays.get("rollout_logprobs")
     return None if learner is None or rollout is None else learner - rollout
-
-
-def _call_probabilities(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
-    logprobs = arrays.get("call_logprobs")
-    return None if logprobs is None else np.exp(logprobs)
 
 
 def _ratios(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
@@ -124,7 +115,7 @@ _first_logprobs = _array("old_logprobs", "learner_logprobs")  # before the first
 _learner_logprobs = _array("learner_logprobs", "old_logprobs")
 
 COLORS: Final = (
-    TokenColor("mask", "loss mask", "category", _mask),
+    TokenColor("mask", "loss mask", "category", lambda row, _: sampled_tokens(row).astype(np.float64)),
     TokenColor("rollout_logprob", "log-probability (engine)", "down", _array("rollout_logprobs")),
     TokenColor("learner_logprob", "log-probability (learner)", "down", _learner_logprobs),
     TokenColor("gap", "gap: learner minus engine", "around", _gap),
@@ -135,7 +126,10 @@ COLORS: Final = (
     ),
     TokenColor("advantage", "advantage", "around", _advantages),
     TokenColor("entropy", "entropy", "up", _array("entropies")),
-    TokenColor("call", "probability of a call", "up", _call_probabilities),
+    TokenColor(
+        *("call", "probability of a call", "up"),
+        lambda _, arrays: np.exp(arrays["call_logprobs"]) if "call_logprobs" in arrays else None,
+    ),
     TokenColor("ratio", "importance ratio", "around", _ratios, 1.0, "1: it was in the first optimizer step only"),
     TokenColor("weight", "importance weight", "around", _array("importance_weights"), 1.0, "no importance correction"),
     TokenColor("clipped", "clipped", "category", _array("clipped"), absent="the loss does not clip"),

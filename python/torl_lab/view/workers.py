@@ -25,7 +25,7 @@ from torl.base.errors import TorlError
 from torl.base.runtime.processes.children import JsonParent
 from torl.base.trust import import_from_here
 from torl_lab.view.index import DamagedIndexError
-from torl_lab.view.indexing import Indexer, Progress
+from torl_lab.view.indexing import Indexer
 from torl_lab.view.sources import Target
 
 TRUST: Final = "trust"
@@ -61,10 +61,10 @@ class _IndexWorker:
         except (OSError, sqlite3.Error, DamagedIndexError) as error:
             self._report(done=None, error=f"the index cannot be written: {error}")
 
-    def _on_progress(self, progress: Progress) -> None:
+    def _on_progress(self, done: float) -> None:
         if time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
-            self._report(done=progress.done / max(1, progress.total), error=None)
+            self._report(done=done, error=None)
 
     def _report(self, **state: Any) -> None:
         if state != self._last:
