@@ -1333,7 +1333,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/naive/selection.py", "right.sort(key=_defects)", "right.reverse()", f"{_PLANTED} -k selected"),
     # --- the viewer
     ("torl/run/records/rows.py", "return check_row(parse_json(text), kind)", "raise", _VIEW_INDEX),
-    ("torl_lab/view/indexing.py", " and (stat.size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
+    ("torl_lab/view/indexing.py", " and (stat.st_size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
     (
         "torl_lab/view/indexing.py",
         "if file is not None and not _continues(",
@@ -1428,7 +1428,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
 EQUIVALENT: list[tuple[str, str, str, str]] = [
     (
         "torl_lab/view/indexing.py",
-        "if stat.size < file.indexed:",
+        "if stat.st_size < file.indexed:",
         "if False:",
         "the checksum of lines that a file no longer has is -1, as that of no file; the guard saves reading it",
     ),

@@ -180,11 +180,8 @@ class IndexReader:
             self._database, self._inode = open_index(self._path), inode
         with damage_as_error():
             self._database.execute("BEGIN")  # one state for all of the queries
-            try:
+            with self._database:
                 return self._read(self._database)
-            finally:
-                with suppress(sqlite3.Error):
-                    self._database.execute("COMMIT")
 
     def _read(self, database: sqlite3.Connection) -> bool:
         removed = removals(database)
@@ -192,9 +189,9 @@ class IndexReader:
         if is_reset:
             self._clear(removed)
         before = self._last_chunk
-        for chunk in chunks_after(database, self._last_chunk):
-            self._append(chunk.first, chunk.facets)
-            self._last_chunk = chunk.id
+        for number, first, facets in chunks_after(database, self._last_chunk):
+            self._append(first, facets)
+            self._last_chunk = number
         if not is_reset and self._last_chunk == before:
             return False
         self._publish(names_by_id(database, "files"), names_by_id(database, "sets"))

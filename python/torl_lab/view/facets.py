@@ -88,17 +88,26 @@ class Facts:
     """The facets of a line, and the texts that are stored or searched elsewhere.
 
     Attributes:
-        facets: Facets by name. Missing ones are 0.
+        facets: Record of the facets, without those that the index knows.
         problem: Id, question and reference answer of the problem. None for a damaged line.
         text: Text of the response.
     """
 
-    facets: dict[str, int | float]
+    facets: np.void
     problem: tuple[str, str, str] | None
     text: str
 
 
-DAMAGED: Final = Facts({"flags": int(Flag.DAMAGED), "advantage": float("nan"), "oldest": -1, "newest": -1}, None, "")
+def _record(**facets: float) -> np.void:
+    """Return a record. Raises OverflowError if a number does not fit."""
+    record = np.zeros(1, FACETS)
+    for name, value in facets.items():
+        record[name] = value
+    found: np.void = record[0]
+    return found
+
+
+DAMAGED: Final = Facts(_record(flags=Flag.DAMAGED, advantage=np.nan, oldest=-1, newest=-1), None, "")
 
 
 class _Call(Struct):
@@ -146,7 +155,7 @@ def facts_of(row: IndexedRow) -> Facts:
     """Return the facts of a row.
 
     Raises:
-        ValueError: A number is out of range.
+        OverflowError: A number is out of range.
     """
     ran = [call.status for call in row.tool_calls if call.tool is not None]
     succeeded = [status == OutcomeStatus.OK for status in ran]
@@ -162,25 +171,24 @@ def facts_of(row: IndexedRow) -> Facts:
         Flag.RECOVERED: row.correct and has_recovery(succeeded),
         Flag.BRANCHES: bool(row.branches),
     }
-    facets = {
-        "step": row.step,
-        "group": crc32(row.group.encode("utf-8", errors="replace")),
-        "sample": row.sample,
-        "flags": sum(flag for flag, is_set in flags.items() if is_set),
-        "reward": row.reward + sum(row.turn_rewards),
-        "advantage": float("nan") if row.advantage is None else row.advantage,
-        "calls": min(len(row.tool_calls), 0xFFFF),
-        "failed": min(succeeded.count(False), 0xFFFF),
-        "statuses": _status_bits(ran, len(row.tool_calls) > len(ran)),
-        "tokens": sum(length for _, length in row.loss_mask),
-        "sampled": sum(length for is_sampled, length in row.loss_mask if is_sampled),
-        "turns": min(len(row.turns), 0xFFFF),
-        "finish": FINISHES.index(row.finish_reason if row.finish_reason in FINISHES else FINISHES[-1]),
-        "oldest": min(versions, default=-1),
-        "newest": max(versions, default=-1),
-        "seconds": row.seconds,
-    }
-    _check_ranges(facets)
+    facets = _record(
+        step=row.step,
+        group=crc32(row.group.encode("utf-8", errors="replace")),
+        sample=row.sample,
+        flags=sum(flag for flag, is_set in flags.items() if is_set),
+        reward=row.reward + sum(row.turn_rewards),
+        advantage=np.nan if row.advantage is None else row.advantage,
+        calls=min(len(row.tool_calls), 0xFFFF),
+        failed=min(succeeded.count(False), 0xFFFF),
+        statuses=_status_bits(ran, len(row.tool_calls) > len(ran)),
+        tokens=sum(length for _, length in row.loss_mask),
+        sampled=sum(length for is_sampled, length in row.loss_mask if is_sampled),
+        turns=min(len(row.turns), 0xFFFF),
+        finish=FINISHES.index(row.finish_reason if row.finish_reason in FINISHES else FINISHES[-1]),
+        oldest=min(versions, default=-1),
+        newest=max(versions, default=-1),
+        seconds=row.seconds,
+    )
     return Facts(facets, (row.problem, row.question, row.reference_answer), row.text)
 
 
@@ -202,12 +210,3 @@ def _status_bits(statuses: Iterable[str], some_not_executed: bool) -> int:
     known: Sequence[str] = STATUSES
     bits = {known.index(status) for status in statuses if status in known}
     return sum(1 << bit for bit in bits) | some_not_executed << known.index(NOT_EXECUTED)
-
-
-def _check_ranges(facets: Mapping[str, int | float]) -> None:
-    for name, value in facets.items():
-        kind = FACETS[name]
-        if kind.kind != "f":
-            limits = np.iinfo(kind)
-            if not limits.min <= value <= limits.max:
-                raise ValueError(f"{name} = {value} is out of range")

@@ -74,20 +74,6 @@ class IndexedFile(NamedTuple):
     tail: int = 0
 
 
-class Chunk(NamedTuple):
-    """The facets of consecutive rows.
-
-    Attributes:
-        id: Number of the chunk.
-        first: Number of its first row.
-        facets: Facets of the rows.
-    """
-
-    id: int
-    first: int
-    facets: FacetArray
-
-
 class DamagedIndexError(Exception):
     """The index cannot be read, or was built by another version."""
 
@@ -158,13 +144,8 @@ def damage_as_error() -> Iterator[None]:
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
     """Run a block as a transaction that excludes other writers."""
     database.execute("BEGIN IMMEDIATE")
-    try:
+    with database:
         yield
-    except BaseException:
-        with suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -218,15 +199,11 @@ def add_rows(
     (set_id,) = database.execute("SELECT set_id FROM files WHERE id = ?", (file.id,)).fetchone()
     (first,) = database.execute("SELECT next_row FROM state").fetchone()
     database.execute("UPDATE state SET next_row = ?", (first + len(facts),))
-    problems = dict.fromkeys(each.problem for each in facts if each.problem is not None)
-    numbers = {problem: _problem_number(database, problem) for problem in problems}
-    facets = np.zeros(len(facts), FACETS)
-    for record, span, each in zip(facets, spans, facts, strict=True):
-        for name, value in each.facets.items():
-            record[name] = value
-        record["offset"], record["length"] = span
-        if each.problem is not None:
-            record["problem"] = numbers[each.problem]
+    problems = dict.fromkeys(each.problem for each in facts)
+    numbers = {problem: 0 if problem is None else _problem_number(database, problem) for problem in problems}
+    facets = np.array([each.facets for each in facts], FACETS)
+    facets["offset"], facets["length"] = np.transpose(spans)
+    facets["problem"] = [numbers[each.problem] for each in facts]
     facets["file"], facets["set"] = file.id, set_id
     facets["line"] = np.arange(file.lines, file.lines + len(facts))
     data = facets.tobytes()
@@ -272,27 +249,22 @@ def has_words(database: sqlite3.Connection) -> bool:
 
 def removals(database: sqlite3.Connection) -> int:
     """Return how many files were removed or replaced so far."""
-    with damage_as_error():
-        return int(database.execute("SELECT removals FROM state").fetchone()[0])
+    return int(database.execute("SELECT removals FROM state").fetchone()[0])
 
 
-def chunks_after(database: sqlite3.Connection, last: int) -> Iterator[Chunk]:
-    """Yield the chunks with numbers above `last`.
+def chunks_after(database: sqlite3.Connection, last: int) -> Iterator[tuple[int, int, FacetArray]]:
+    """Yield the number, the number of the first row, and the facets of each chunk with a number above `last`.
 
     Raises:
         DamagedIndexError: A chunk is damaged.
     """
-    with damage_as_error():
-        rows = database.execute(
-            "SELECT id, first, count, checksum, facets FROM chunks WHERE id > ? ORDER BY id", (last,)
-        )
-        for number, first, count, checksum, data in rows:
-            if len(data) != count * FACETS.itemsize or zlib.crc32(data) != checksum:
-                raise DamagedIndexError(f"chunk {number} is damaged")
-            yield Chunk(number, first, np.frombuffer(data, FACETS))
+    query = "SELECT id, first, count, checksum, facets FROM chunks WHERE id > ? ORDER BY id"
+    for number, first, count, checksum, data in database.execute(query, (last,)):
+        if len(data) != count * FACETS.itemsize or zlib.crc32(data) != checksum:
+            raise DamagedIndexError(f"chunk {number} is damaged")
+        yield number, first, np.frombuffer(data, FACETS)
 
 
 def names_by_id(database: sqlite3.Connection, table: str) -> dict[int, str]:
     """Return the names in the table `files` or `sets` by number."""
-    with damage_as_error():
-        return dict(database.execute(f"SELECT id, name FROM {table}"))
+    return dict(database.execute(f"SELECT id, name FROM {table}"))

@@ -187,7 +187,7 @@ def facts_of_line(line: bytes) -> Facts:
     """Return the facts of a line; `DAMAGED` if it is not a trajectory."""
     try:
         return facts_of(parse_row(line, IndexedRow))
-    except ValueError:
+    except (ValueError, OverflowError):
         return DAMAGED
 
 

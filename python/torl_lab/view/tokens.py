@@ -215,12 +215,11 @@ def token_texts(database: sqlite3.Connection, ids: Sequence[int]) -> list[str] |
     """
     wanted = sorted({int(token) for token in ids})
     found: dict[int, bytes] = {}
-    with damage_as_error():
-        for start in range(0, len(wanted), 500):  # SQLite's limit on parameters
-            part = wanted[start : start + 500]
-            marks = ",".join("?" * len(part))
-            found.update(database.execute(f"SELECT id, bytes FROM tokens WHERE id IN ({marks})", part))
-        if not found and database.execute("SELECT 1 FROM tokens").fetchone() is None:
-            return None
+    for start in range(0, len(wanted), 500):  # SQLite's limit on parameters
+        part = wanted[start : start + 500]
+        marks = ",".join("?" * len(part))
+        found.update(database.execute(f"SELECT id, bytes FROM tokens WHERE id IN ({marks})", part))
+    if not found and database.execute("SELECT 1 FROM tokens").fetchone() is None:
+        return None
     decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
     return [decode(found.get(int(token), b""), index == len(ids) - 1) for index, token in enumerate(ids)]
