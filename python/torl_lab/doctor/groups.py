@@ -133,18 +133,13 @@ def shrunken_differences(history: StepHistory) -> Measurement | None:
 )
 def discard_bias(history: StepHistory) -> Measurement | None:
     """Compare lengths within groups of which a part is trained, and of groups with lost episodes with complete ones."""
-    steps = history.steps[-KEPT:]
-    trained: list[Member] = []
-    dropped: list[Member] = []
-    with_losses: list[Member] = []
-    complete: list[Member] = []
-    size = history.config.rollout.samples_per_prompt
-    for group in (group for step in steps for group in step.groups):
-        kept = [member for member in group if member.advantage is not None]
-        if 0 < len(kept) < len(group):
-            trained += kept
-            dropped += [member for member in group if member.advantage is None]
-        (with_losses if len(group) < size else complete).extend(group)
+    steps, size = history.steps[-KEPT:], history.config.rollout.samples_per_prompt
+    groups = [group for step in steps for group in step.groups]
+    partly = [each for group in groups if len({each.advantage is None for each in group}) > 1 for each in group]
+    trained = [each for each in partly if each.advantage is not None]
+    dropped = [each for each in partly if each.advantage is None]
+    complete = [each for group in groups if len(group) >= size for each in group]
+    with_losses = [each for group in groups if len(group) < size for each in group]
     for one, other, form in (
         (trained, dropped, "trained responses have {:.0f} tokens, dropped ones of the same groups {:.0f}"),
         (complete, with_losses, "complete groups have {:.0f} tokens per response, groups with lost episodes {:.0f}"),
@@ -155,7 +150,7 @@ def discard_bias(history: StepHistory) -> Measurement | None:
         statistic, p = kolmogorov_smirnov(*lengths)
         if p < _DISCARD.value and fmean(lengths[1]) > fmean(lengths[0]):
             text = form.format(*map(fmean, lengths)) + f" (KS {statistic:.2f}, p {p:.1g})"
-            return Measurement(statistic, text, [*sorted(other, key=lambda member: -member.tokens)])
+            return Measurement(statistic, text, sorted(other, key=lambda member: -member.tokens))
     members_in(steps)
     return None
 

@@ -68,6 +68,8 @@ class Step:
 class StepHistory:
     """The training steps and evaluations of a run, to which each step adds.
 
+    What the run lacks, too few steps or no value of a metric, is a `MissingInputError`.
+
     Attributes:
         config: Configuration of the latest start.
         steps: Training steps in their order.
@@ -110,48 +112,28 @@ class StepHistory:
 
     @property
     def first(self) -> list[Step]:
-        """The first 5 steps.
-
-        Raises:
-            MissingInputError: The run has fewer than 10 steps, so that they overlap with the latest.
-        """
+        """The first 5 steps, of at least 10, so that they do not overlap with the latest."""
         if len(self.steps) < 2 * RECENT:
             raise MissingInputError(f"{len(self.steps)} of {2 * RECENT} steps")
         return self.steps[:RECENT]
 
     @property
     def recent(self) -> list[Step]:
-        """The latest steps, at most 5.
-
-        Raises:
-            MissingInputError: The run has fewer than 3 steps.
-        """
+        """The latest steps: 5, or at least 3."""
         if len(self.steps) < MIN_RECENT:
             raise MissingInputError(f"{len(self.steps)} of {MIN_RECENT} steps")
         return self.steps[-RECENT:]
 
     def before(self, name: str) -> float:
-        """Return the mean of a metric over the first 5 steps.
-
-        Raises:
-            MissingInputError: The run has fewer than 10 steps, or the steps lack the metric.
-        """
+        """Return the mean of a metric over the first 5 steps."""
         return fmean(_values(self.first, name))
 
     def now(self, name: str) -> float:
-        """Return the mean of a metric over the latest steps, at most 5.
-
-        Raises:
-            MissingInputError: The run has fewer than 3 steps, or the steps lack the metric.
-        """
+        """Return the mean of a metric over the latest steps, at most 5."""
         return fmean(_values(self.recent, name))
 
     def series(self, name: str, count: int | None = None) -> list[float]:
-        """Return the finite values of a metric over the latest `count` steps, or all.
-
-        Raises:
-            MissingInputError: No step has the metric.
-        """
+        """Return the finite values of a metric over the latest `count` steps, or all."""
         return _values(self.steps if count is None else self.steps[-count:], name)
 
     @property
@@ -165,11 +147,7 @@ class StepHistory:
 
     @property
     def members(self) -> list[Member]:
-        """Facts of the episodes of the latest steps, at most 5.
-
-        Raises:
-            MissingInputError: The steps have fewer than 32 records of episodes.
-        """
+        """Facts of the episodes of the latest steps, at most 5, with at least 32 episodes."""
         members = members_in(self.steps[-RECENT:])
         if len(members) < MIN_RESPONSES:
             raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")

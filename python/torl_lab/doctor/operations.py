@@ -1,6 +1,5 @@
 """Checks of the machinery and the data: stalls, lost episodes, slow or failing workers, contamination."""
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl.training.health import inexact_logprobs, rounding_limit
 from torl_lab.doctor.history import KEPT, RECENT, MissingInputError, Step, StepHistory
-from torl_lab.doctor.run_check import Measurement, RunCheck
+from torl_lab.doctor.run_check import Measurement, RunCheck, certain_excess
 
 _STALL = Limit(6.0, "6 times the median of the steps before, and above 30 minutes", "miles' dashboard")
 _STALL_SECONDS = 1800.0
@@ -127,7 +126,6 @@ Event = TypeVar("Event")
 
 _SLOW = Limit(3.0, "3 times the median time of the others", "torl; miles' dashboard takes 6 for steps")
 _FAILS = Limit(0.1, "failures above those of the others by 0.1, at 4 standard deviations", "torl")
-_SIGMAS = 4.0
 _MIN_SECONDS = 0.1  # of a call: below, waits are noise
 _MIN_EVENTS = 20
 _GROWN = 3.0  # times the gap of the other replicas
@@ -185,12 +183,7 @@ def _slowness(own: Sequence[float], others: Sequence[float], smallest: float) ->
 
 def _failures(own: Sequence[bool], others: Sequence[bool]) -> str:
     """Return both fractions of failures as text if those of a worker are more frequent, else ""."""
-    if not own or not others:
-        return ""
-    pooled = (sum(own) + sum(others)) / (len(own) + len(others))
-    deviation = math.sqrt(pooled * (1 - pooled) * (1 / len(own) + 1 / len(others)))
-    difference = fmean(own) - fmean(others)
-    if difference <= max(_FAILS.value, _SIGMAS * deviation):
+    if not own or not others or certain_excess(own, others) <= _FAILS.value:
         return ""
     return f"{fmean(own):.0%} of its calls, the others on {fmean(others):.0%}"
 
@@ -198,8 +191,7 @@ def _failures(own: Sequence[bool], others: Sequence[bool]) -> str:
 def _gaps(history: StepHistory) -> dict[int, float]:
     """Return the mean gap of each replica over the recorded tokens of the latest steps."""
     sums: defaultdict[int, list[float]] = defaultdict(list)
-    for step in history.recent:
-        if step.tokens is not None:
-            for replica, gap in step.tokens.replica_gaps.items():
-                sums[replica].append(gap)
+    recorded = [step.tokens.replica_gaps for step in history.recent if step.tokens is not None]
+    for replica, gap in (each for gaps in recorded for each in gaps.items()):
+        sums[replica].append(gap)
     return {replica: fmean(gaps) for replica, gaps in sums.items()}

@@ -11,7 +11,7 @@ from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl_lab.doctor.experiments import EXPERIMENTS
 from torl_lab.doctor.history import Step, StepHistory, read_history
-from torl_lab.doctor.run_check import Finding
+from torl_lab.doctor.run_check import RunFinding
 from torl_lab.replay.differences import Difference
 from torl_lab.replay.step import replay_step
 
@@ -65,7 +65,7 @@ class Proof:
 
 
 async def prove(
-    history: StepHistory, finding: Finding, make_step: MakeStep, checkpoints: Collection[int] = ()
+    history: StepHistory, finding: RunFinding, make_step: MakeStep, checkpoints: Collection[int] = ()
 ) -> Proof | None:
     """Prove or refute a cause of a finding. None for a check whose problem no single step can show.
 

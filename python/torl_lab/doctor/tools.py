@@ -1,13 +1,12 @@
 """Checks of tool use: calls that vanish, crash or fail, void turns, invented results, tokens around calls."""
 
-import math
 from statistics import fmean, median
 
 from torl.base.types import FinishReason
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.history import KEPT, MIN_RESPONSES, RECENT, MissingInputError, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, RunCheck, exceeds, fraction_of, leaps
+from torl_lab.doctor.run_check import Measurement, RunCheck, certain_excess, exceeds, fraction_of, leaps
 
 _VANISHED = Limit(
     0.1, "below 0.1 of its highest mean of 5 steps, while the reward does not rise", "arXiv 2602.01204; torl"
@@ -25,7 +24,7 @@ _SPIKE = Limit(
 )
 _CRASHED = Limit(0, "any", "open-instruct#1887, verl#7853")
 _REWARDED = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
-_SIGMAS, _MIN_CALLING = 4.0, 16
+_MIN_CALLING = 16
 _ENDLESS = Limit(0.0, "none of at least 32 responses since the first step", "torl; arXiv 2510.02387")
 _SEPARATOR = Limit(0.0, "any, if more than half of the turns end with an end token", "verl!6921; torl")
 _BRANCHES = Limit(1.0, "above 1 per episode", "slime#2288")
@@ -152,18 +151,16 @@ def graded_crash(history: StepHistory) -> Measurement:
     fix="the reward: grade the answer, not the exit of a wrapper or the text of an error",
     fires="above",
 )
-def rewarded_failures(history: StepHistory) -> Measurement | None:
+def rewarded_failures(history: StepHistory) -> Measurement:
     """Compare the accuracies of responses with and without a failed call, among those with calls."""
     members = [member for member in history.members if member.calls]
     failed, others = ([each for each in members if bool(each.failed) is fails] for fails in (True, False))
     if min(len(failed), len(others)) < _MIN_CALLING:
         raise MissingInputError(f"fewer than {_MIN_CALLING} responses with or without a failed call")
-    rewarded, usual = (fmean(each.correct for each in own) for own in (failed, others))
-    pooled = fmean(each.correct for each in members)
-    if rewarded - usual <= _SIGMAS * math.sqrt(pooled * (1 - pooled) * (1 / len(failed) + 1 / len(others))):
-        return None
-    text = f"{rewarded:.0%} of {len(failed)} responses with a failed call are correct, {usual:.0%} of the others"
-    return Measurement(rewarded - usual, text, (member for member in failed if member.correct))
+    rewarded, usual = ([each.correct for each in own] for own in (failed, others))
+    text = f"{fmean(rewarded):.0%} of {len(failed)} responses with a failed call are correct"
+    evidence = (member for member in failed if member.correct)
+    return Measurement(certain_excess(rewarded, usual), f"{text}, {fmean(usual):.0%} of the others", evidence)
 
 
 @RunCheck(

@@ -27,8 +27,7 @@ from torl.run.records.rows import encode_row
 from torl_lab.exchange import foreign_format, model_decoder, model_token_bytes, read_foreign
 from torl_lab.view.indexing import Indexer
 from torl_lab.view.panels import installed_panels
-from torl_lab.view.sources import INDEX_FILE, Target
-from torl_sandbox.paths import cache_directory
+from torl_lab.view.sources import INDEX_FILE, Target, view_cache
 
 
 @reports_errors
@@ -64,7 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.tokenizer is not None:
         model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
     installed_panels()  # an error now, not at the first request
-    targets = [_target(label, path, options) for label, path in labelled_paths(options.runs).items()]
+    targets = []
+    for label, path in labelled_paths(options.runs).items():
+        own = own_file(path, options.tokenizer)
+        origin = None if own == path else path
+        targets.append(Target(label, own, options.tokenizer, origin, trust=options.trust))
     for target in targets:
         target.check()
     if options.index_only:
@@ -73,11 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         _serve(targets, options)
     return 0
-
-
-def _target(label: str, path: Path, options: argparse.Namespace) -> Target:
-    own = own_file(path, options.tokenizer)
-    return Target(label, own, options.tokenizer, None if own == path else path, trust=options.trust)
 
 
 def _index(target: Target, cache: Path | None) -> None:
@@ -119,13 +117,13 @@ def own_file(path: Path, tokenizer: str | None = None) -> Path:
     """
     if not path.is_file() or foreign_format(path) is None:
         return path
-    try:
-        directory = cache_directory("view")
-    except RuntimeError as error:
-        raise ConfigError(f"no cache directory for {path}: {error}; use torl convert") from error
     stat = path.stat()
     identity = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}\n{tokenizer}\n{__version__}"
-    made = directory / hashlib.sha256(os.fsencode(identity)).hexdigest()[:16] / f"{path.stem}.jsonl"
+    made = (
+        view_cache(str(path), "use torl convert")
+        / hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]
+        / f"{path.stem}.jsonl"
+    )
     if not made.exists():
         decode = None if tokenizer is None else model_decoder(tokenizer)
         made.parent.mkdir(parents=True, exist_ok=True)

@@ -46,25 +46,22 @@ class RunRecordsReader:
             if stamp != self._stamp:
                 self._stamp, self._error = stamp, None
                 rows: Sequence[Mapping[str, Any]] = []
-                try:
-                    if self.reader.target.is_run and os.path.lexists(directory / METRICS_FILE):
-                        rows = read_metrics(directory)
-                except RecordError as error:
-                    self._error = str(error)
+                config: Mapping[str, Any] = {}
+                if self.reader.target.is_run:
+                    try:
+                        if os.path.lexists(directory / METRICS_FILE):
+                            rows = read_metrics(directory)
+                    except RecordError as error:
+                        self._error = str(error)
+                    try:
+                        config = translated(read_toml(directory / CONFIG_FILE))
+                    except ConfigError as error:
+                        self._error = str(error)
                 text = ""
                 with suppress(OSError):
                     text = read_file(directory / CONFIG_FILE).decode("utf-8", errors="replace")
-                self._records = RunRecords(self._records.label, rows, self._config(directory), config_text=text)
+                self._records = RunRecords(self._records.label, rows, config, config_text=text)
             return self._records, self._error
-
-    def _config(self, directory: Path) -> Mapping[str, Any]:
-        if not self.reader.target.is_run:
-            return {}
-        try:
-            return translated(read_toml(directory / CONFIG_FILE))
-        except ConfigError as error:
-            self._error = str(error)
-            return {}
 
     def changes(self) -> list[dict[str, Any]]:
         """Return the problems that were gained and lost (`history.changes`)."""

@@ -111,11 +111,16 @@ class Target:
         if cache is None and os.access(self.directory, os.W_OK):
             return self.directory / (INDEX_FILE if self.path.is_dir() else f".{self.path.name}.{INDEX_FILE}")
         digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
-        return (cache or _cache_directory()) / f"{digest}.sqlite"
+        return (cache or view_cache("the index", "choose --index")) / f"{digest}.sqlite"
 
 
-def _cache_directory() -> Path:
+def view_cache(content: str, instead: str) -> Path:
+    """Return the user's directory of the viewer's indexes and copies.
+
+    Raises:
+        ConfigError: The user has none. The message says for what, and what to do instead.
+    """
     try:
         return cache_directory("view")
     except RuntimeError as error:
-        raise ConfigError(f"no cache directory for the index: {error}; choose --index") from error
+        raise ConfigError(f"no cache directory for {content}: {error}; {instead}") from error
