@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import fmean, median
 from typing import TypeVar
@@ -147,8 +147,7 @@ def sick_worker(history: StepHistory) -> Measurement | None:
     if len(replicas) < 2 and len(calls) < 2:
         raise MissingInputError("fewer than two replicas or nodes with recorded work")
     gaps = _gaps(history) if inexact_logprobs(history.config) is None else {}
-    for replica, own in replicas.items():
-        others = [each for number, rest in replicas.items() if number != replica for each in rest]
+    for replica, own, others in replicas:
         evidence = sorted(own, key=lambda member: -member.token_seconds)
         if text := _slowness([each.token_seconds for each in own], [each.token_seconds for each in others], 0.0):
             return Measurement(replica, f"replica {replica} of the engine takes {text} per token", evidence)
@@ -156,22 +155,25 @@ def sick_worker(history: StepHistory) -> Measurement | None:
         if rest and gaps.get(replica, 0.0) > max(rounding_limit(history.config), _GROWN * fmean(rest)):
             text = f"{gaps[replica]:.2g} nats, the gap of the others {fmean(rest):.2g}"
             return Measurement(replica, f"the gap of replica {replica} of the engine to the learner is {text}", own)
-    for node, done in calls.items():
-        rest_done = [each for number, rest in calls.items() if number != node for each in rest]
+    for node, done, done_by_others in calls:
         evidence = [each for each in members if any(number == node for number, _, _ in each.node_calls)]
-        if text := _slowness([wait for _, wait in done], [wait for _, wait in rest_done], _MIN_SECONDS):
+        if text := _slowness([wait for _, wait in done], [wait for _, wait in done_by_others], _MIN_SECONDS):
             return Measurement(node, f"a call waits for node {node} of the sandbox {text}", evidence)
-        if text := _failures([not ok for ok, _ in done], [not ok for ok, _ in rest_done]):
+        if text := _failures([not ok for ok, _ in done], [not ok for ok, _ in done_by_others]):
             return Measurement(node, f"node {node} of the sandbox fails on {text}", evidence)
     return None
 
 
-def _by_worker(events: Sequence[tuple[int, Event]]) -> Mapping[int, list[Event]]:
-    """Return the events of each worker that has enough of them."""
+def _by_worker(events: Sequence[tuple[int, Event]]) -> list[tuple[int, list[Event], list[Event]]]:
+    """Return each worker that has enough events, with its events and those of the other workers."""
     found: defaultdict[int, list[Event]] = defaultdict(list)
     for worker, event in events:
         found[worker].append(event)
-    return {worker: own for worker, own in found.items() if len(own) >= _MIN_EVENTS}
+    known = {worker: own for worker, own in found.items() if len(own) >= _MIN_EVENTS}
+    return [
+        (worker, own, [each for other, rest in known.items() if other != worker for each in rest])
+        for worker, own in known.items()
+    ]
 
 
 def _slowness(own: Sequence[float], others: Sequence[float], smallest: float) -> str:

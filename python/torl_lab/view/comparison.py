@@ -191,9 +191,8 @@ def changes(reader: IndexReader) -> list[dict[str, Any]]:
         rows = np.flatnonzero((columns["set"] == number) & ((columns["flags"] & Flag.DAMAGED) == 0))
         steps = columns["step"][rows]
         if len(rows) and steps.min() < steps.max():
-            found.append(
-                {"set": name, "steps": [int(steps.min()), int(steps.max())], **_changes(reader, columns, rows)}
-            )
+            between = {"set": name, "steps": [int(steps.min()), int(steps.max())]}
+            found.append(between | _changes(reader, columns, rows))
     return found
 
 
@@ -209,12 +208,8 @@ def _changes(reader: IndexReader, columns: Columns, rows: Array) -> dict[str, An
     twice = first < last
     difference = np.where(twice, after - before, 0.0)
     order = np.argsort(-np.abs(difference), kind="stable")
-    lists = {
-        "gained": [index for index in order if difference[index] > 0],
-        "lost": [index for index in order if difference[index] < 0],
-    }
-    listed = {index for members in lists.values() for index in members[:_MAX_LISTED]}
-    named = reader.problems([int(problems[index]) for index in listed])
+    lists = {"gained": order[difference[order] > 0], "lost": order[difference[order] < 0]}
+    named = reader.problems([int(problems[each]) for members in lists.values() for each in members[:_MAX_LISTED]])
     played = difference[twice]
     return {
         "problems": int(twice.sum()),
@@ -242,5 +237,4 @@ def _changes(reader: IndexReader, columns: Columns, rows: Array) -> dict[str, An
 def _mean_by_owner(owner: Array, values: Array, chosen: Array, count: int) -> Array:
     totals = np.bincount(owner[chosen], values[chosen], count)
     numbers = np.bincount(owner[chosen], minlength=count)
-    mean: Array = totals / np.maximum(numbers, 1)
-    return mean
+    return np.divide(totals, np.maximum(numbers, 1))

@@ -28,6 +28,8 @@ def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
     """
     row, target = place.read_row(), place.reader.target
     branches, recorded = row.get("branches", ()), learner_numbers(place, row)
+    prompt = row.get("prompt_token_ids", [])
+    pieces = place.reader.token_texts(prompt[:MAX_TOKENS])
     # A file of another library may not have a trajectory in each line.
     number = place["line"] + 1
     location = f"{target.origin}, trajectory {number}" if target.origin else f"{place.path}:{number}"
@@ -59,7 +61,7 @@ def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
         "members": [brief(member) for member in group_places(place)],
         "sequence": sequence_json(place, row, start, recorded.get(len(branches))),
         "branches": [sequence_json(place, each, 0, recorded.get(number)) for number, each in enumerate(branches)],
-        "prompt": prompt_text(place, row),
+        "prompt": {"tokens": len(prompt), "text": None if pieces is None else cut("".join(pieces))},
     }
 
 
@@ -108,13 +110,6 @@ def sequence_json(
         },
         "finish": row["finish_reason"],
     }
-
-
-def prompt_text(place: Place, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompt: its number of tokens, and its text if the texts of tokens are known."""
-    ids = row.get("prompt_token_ids", [])
-    pieces = place.reader.token_texts(ids[:MAX_TOKENS])
-    return {"tokens": len(ids), "text": None if pieces is None else cut("".join(pieces))}
 
 
 # --- segments -------------------------------------------------------------------------------------------

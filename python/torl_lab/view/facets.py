@@ -1,9 +1,8 @@
 """The facets of a trajectory, by which the viewer filters, counts and sorts, and its other facts in the index."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
-from functools import cache
 from importlib import import_module
 from typing import Any, Final
 from zlib import crc32
@@ -157,8 +156,8 @@ def facts_of(row: IndexedRow) -> Facts:
     Raises:
         OverflowError: A number is out of range.
     """
-    ran = [call.status for call in row.tool_calls if call.tool is not None]
-    succeeded = [status == OutcomeStatus.OK for status in ran]
+    outcomes = [NOT_EXECUTED if call.tool is None else call.status for call in row.tool_calls]
+    succeeded = [outcome == OutcomeStatus.OK for outcome in outcomes if outcome != NOT_EXECUTED]
     versions = [version for version, _ in row.policy_versions if version >= 0]
     spans = (span for turn in row.turns for span in invented_in(turn.text, turn.stop_reason, row.format))
     flags = {
@@ -180,7 +179,7 @@ def facts_of(row: IndexedRow) -> Facts:
         advantage=np.nan if row.advantage is None else row.advantage,
         calls=min(len(row.tool_calls), 0xFFFF),
         failed=min(succeeded.count(False), 0xFFFF),
-        statuses=_status_bits(ran, len(row.tool_calls) > len(ran)),
+        statuses=sum(1 << bit for bit, status in enumerate(STATUSES) if status in outcomes),
         tokens=sum(length for _, length in row.loss_mask),
         sampled=sum(length for is_sampled, length in row.loss_mask if is_sampled),
         turns=min(len(row.turns), 0xFFFF),
@@ -194,19 +193,8 @@ def facts_of(row: IndexedRow) -> Facts:
 
 def invented_in(text: str, stop_reason: str, format_name: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of a turn's text that are results which the model wrote itself."""
-    results = _results()
+    # Imported here: it takes half of the viewer's start otherwise.
+    results: Any = import_module("torl.components.formats.results")
     tags = results.result_tags_of(format_name)
     if tags is not None:
         yield from results.invented_results(text, tags, ends_with_call=stop_reason == StopReason.CALL)
-
-
-@cache
-def _results() -> Any:
-    """Import the formats when they are needed first: they take half of the viewer's start otherwise."""
-    return import_module("torl.components.formats.results")
-
-
-def _status_bits(statuses: Iterable[str], some_not_executed: bool) -> int:
-    known: Sequence[str] = STATUSES
-    bits = {known.index(status) for status in statuses if status in known}
-    return sum(1 << bit for bit in bits) | some_not_executed << known.index(NOT_EXECUTED)
