@@ -65,10 +65,7 @@ def _check_all(options: argparse.Namespace) -> int:
 
 
 def read_run(directory: Path) -> StepHistory:
-    """Read the history of a run of training.
-
-    Args:
-        directory: Directory of a run, finished or running.
+    """Read the history of a run of training, finished or running.
 
     Raises:
         ConfigError: The configuration cannot be read, or the run is not a training run.

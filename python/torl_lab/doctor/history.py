@@ -167,12 +167,7 @@ def members_in(steps: Iterable[Step]) -> list[Member]:
 
 
 def read_history(directory: Path, config: TrainConfig, before: int | None = None) -> StepHistory:
-    """Read the history of a run.
-
-    Args:
-        directory: Directory of the run.
-        config: Its configuration.
-        before: First step that is left out. None reads all.
+    """Read the history of a run, without the steps from `before` on.
 
     Raises:
         RecordError: The records are missing or damaged.

@@ -101,9 +101,7 @@ def contamination(history: StepHistory) -> Measurement:
     if not history.evaluated:
         raise MissingInputError("no trajectories of an evaluation")
     members = [member for step in history.steps for member in step.members]
-    trained: set[tuple[str, ...]] = set()
-    for question in {member.question for member in members}:
-        trained |= _ngrams(question)
+    trained = frozenset[tuple[str, ...]]().union(*map(_ngrams, {member.question for member in members}))
     texts = {question: _ngrams(question) for question in history.evaluated}
     shared = {question for question, ngrams in texts.items() if ngrams and ngrams <= trained}
     fraction = len(shared) / len(history.evaluated)

@@ -18,15 +18,10 @@ from torl_lab.replay.step import replay_step
 
 @dataclass(frozen=True, slots=True)
 class MadeStep:
-    """A step that was made again.
-
-    Attributes:
-        step: Step.
-        differences: First difference of each kind from the record.
-    """
+    """A step that was made again."""
 
     step: Step
-    differences: Sequence[Difference] = ()
+    differences: Sequence[Difference] = ()  # from the record: the first of each kind
 
 
 MakeStep: TypeAlias = Callable[[int, Mapping[str, Any]], Awaitable[MadeStep]]
@@ -48,17 +43,11 @@ _OF_RECORDS = ("contamination", "too-stale", "sick-worker", "slow-calls")  # no 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of an experiment.
-
-    Attributes:
-        check: Name of the check.
-        verdict: "proved" if the named cause is the cause, "refuted" if the suspected one is not, "undecided" otherwise.
-        text: Result in a sentence, with the numbers.
-    """
+    """The result of an experiment."""
 
     check: str
-    verdict: Literal["proved", "refuted", "undecided"]
-    text: str
+    verdict: Literal["proved", "refuted", "undecided"]  # the named cause is the cause, or the suspected one is not
+    text: str  # a sentence with the numbers
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.text}"
@@ -74,11 +63,7 @@ async def prove(
     once more with the change. A problem without an experiment is proved to come from outside the configuration if a
     step differs from its record.
 
-    Args:
-        history: History of the run.
-        finding: One of its findings.
-        make_step: Function that makes a step again.
-        checkpoints: Steps with a checkpoint, which are made again soonest.
+    Steps with a checkpoint are made again soonest.
     """
     name = finding.check.id
     experiment = EXPERIMENTS.get(name)

@@ -136,22 +136,21 @@ def _changes(first: Row, last: Row, set_name: str, changes: Mapping[str, Accurac
         full_name = names.evaluation_name(set_name, metric)
         before, after = first.get(full_name), last.get(full_name)
         if before is not None or after is not None:
-            change = _change(metric, before, after, _half_width(changes, set_name, before, after))
+            change: Any = "-"
+            if before is not None and after is not None:
+                change = _change(metric, before, after, _half_width(changes, set_name, before, after))
             yield [metric.label.capitalize(), metric.show(before), metric.show(after), change]
 
 
-def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: Any, after: Any) -> float | None:
+def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: float, after: float) -> float | None:
     """Return the interval of a change of the accuracies in the files of a set; None for other metrics."""
-    for label in (set_name, f"{set_name}.greedy"):
-        change = changes.get(label)
-        if change and None not in (before, after) and abs(change.before - before) + abs(change.after - after) < 1e-6:
+    for change in filter(None, map(changes.get, (set_name, f"{set_name}.greedy"))):
+        if abs(change.before - before) + abs(change.after - after) < 1e-6:
             return change.half_width
     return None
 
 
-def _change(metric: names.Metric, before: Any, after: Any, half_width: float | None) -> Any:
-    if before is None or after is None:
-        return "-"
+def _change(metric: names.Metric, before: float, after: float, half_width: float | None) -> Any:
     text = f"{after - before:+{metric.form}}"
     if half_width is not None and metric.better == "higher":
         text += f" ± {metric.show(half_width)}"

@@ -3,10 +3,10 @@
 import re
 import sqlite3
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ _MAX_WORD_RESULTS: Final = 16
 _MIN_CAPACITY: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """The rows of an index at one time.
 
@@ -60,19 +60,12 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class IndexedProblem:
-    """A problem of the index.
+    """A problem of the index."""
 
-    Attributes:
-        key: Id with a checksum of the question and the answer.
-        name: Id of the problem.
-        question: Text of the question.
-        answer: Reference answer.
-    """
-
-    key: str
-    name: str
+    key: str  # the id with a checksum of the question and the answer (`index.problem_key`)
+    name: str  # the id
     question: str
-    answer: str
+    answer: str  # the reference
 
 
 class IndexReader:
@@ -86,7 +79,7 @@ class IndexReader:
         self._database: sqlite3.Connection | None = None
         self._inode = 0
         self._revision = 0
-        self._found: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self.rows_with_words = lru_cache(_MAX_WORD_RESULTS)(self._rows_with_words)
         self._clear(-1)
         self._publish({}, {})
 
@@ -127,29 +120,19 @@ class IndexReader:
         with self.database() as database:
             return token_texts(database, ids)
 
-    def rows_with_words(self, query: str, columns: Columns) -> Array:
+    def _rows_with_words(self, query: str, columns: Columns) -> Array:
         """Return a mask of the rows whose response has all words of a query.
 
         Raises:
             ValueError: The index has no words, or the query has no word.
         """
-        key = (columns.revision, query)
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-                return self._found[key]
         with self.database() as database:
             if not has_words(database):
                 raise ValueError("words cannot be searched: this build of SQLite has no FTS5; use a regular expression")
             rows = match_words(database, query)
         found = np.zeros(int(columns.rows.max(initial=-1)) + 1, np.bool_)
         found[rows[rows < len(found)]] = True
-        mask = found[columns.rows]
-        with self._lock:
-            self._found[key] = mask
-            if len(self._found) > _MAX_WORD_RESULTS:
-                self._found.popitem(last=False)
-        return mask
+        return np.take(found, columns.rows)
 
     @contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
@@ -210,7 +193,9 @@ class IndexReader:
 
     def _clear(self, removed: int) -> None:
         """Forget all rows, as of an index from which this many files were removed."""
-        self._removals, self._last_chunk, self._count = removed, 0, 0
+        self._removals: int = removed
+        self._last_chunk: int = 0
+        self._count: int = 0
         self._arrays: dict[str, Array] = {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
         self._arrays[""] = np.zeros(0, np.int64)  # row numbers
 
@@ -218,7 +203,7 @@ class IndexReader:
         self._revision += 1
         views = {name: array[: self._count] for name, array in self._arrays.items()}
         self._columns = Columns(views, views.pop(""), files, sets, self._revision)
-        self._found.clear()
+        self.rows_with_words.cache_clear()
 
     def _reset(self) -> bool:
         was_empty = not len(self._columns)

@@ -154,11 +154,7 @@ _MAX_LISTED: Final = 40
 
 
 def problem_history(readers: Sequence[IndexReader], name: str) -> list[dict[str, Any]]:
-    """Return all attempts at a problem, by target and in the order of their steps.
-
-    Args:
-        readers: Readers of the targets.
-        name: Key of the problem; or an id, of which all problems are returned.
+    """Return all attempts at the problem with a key, or at all with an id, by target and in the order of their steps.
 
     Raises:
         LookupError: No target has the problem, or an index is being built.

@@ -114,7 +114,7 @@ class _Call(Struct):
     status: str
 
 
-class _Turn(Struct):
+class _IndexedTurn(Struct):
     text: str
     stop_reason: str
 
@@ -143,7 +143,7 @@ class IndexedRow(Struct, kw_only=True):
     finish_reason: str
     format: str = ""
     tool_calls: list[_Call]
-    turns: list[_Turn]
+    turns: list[_IndexedTurn]
     seconds: float = 0.0
     loss_mask: list[tuple[bool, int]]
     policy_versions: list[tuple[int, int]]

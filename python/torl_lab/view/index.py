@@ -49,29 +49,17 @@ _WORDS = "CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none',
 
 
 class IndexedFile(NamedTuple):
-    """The state of a file when it was indexed.
+    """The state of a file when it was indexed."""
 
-    Attributes:
-        id: Number of the file in the index.
-        name: Name of the file (`Source.name`).
-        inode: Inode.
-        size: Size in bytes.
-        mtime_ns: Time of the last change, in nanoseconds. 0 until all lines are indexed.
-        indexed: Size of the indexed lines, in bytes.
-        lines: Number of the indexed lines.
-        checksum: CRC-32 of the indexed lines.
-        tail: CRC-32 of their last bytes.
-    """
-
-    id: int
-    name: str
+    id: int  # number in the index
+    name: str  # `Source.name`
     inode: int = 0
-    size: int = 0
-    mtime_ns: int = 0
-    indexed: int = 0
-    lines: int = 0
-    checksum: int = 0
-    tail: int = 0
+    size: int = 0  # in bytes
+    mtime_ns: int = 0  # of the last change; 0 until all lines are indexed
+    indexed: int = 0  # bytes of the indexed lines
+    lines: int = 0  # number of the indexed lines
+    checksum: int = 0  # CRC-32 of the indexed lines
+    tail: int = 0  # CRC-32 of their last bytes
 
 
 class DamagedIndexError(Exception):

@@ -67,10 +67,9 @@ class ViewedTarget:
         """Read the rows that the index has gained. An error is part of the state until the index can be read again."""
         try:
             await asyncio.to_thread(self.reader.refresh)
+            self._read_error = None
         except (OSError, sqlite3.Error) as error:
             self._read_error = f"the index cannot be read: {error}"
-        else:
-            self._read_error = None
 
     @property
     def replayer(self) -> Any:
@@ -134,7 +133,6 @@ class LiveState:
         """Stop all processes."""
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
         for each in self.targets.values():

@@ -23,16 +23,8 @@ async def search_pattern(
 ) -> AsyncIterator[bytes]:
     """Yield lines of JSON: `{"found": trajectory}`, and `{"searched": count, "total": count}` after each batch.
 
-    Closing the iterator stops the search. It also ends after `MAX_RESULTS` results.
-
-    Args:
-        matches: Trajectories to search.
-        expression: Regular expression of Python, searched in responses.
-        sort: Order of the trajectories.
-        descending: Whether the largest are first.
-
-    Raises:
-        ValueError: The expression is invalid.
+    Closing the iterator stops the search. It also ends after `MAX_RESULTS` results. The expression is valid
+    (`check_expression`).
     """
     order = await asyncio.to_thread(ordered, matches, sort, descending=descending)
     child = JsonChild(_MODULE)

@@ -1,7 +1,7 @@
 """Filters, counts and orders of trajectories, over the columns of one or several targets."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -21,29 +21,17 @@ SORTS: Final = ("step", "reward", "advantage", "calls", "failed", "tokens", "sec
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The conditions that trajectories meet. Conditions on different facets must all hold.
+    """The conditions that trajectories meet. Conditions on different facets must all hold."""
 
-    Attributes:
-        sets: Names of sets; all if empty.
-        flags: Required values of flags, by name.
-        ranges: Smallest and largest value of numbers, by name. None leaves an end open.
-        statuses: Outcomes; some call has one of them.
-        finishes: Finish reasons.
-        signs: Signs of the advantage: "positive", "negative", "zero", or "none" outside the batch.
-        problem: Key of a problem, or the id of one or several.
-        problem_text: Text in the id or the question of a problem.
-        words: Words of the response.
-    """
-
-    sets: tuple[str, ...] = ()
-    flags: Mapping[str, bool] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    statuses: tuple[str, ...] = ()
-    finishes: tuple[str, ...] = ()
-    signs: tuple[str, ...] = ()
-    problem: str | None = None
-    problem_text: str = ""
-    words: str = ""
+    sets: tuple[str, ...] = ()  # names; all if empty
+    flags: Mapping[str, bool] = field(default_factory=dict)  # required values by name
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)  # None leaves an end open
+    statuses: tuple[str, ...] = ()  # outcomes: some call has one of them
+    finishes: tuple[str, ...] = ()  # reasons
+    signs: tuple[str, ...] = ()  # of the advantage (`SIGNS`)
+    problem: str | None = None  # key of a problem, or the id of one or several
+    problem_text: str = ""  # in the id or the question of the problem
+    words: str = ""  # in the response
 
 
 @dataclass(frozen=True)
@@ -106,20 +94,19 @@ def _conditions(reader: IndexReader, columns: Columns, query: Query) -> Iterator
         wanted = [number for number, name in columns.sets.items() if name in query.sets]
         yield "set", _member(columns["set"], wanted)
     for name, value in query.flags.items():
-        yield name, ((columns["flags"] & _known(name, FLAGS)) != 0) == value
+        yield name, ((columns["flags"] & FLAGS[_known(name, FLAGS, "facet")]) != 0) == value
     for name, (low, high) in query.ranges.items():
-        if name not in NUMBERS:
-            raise ValueError(f"unknown number {name!r}; the numbers are: {', '.join(NUMBERS)}")
-        values = number_of(columns, name)
+        values = number_of(columns, _known(name, NUMBERS, "number"))
         mask = np.ones(len(columns), np.bool_) if low is None else values >= low
         yield name, mask if high is None else mask & (values <= high)
     if query.statuses:
-        bits = sum({1 << _position(each, STATUSES, "outcome") for each in query.statuses})
+        bits = sum({1 << STATUSES.index(_known(each, STATUSES, "outcome")) for each in query.statuses})
         yield "status", (columns["statuses"] & bits) != 0
     if query.finishes:
-        yield "finish", _member(columns["finish"], [_position(each, FINISHES, "reason") for each in query.finishes])
+        wanted = [FINISHES.index(_known(each, FINISHES, "reason")) for each in query.finishes]
+        yield "finish", _member(columns["finish"], wanted)
     if query.signs:
-        masks = [_known(sign, SIGNS)(columns["advantage"]) for sign in query.signs]
+        masks = [SIGNS[_known(sign, SIGNS, "facet")](columns["advantage"]) for sign in query.signs]
         yield "sign", np.logical_or.reduce(masks)
     if query.problem is not None:
         yield "problem", _member(columns["problem"], reader.problems_matching(query.problem, exactly=True))
@@ -133,7 +120,7 @@ SIGNS: Final[Mapping[str, Callable[[Array], Array]]] = {
     "positive": lambda advantages: advantages > 0,
     "negative": lambda advantages: advantages < 0,
     "zero": lambda advantages: advantages == 0,
-    "none": np.isnan,
+    "none": np.isnan,  # outside the batch
 }
 
 
@@ -141,16 +128,10 @@ def _member(values: Array, wanted: Sequence[int]) -> Array:
     return values == wanted[0] if len(wanted) == 1 else np.isin(values, wanted)
 
 
-def _known(name: str, table: Mapping[str, Any]) -> Any:
-    if name not in table:
-        raise ValueError(f"unknown facet {name!r}; the facets are: {', '.join(table)}")
-    return table[name]
-
-
-def _position(name: str, names: Sequence[str], kind: str) -> int:
+def _known(name: str, names: Collection[str], kind: str) -> str:
     if name not in names:
         raise ValueError(f"unknown {kind} {name!r}; expected one of: {', '.join(names)}")
-    return names.index(name)
+    return name
 
 
 # --- counts ---------------------------------------------------------------------------------------------
@@ -227,19 +208,18 @@ def ordered(matches: Sequence[Matches], sort: str, *, descending: bool, count: i
 
     Args:
         matches: Matches of each target.
-        sort: Number that orders the rows.
+        sort: Number that orders the rows, one of `SORTS`.
         descending: Whether the largest numbers are first.
         count: Number of rows; all if unset.
 
     Raises:
         ValueError: The order is unknown.
     """
-    if sort not in SORTS:
-        raise ValueError(f"unknown order {sort!r}; expected one of: {', '.join(SORTS)}")
+    name = _known(sort, SORTS, "order")
     found = [np.flatnonzero(each.mask) for each in matches]
     rows = np.concatenate([*found, np.zeros(0, np.int64)]).astype(np.int64)
     owners = np.repeat(np.arange(len(found)), list(map(len, found)))
-    parts = [number_of(each.columns, sort)[chosen] for each, chosen in zip(matches, found, strict=True)]
+    parts = [number_of(each.columns, name)[chosen] for each, chosen in zip(matches, found, strict=True)]
     keys = np.concatenate(parts) if parts else np.zeros(0)
     keys = -keys.astype(np.int64 if keys.dtype.kind in "iu" else np.float64) if descending else keys
     if keys.dtype.kind == "f":

@@ -22,17 +22,11 @@ _EVALUATION = re.compile(r"evaluation_\d{6,}_(.+)\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of trajectories.
-
-    Attributes:
-        path: Path of the file.
-        name: Name in the index and in links: the path below the target, without the suffix.
-        set_name: `TRAINING`, or the name of an evaluation set.
-    """
+    """A file of trajectories."""
 
     path: Path
-    name: str
-    set_name: str
+    name: str  # in the index and in links: the path below the target, without the suffix
+    set_name: str  # `TRAINING`, or the name of an evaluation set
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +112,7 @@ def view_cache(content: str, instead: str) -> Path:
     """Return the user's directory of the viewer's indexes and copies.
 
     Raises:
-        ConfigError: The user has none. The message says for what, and what to do instead.
+        ConfigError: The user has no cache directory. The message says for what content, and what to do instead.
     """
     try:
         return cache_directory("view")

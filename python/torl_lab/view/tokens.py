@@ -68,8 +68,7 @@ def token_arrays(row: Mapping[str, Any], numbers: UpdateNumbers | None = None) -
 
 def unroll(runs: Sequence[Sequence[Any]]) -> Numbers:
     """Return the values of runs [value, length] one by one."""
-    values, lengths = [float(value) for value, _ in runs], [int(length) for _, length in runs]
-    return np.repeat(np.array(values, np.float64), lengths)
+    return np.repeat(np.array([value for value, _ in runs], np.float64), [int(length) for _, length in runs])
 
 
 def sampled_tokens(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
@@ -196,12 +195,11 @@ def store_vocabulary(database: sqlite3.Connection, target: Target) -> bool:
 
 
 def _read_vocabulary(target: Target) -> list[bytes]:
-    models = [target.tokenizer]
+    models = [target.tokenizer or str((target.directory / "model").resolve())]
     if target.tokenizer is None:
-        models = [str((target.directory / "model").resolve())]
         with suppress(ConfigError, KeyError, TypeError):
             models.insert(0, str(read_toml(target.directory / CONFIG_FILE)["model"]["path"]))
-    for model in filter(None, models):
+    for model in models:
         with suppress(DataError):
             return model_token_bytes(model)
     return []

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, cast
 
 from torl.base.errors import TorlError
 from torl.base.runtime.processes.children import JsonParent
@@ -28,6 +28,8 @@ from torl_lab.view.index import DamagedIndexError
 from torl_lab.view.indexing import Indexer
 from torl_lab.view.sources import Target
 
+Verify: TypeAlias = Callable[[Path, int | None], Awaitable[Sequence[Any]]]
+"""A function of a file and a line, or None for all lines, to its checks (`torl_lab.audit.checks.Check`)."""
 TRUST: Final = "trust"
 """The argument that allows what the run's files name."""
 _POLL_SECONDS: Final = 1.0
@@ -85,14 +87,15 @@ async def audit(parent: JsonParent, target: Path, *, trust: bool) -> None:
     """Answer each request with the checks of the trajectory at `line` of `path`, of all without a line, or an error."""
     requests = parent.requests()
     async with AsyncExitStack() as stack:
-        verify: Callable[[Path, int | None], Awaitable[Sequence[Any]]] | None = None
+        verify: Verify | None = None
         while (request := await asyncio.to_thread(next, requests, None)) is not None:
             try:
                 if verify is None and Target("", target).is_run:
                     opened = import_module("torl_lab.audit.one").TrajectoryAudit(target, trust=trust)
                     verify = (await stack.enter_async_context(opened)).verify
                 elif verify is None:
-                    verify = partial(asyncio.to_thread, import_module("torl_lab.audit.one_file").verify_file)
+                    verify_file = import_module("torl_lab.audit.one_file").verify_file
+                    verify = cast(Verify, partial(asyncio.to_thread, verify_file))
                 checks = await verify(Path(request["path"]), request["line"])
                 parent.send({"checks": [asdict(check) for check in checks]})
             except (TorlError, OSError) as error:
