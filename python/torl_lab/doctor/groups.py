@@ -150,7 +150,7 @@ def discard_bias(history: StepHistory) -> Measurement | None:
         statistic, p = kolmogorov_smirnov(*lengths)
         if p < _DISCARD.value and fmean(lengths[1]) > fmean(lengths[0]):
             text = form.format(*map(fmean, lengths)) + f" (KS {statistic:.2f}, p {p:.1g})"
-            return Measurement(statistic, text, sorted(other, key=lambda member: -member.tokens))
+            return Measurement(statistic, text, [*sorted(other, key=lambda member: -member.tokens)])
     members_in(steps)
     return None
 

@@ -81,7 +81,8 @@ def gradient_spikes(history: StepHistory) -> Measurement | None:
         value, before, step = values[index], values[index - KEPT : index], known[index]
         if median(before) > 0 and leaps(value, before, _SPIKE.value):
             text = f"the gradient norm of step {step.number} is {value:.3g}, {_SPIKE.value:g} times those before"
-            return Measurement(value, text, sorted(step.members, key=lambda member: -abs(member.advantage or 0.0)))
+            ranked = sorted(step.members, key=lambda member: -abs(member.advantage or 0.0))
+            return Measurement(value, text, ranked)
     return None
 
 

@@ -1,7 +1,7 @@
 """Checks of rewards: hacking, noise, dominating or dead parts, unrelated advantages, answers that are not compared."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from statistics import fmean
 
@@ -43,6 +43,10 @@ _reward, _is_correct = attrgetter("reward"), attrgetter("correct")
 
 def _advantage(member: Member) -> float:
     return member.advantage or 0.0
+
+
+def _part(name: str) -> Callable[[Member], float]:
+    return lambda member: member.parts.get(name, 0.0)
 
 
 def _span(history: StepHistory) -> float:
@@ -144,15 +148,12 @@ def ruling_part(history: StepHistory) -> Measurement | None:
     parts = {name for group in groups for member in group for name in member.parts}
     if len(parts) < 2:
         raise MissingInputError("the reward has a single part")
-    variances = {
-        part: float(np.var(deviations_within(groups, lambda each, part=part: each.parts.get(part, 0.0))))
-        for part in parts
-    }
+    variances = {part: float(np.var(deviations_within(groups, _part(part)))) for part in parts}
     total = sum(variances.values())
     if not total:
         return None
     name, variance = max(variances.items(), key=lambda item: item[1])
-    follows = correlation_within(groups, lambda each: each.parts.get(name, 0.0), _is_correct)
+    follows = correlation_within(groups, _part(name), _is_correct)
     if follows is None or follows > _FOLLOWS:
         return None
     text = f"{name} has {variance / total:.0%} of the variance, and a correlation of {follows:+.2f} with correctness"

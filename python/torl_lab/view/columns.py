@@ -71,6 +71,10 @@ class IndexedProblem:
 class IndexReader:
     """Reads the index of a target, which another process writes. Thread-safe."""
 
+    _removals: int
+    _last_chunk: int
+    _count: int
+
     def __init__(self, target: Target, path: Path) -> None:
         """Set the target and the path of its index, which need not exist yet."""
         self.target = target
@@ -193,9 +197,7 @@ class IndexReader:
 
     def _clear(self, removed: int) -> None:
         """Forget all rows, as of an index from which this many files were removed."""
-        self._removals: int = removed
-        self._last_chunk: int = 0
-        self._count: int = 0
+        self._removals, self._last_chunk, self._count = removed, 0, 0
         self._arrays: dict[str, Array] = {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
         self._arrays[""] = np.zeros(0, np.int64)  # row numbers
 

@@ -68,8 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own = own_file(path, options.tokenizer)
         origin = None if own == path else path
         targets.append(Target(label, own, options.tokenizer, origin, trust=options.trust))
-    for target in targets:
-        target.check()
+        targets[-1].check()
     if options.index_only:
         for target in targets:
             _index(target, options.index)
