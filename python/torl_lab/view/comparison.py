@@ -14,7 +14,7 @@ from torl_lab.view.columns import Array, Columns, IndexReader
 from torl_lab.view.detail import MAX_TOKENS, cut, learner_numbers
 from torl_lab.view.facets import Flag
 from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
-from torl_lab.view.tokens import sampled_tokens, token_arrays
+from torl_lab.view.tokens import sampled_tokens, token_arrays, token_texts
 
 MAX_MEMBERS: Final = 64
 
@@ -34,11 +34,12 @@ def compare(places: Sequence[Place]) -> dict[str, Any]:
     """
     places = places[:MAX_MEMBERS]
     rows = [place.read_row() for place in places]
-    # A record of another library may have a text and no tokens.
-    texts = [
-        None if row["text"] and not row["token_ids"] else places[0].reader.token_texts(row["token_ids"][:MAX_TOKENS])
-        for row in rows
-    ]
+    with places[0].reader.database() as database:
+        texts = [
+            # A record of another library may have a text and no tokens.
+            None if row["text"] and not row["token_ids"] else token_texts(database, row["token_ids"][:MAX_TOKENS])
+            for row in rows
+        ]
     has_tokens = all(text is not None for text in texts)
     symbols, pieces, masks = [], [], []
     for row, text in zip(rows, texts, strict=True):

@@ -41,7 +41,7 @@ class Place:
 
     def __getitem__(self, name: str) -> Any:
         """Return a facet as a number of Python."""
-        return self.columns[name][self.position].item()
+        return self.columns.arrays[name].item(self.position)
 
     @property
     def file(self) -> str:
