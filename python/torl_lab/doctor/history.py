@@ -183,8 +183,8 @@ def read_history(directory: Path, config: TrainConfig, before: int | None = None
 
 def read_evaluated_questions(directory: Path) -> frozenset[str]:
     """Return the questions of the evaluation sets, from their first evaluation."""
-    first = (files[0] for files in evaluation_files(directory).values())
-    return frozenset(str(row.get("question", "")) for path in first for row in read_rows(path))
+    every = evaluation_files(directory).values()
+    return frozenset(str(row.get("question", "")) for files in every for row in read_rows(files[0]))
 
 
 def _values(steps: Iterable[Step], name: str) -> list[float]:

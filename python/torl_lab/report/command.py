@@ -77,7 +77,6 @@ def _write(runs: dict[str, Path], output: Path | None, window: int | None, reloa
             raise ConfigError(
                 "--smoothing: the page of one run shows each step; --output FILE writes the page with averages"
             )
-        (directory,) = runs.values()
-        return write_report(directory)
+        return write_report(next(iter(runs.values())))
     records = [read_run(label, directory) for label, directory in runs.items()]
     return write_comparison(records, output or Path("comparison.html"), window or WINDOW, reload_seconds=reload_seconds)

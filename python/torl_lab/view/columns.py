@@ -83,7 +83,7 @@ class IndexReader:
         self._database: sqlite3.Connection | None = None
         self._inode = 0
         self._revision = 0
-        self.rows_with_words = lru_cache(_MAX_WORD_RESULTS)(self._rows_with_words)
+        self.rows_with_words = lru_cache(_MAX_WORD_RESULTS)(self._find_words)
         self._clear(-1)
         self._publish({}, {})
 
@@ -124,7 +124,7 @@ class IndexReader:
         with self.database() as database:
             return token_texts(database, ids)
 
-    def _rows_with_words(self, query: str, columns: Columns) -> Array:
+    def _find_words(self, query: str, columns: Columns) -> Array:
         """Return a mask of the rows whose response has all words of a query.
 
         Raises:

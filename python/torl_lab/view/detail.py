@@ -70,9 +70,8 @@ def _expression(place: Place) -> str | None:
     if not place.reader.target.is_run:
         return None
     facets = facets_json(place)
-    chosen = f"step={facets['step']}"
-    if facets["set"] != TRAINING:
-        chosen += f", evaluation_set={facets['set']!r}"
+    set_name = "" if facets["set"] == TRAINING else f", evaluation_set={facets['set']!r}"
+    chosen = f"step={facets['step']}{set_name}"
     return f"list(torl.Run({str(place.reader.target.path)!r}).trajectories({chosen}))[{facets['line']}]"
 
 
